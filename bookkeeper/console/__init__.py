@@ -1,0 +1,1 @@
+"""Command line manners shared by all programs: rows, errors, logs, progress, options, stopping."""

@@ -1,0 +1,114 @@
+"""
+The one place where an error becomes an exit code and a line with its hint on stderr.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | refused: what was asked for is not possible, or the input is not acceptable |
+| 2 | usage: an option or argument is wrong (click's own) |
+| 3 | halted: a person has to decide or act first |
+| 4 | unavailable for now: storage, catalog or bookkeeper do not keep up; the same command may work later |
+| 5 | this run of a writer is over: start it again and it continues where it should |
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from bookkeeper.core import errors
+
+DONE, REFUSED, USAGE, HALTED, UNAVAILABLE, RESTART = range(6)
+
+_CODES: tuple[tuple[type[errors.BookkeeperError], int], ...] = (
+    (errors.Halt, HALTED),
+    (errors.Hold, HALTED),
+    (errors.Retry, UNAVAILABLE),
+    (errors.Backpressure, UNAVAILABLE),
+    (errors.Fenced, RESTART),
+    (errors.UnknownOutcome, RESTART),
+)
+#: top-level module -> the extra that brings it
+_EXTRAS = {
+    "apscheduler": "reaper",
+    "prometheus_client": "daemon",
+    "pyspark": "spark",
+    "adlfs": "azure",
+    "azure": "azure",
+    "s3fs": "s3",
+    "rich": "dev",
+}
+
+
+def exit_code(exc: errors.BookkeeperError) -> int:
+    """
+    The exit code that stands for this error.
+    """
+    return next((code for kind, code in _CODES if isinstance(exc, kind)), REFUSED)
+
+
+class Failure(click.ClickException):
+    """
+    One of our errors on its way out of a command: `error: what happened`, then `hint: what to do`.
+    """
+
+    def __init__(self, cause: errors.BookkeeperError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        # click declares a class variable but reads it from the instance.
+        vars(self)["exit_code"] = exit_code(cause)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """
+        Print it on stderr.
+        """
+        click.echo(f"error: {self.message}", err=True)
+        if self.cause.hint:
+            click.echo(f"hint: {self.cause.hint}", err=True)
+
+
+@contextmanager
+def failing_politely() -> Iterator[None]:
+    """
+    Turns our errors, and the import error of an extra that is not installed, into a Failure.
+    """
+    try:
+        yield
+    except errors.BookkeeperError as exc:
+        raise Failure(exc) from exc
+    except ModuleNotFoundError as exc:
+        raise Failure(missing_extra(exc)) from exc
+
+
+def missing_extra(exc: ModuleNotFoundError) -> errors.ExtraMissing:
+    """
+    The error that names the pip line for a module; raises `exc` again when no extra brings it.
+    """
+    module = (exc.name or "").partition(".")[0]
+    if module not in _EXTRAS:
+        raise exc
+    hint = f"Run: pip install 'iceberg-bookkeeper[{_EXTRAS[module]}]'"
+    return errors.ExtraMissing(f"{module} is not installed", hint=hint)
+
+
+class Command(click.Command):
+    """
+    A command whose errors end as one line, a hint and an exit code.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        Run it.
+        """
+        with failing_politely():
+            return super().invoke(ctx)
+
+
+class Commands(click.Group):
+    """
+    A group of such commands: `@click.group(cls=Commands)`.
+    """
+
+    command_class = Command
+    group_class = type

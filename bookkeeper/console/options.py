@@ -1,0 +1,100 @@
+"""
+Options that commands share, and the kinds of values they take.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from bookkeeper.console.logs import FORMATS
+from bookkeeper.core.units import duration, size
+
+Command = Callable[..., Any]
+
+
+def config_option(command: Command) -> Command:
+    """
+    Add --config (argument `config`).
+    """
+    text = "Configuration file; default: $BOOKKEEPER_CONFIG, then ./bookkeeper.toml."
+    return click.option("--config", "config", metavar="FILE", help=text)(command)
+
+
+def table_option(command: Command) -> Command:
+    """
+    Add --table (argument `table`).
+    """
+    text = "Name of the [tables.NAME] section; default: the only one."
+    return click.option("--table", "table", metavar="NAME", help=text)(command)
+
+
+def json_option(command: Command) -> Command:
+    """
+    Add --json (argument `as_json`).
+    """
+    text = "JSON for programs instead of text for people."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def log_options(command: Command) -> Command:
+    """
+    Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`.
+    """
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    formats = click.Choice(FORMATS)
+    for flag, kind, default, text in (
+        ("--log-level", levels, "info", "Least level shown."),
+        ("--log-format", formats, "human", "Log lines for people or for programs."),
+    ):
+        command = click.option(flag, default=default, show_default=True, type=kind, help=text)(command)
+    return command
+
+
+def common(command: Command) -> Command:
+    """
+    Add --config, --table and --json.
+    """
+    return config_option(table_option(json_option(command)))
+
+
+def load_settings(config: str | None, environ: Mapping[str, str]) -> Any:
+    """
+    The Settings of the file that --config or the environment names; raises ConfigInvalid.
+    """
+    from bookkeeper.core.config import load
+
+    return load(config, environ)
+
+
+def pick_table(settings: Any, name: str | None) -> Any:
+    """
+    The Table section that --table names, or the only one; raises ConfigInvalid.
+    """
+    from bookkeeper.core.errors import ConfigInvalid
+
+    known = ", ".join(sorted(settings.tables)) or "none"
+    if name is None and len(settings.tables) == 1:
+        return next(iter(settings.tables.values()))
+    if name is None:
+        raise ConfigInvalid(f"{settings.source} has the tables {known}", hint="Say which: --table NAME.")
+    if name not in settings.tables:
+        raise ConfigInvalid(f"--table {name} is not in {settings.source}; it has: {known}")
+    return settings.tables[name]
+
+
+class _Parsed(click.ParamType[Any]):
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as exc:
+            self.fail(f"{value!r}: {exc} is allowed", param, ctx)
+
+
+DURATION = _Parsed("duration", duration)
+SIZE = _Parsed("size", size)
