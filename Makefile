@@ -1,0 +1,72 @@
+# `make demo` and `make test` are complete: each brings all it needs, into .venv and Spark's jar cache.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+EXTRAS := daemon,reaper,spark,dev
+PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types floors dockerfile fmt spark clean distclean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: spark ## the whole queue for a minute; DEMO_SECONDS=60 WRITERS=5 CHAOS=1
+	@$(BIN)/python -m demo
+
+test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(INSTALLED)
+	@$(BIN)/mypy
+
+floors: $(INSTALLED)
+	@$(BIN)/lint-imports --no-logo
+
+dockerfile: $(INSTALLED)
+	@$(BIN)/hadolint Dockerfile
+
+fmt: $(INSTALLED) ## let ruff put the code into shape
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+spark: $(INSTALLED) ## a Java and Spark's jars; does nothing when they are there
+	@$(BIN)/python -m spark_jobs.prepare >/dev/null
+
+# Version managers put shims on PATH that fail when run, so each candidate is run. The stamp comes last:
+# an install that was cut off is done again.
+$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  able= ; bare= ; \
+	  for python in $(PYTHONS); do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then able=$$python; break; fi; \
+	    bare=$$python; \
+	  done; \
+	  if [ -n "$$able" ]; then "$$able" -m venv --clear $(VENV); \
+	  elif [ -n "$$bare" ]; then \
+	    echo "$$bare cannot make a virtualenv (it has no ensurepip): on Debian or Ubuntu, apt install python3-venv." >&2; false; \
+	  else \
+	    echo "No Python 3.11 or newer found: install one, or name it: make PYTHON=/path/to/python3 ..." >&2; false; \
+	  fi; \
+	}
+	@echo "Installing into $(VENV); the first time takes a minute or two." >&2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $@
+
+clean: ## remove what runs and builds left behind; keeps .venv
+	@rm -rf .demo build dist *.egg-info metastore_db spark-warehouse artifacts derby.log
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and .venv
+	@rm -rf $(VENV)
