@@ -1,0 +1,134 @@
+"""
+What a txlog may hold (docs/txlog-format.md, "What is refused"): pure, and the same for every writer.
+
+Raises a Reject with a reason a person can act on; whether the data files are there is looked up elsewhere.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
+
+from bookkeeper.core.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
+from bookkeeper.core.locations import inside
+from bookkeeper.core.marks import FUTURE_MS
+from bookkeeper.core.txlog import Txlog
+from bookkeeper.format import partition
+from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
+from bookkeeper.format.layout import Physical, physical
+
+FORMATS = ("PARQUET", "AVRO")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What this table allows, taken from one load of it."""
+
+    table_uuid: str
+    data_path: str
+    schemas: dict[int, Schema]
+    specs: dict[int, PartitionSpec]
+    sort_orders: frozenset[int]
+
+    @cached_property
+    def columns(self) -> frozenset[int]:
+        """Every field id any schema of the table has or had."""
+        return frozenset(number for schema in self.schemas.values() for number in index_by_id(schema))
+
+    @cached_property
+    def bindings(self) -> dict[tuple[int, int], "Binding"]:
+        """What each pair of schema and spec asks of a partition tuple; filled as txlogs come."""
+        return {}
+
+    def binding(self, txlog: Txlog) -> "Binding":
+        """The binding of the schema and spec the txlog names; raises UnknownSpec."""
+        pair = (txlog.schema_id, txlog.spec_id)
+        if pair not in self.bindings:
+            self.bindings[pair] = bind(self.specs[txlog.spec_id], self.schemas[txlog.schema_id])
+        return self.bindings[pair]
+
+    def knows(self, txlog: Txlog) -> bool:
+        """Whether the table has the schema and spec the txlog names; reload it once before believing a no."""
+        return txlog.schema_id in self.schemas and txlog.spec_id in self.specs
+
+
+def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
+    """
+    Raises the first Reject that applies: WrongTable, FromTheFuture, UnknownSpec, EntryInvalid or PathRefused.
+    """
+    if txlog.table_uuid != rules.table_uuid:
+        raise WrongTable(f"it was written for table {txlog.table_uuid[:60]}, this one is {rules.table_uuid}")
+    if txlog.created_ms > now_ms + FUTURE_MS:
+        raise FromTheFuture(f"it says it was created {(txlog.created_ms - now_ms) / 3.6e6:.1f} h from now")
+    if not rules.knows(txlog):
+        raise UnknownSpec(
+            f"schema {txlog.schema_id} or partition spec {txlog.spec_id} is unknown; the table has schemas "
+            f"{sorted(rules.schemas)} and specs {sorted(rules.specs)}"
+        )
+    if txlog.position is None and txlog.previous_position is not None:
+        raise EntryInvalid("previous-position without position")
+    if not txlog.entries:
+        raise EntryInvalid("it names no data file")
+    binding = rules.binding(txlog)
+    if txlog.partition != binding.partition:
+        raise UnknownSpec(f"its partition tuples are {txlog.partition}, spec {txlog.spec_id} has {binding.partition}")
+    for entry in txlog.entries:
+        _check_entry(entry)
+        _check_file(entry.data_file, rules, binding.required)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A partition tuple's fields: (field id, physical Avro type) of each, and whether its column is required."""
+
+    partition: tuple[tuple[int, Physical | None], ...]
+    required: tuple[bool, ...]
+
+
+def bind(spec: PartitionSpec, schema: Schema) -> Binding:
+    """
+    The binding of a spec to a schema; raises UnknownSpec when the schema lacks a column of the spec.
+    """
+    try:
+        fields = spec.partition_type(schema).fields
+        required = tuple(schema.find_field(field.source_id).required for field in spec.fields)
+    except ValueError as exc:
+        raise UnknownSpec(f"schema {schema.schema_id} has not the columns of partition spec {spec.spec_id}") from exc
+    kinds = (physical(partition.avro_type(field.field_type, field.field_id)) for field in fields)
+    return Binding(tuple(zip((field.field_id for field in fields), kinds, strict=True)), required)
+
+
+def _check_entry(entry: Entry) -> None:
+    path = entry.data_file.path[:300]
+    if entry.status != ADDED:
+        raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")
+    if (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) != (None, None, None):
+        raise EntryInvalid(f"{path}: snapshot id and sequence numbers must be null, so that they are inherited")
+    if entry.content != DATA or entry.equality_ids or entry.referenced_data_file is not None:
+        raise EntryInvalid(f"{path}: content {entry.content}; only data files are allowed, no deletes")
+
+
+def _check_file(file: DataFile, rules: Rules, required: tuple[bool, ...]) -> None:
+    path = file.path[:300]
+    if not inside(file.path, rules.data_path):
+        raise PathRefused(f"{path} is outside of the table's data path {rules.data_path}")
+    if file.file_format.upper() not in FORMATS:
+        raise EntryInvalid(f"{path}: file format {file.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
+    if file.record_count <= 0 or file.size_bytes <= 0:
+        raise EntryInvalid(f"{path}: {file.record_count} records in {file.size_bytes} bytes")
+    if any(value is None and needed for value, needed in zip(file.partition, required, strict=True)):
+        raise EntryInvalid(f"{path}: a partition value is null though its column is required")
+    if file.sort_order_id is not None and file.sort_order_id not in rules.sort_orders:
+        raise EntryInvalid(f"{path}: sort order {file.sort_order_id} is unknown")
+    _check_statistics(file, rules.columns)
+
+
+def _check_statistics(file: DataFile, columns: frozenset[int]) -> None:
+    counts = (file.column_sizes, file.value_counts, file.null_value_counts, file.nan_value_counts)
+    for named in (*counts, file.lower_bounds, file.upper_bounds):
+        if not named.keys() <= columns:
+            unknown = min(named.keys() - columns)
+            raise EntryInvalid(f"{file.path[:300]}: statistics for column {unknown}, which the table does not have")
+    if any(value < 0 for named in counts for value in named.values()):
+        raise EntryInvalid(f"{file.path[:300]}: a negative count in the statistics")

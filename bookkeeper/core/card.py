@@ -1,0 +1,76 @@
+"""
+card.json: what a writer must know of the table, so that it needs no catalog and no catalog credentials.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from bookkeeper.core.errors import WrongFolder
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Card:
+    """
+    The table as writers see it. `table_schema` and `specs` are Iceberg's JSON; ages in milliseconds, sizes in bytes.
+    """
+
+    table: str
+    table_uuid: str
+    folder: str
+    location: str
+    data_path: str
+    table_schema: dict[str, Any]
+    specs: tuple[dict[str, Any], ...]
+    spec_id: int
+    sort_order: dict[str, Any]
+    file_format: str
+    compression: str
+    target_file_size: int
+    roll_after_ms: int
+    pending_limit: int
+    orphan_age_ms: int
+    metrics: dict[str, str]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The current Iceberg schema."""
+        return Schema.model_validate(self.table_schema)
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        """The default partition spec."""
+        return next(PartitionSpec.model_validate(spec) for spec in self.specs if spec["spec-id"] == self.spec_id)
+
+
+_KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
+
+
+def dumps(card: Card) -> bytes:
+    """
+    The bytes of card.json; equal cards give equal bytes.
+    """
+    data = {"version": VERSION} | {key: getattr(card, name) for name, key in _KEYS.items()}
+    return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def loads(data: bytes) -> Card:
+    """
+    The card in `data`; raises WrongFolder when it is none we know.
+    """
+    try:
+        raw = json.loads(data)
+        if raw["version"] != VERSION:
+            raise WrongFolder(
+                f"card.json has version {raw['version']}, known is {VERSION}", hint="Upgrade this program."
+            )
+        values = {name: raw[key] for name, key in _KEYS.items()}
+    except (ValueError, KeyError, TypeError) as exc:
+        raise WrongFolder(f"card.json is not readable: {exc!r}", hint="Run `bookkeeper init` again.") from exc
+    return Card(**values | {"specs": tuple(values["specs"])})

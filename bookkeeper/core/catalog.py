@@ -1,0 +1,103 @@
+"""
+The Iceberg catalog: opened from pyiceberg's own keys, asked in one place, its errors translated once.
+
+Nothing here retries. pyiceberg's own retry re-applies an append on a new base and commits it twice, so
+`transaction()` is never used: whoever commits calls `commit` with its own requirements and owns the loop.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog import Catalog as IcebergCatalog
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, TableUnusable
+from bookkeeper.core.settings import Catalog
+
+SQLITE = "sqlite:///"
+_BUSY_SECONDS = 20
+
+
+def open_catalog(settings: Catalog, create: bool = False) -> IcebergCatalog:
+    """
+    The catalog of `[catalog]`; with `create` the directory of an SQLite file is made. Raises CatalogUnavailable.
+    """
+    properties = dict(settings.properties)
+    uri = properties.get("uri", "")
+    if uri.startswith(SQLITE):
+        _prepare_sqlite(uri, create)
+        properties["uri"] = uri if "timeout=" in uri else f"{uri}{'&' if '?' in uri else '?'}timeout={_BUSY_SECONDS}"
+    with asked("open the catalog"):
+        catalog = load_catalog(settings.name, **properties)
+        if uri.startswith(SQLITE):
+            _write_ahead(catalog)
+    return catalog
+
+
+def _prepare_sqlite(uri: str, create: bool) -> None:
+    parent = os.path.dirname(urlsplit(uri.removeprefix("sqlite://")).path)
+    if create and parent:
+        os.makedirs(parent, exist_ok=True)
+    elif parent and not os.path.isdir(parent):
+        raise CatalogUnavailable(
+            f"the directory of {uri} is not there", hint="Run `bookkeeper init`, or mount the disk."
+        )
+
+
+def _write_ahead(catalog: IcebergCatalog) -> None:
+    # Readers (Spark) must not fail while we hold the write lock; the mode is kept in the file.
+    with catalog.engine.connect() as connection:  # type: ignore[attr-defined]
+        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+
+
+@contextmanager
+def asked(what: str) -> Iterator[None]:
+    """
+    Turns what a catalog client raises into CatalogUnavailable or TableUnusable.
+    """
+    try:
+        yield
+    except (NoSuchTableError, NoSuchNamespaceError) as exc:
+        raise TableUnusable(f"{what}: {exc}", hint="Was the table dropped? `bookkeeper init` makes it.") from exc
+    except (TableUnusable, CatalogUnavailable):
+        raise
+    except Exception as exc:
+        # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.
+        raise CatalogUnavailable(f"{what}: {type(exc).__name__}: {exc}") from exc
+
+
+def load_table(catalog: IcebergCatalog, identifier: str) -> Table:
+    """
+    The table as it is now; raises CatalogUnavailable, TableUnusable (dropped, or not format v2).
+    """
+    with asked(f"load table {identifier}"):
+        table = catalog.load_table(identifier)
+    if table.metadata.format_version != 2:
+        raise TableUnusable(
+            f"{identifier} has format version {table.metadata.format_version}; only 2 is supported",
+            hint="Upgrade a v1 table with Spark: ALTER TABLE ... SET TBLPROPERTIES('format-version'='2').",
+        )
+    return table
+
+
+def commit(
+    table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+) -> CommitTableResponse:
+    """
+    Sends one commit, once.
+
+    Raises CommitConflict (refused) or CommitUnknown (anything else: it may have been applied, or may be later).
+    After either the caller loads the table again and looks at the marks.
+    """
+    try:
+        return table.catalog.commit_table(table, requirements, updates)
+    except CommitFailedException as exc:
+        raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
+    except Exception as exc:
+        # No exception of a driver or an HTTP client proves that the commit was not applied.
+        raise CommitUnknown(f"{'.'.join(table.name())}: {type(exc).__name__}: {exc}") from exc

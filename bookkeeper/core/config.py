@@ -1,0 +1,187 @@
+"""
+Reads the configuration: `--config`, then $BOOKKEEPER_CONFIG, then ./bookkeeper.toml.
+
+Unknown keys and bad values are refused in one line that names the key, the value and what is allowed.
+"""
+
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.core.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
+from bookkeeper.core.units import duration, size, spoken
+
+T = TypeVar("T")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def locate(option: str | None, environ: Mapping[str, str]) -> Path:
+    """
+    The configuration file to read; raises ConfigInvalid when there is none.
+    """
+    wanted = option or environ.get("BOOKKEEPER_CONFIG") or "bookkeeper.toml"
+    path = Path(wanted)
+    if not path.is_file():
+        raise ConfigInvalid(
+            f"no configuration at {wanted}",
+            hint="Give --config FILE, set BOOKKEEPER_CONFIG, or copy config/local.toml to ./bookkeeper.toml.",
+        )
+    return path
+
+
+def load(option: str | None, environ: Mapping[str, str]) -> Settings:
+    """
+    The settings of the file that `option`, the environment or the working folder names.
+    """
+    path = locate(option, environ)
+    return parse(path.read_text("utf-8"), {"HERE": str(path.resolve().parent), **environ}, source=str(path))
+
+
+def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settings:
+    """
+    The settings in `text` (TOML), `${NAME}` and `${NAME:-default}` taken from `environ`.
+
+    `${HERE}` is the folder of the configuration file. Raises ConfigInvalid.
+    """
+    try:
+        data = _substitute(tomllib.loads(text), environ, "")
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigInvalid(f"{source} is not valid TOML: {exc}") from exc
+    known = ("catalog", "bookkeeper", "reaper", "tables")
+    _refuse_unknown(data, known, "")
+    reaper = _section(Reaper, data.get("reaper", {}), "reaper")
+    tables = _mapping(data.get("tables", {}), "tables")
+    return Settings(
+        catalog=_catalog(_mapping(data.get("catalog", {}), "catalog")),
+        bookkeeper=_section(Daemon, data.get("bookkeeper", {}), "bookkeeper"),
+        reaper=reaper,
+        tables={name: _table(name, value, reaper) for name, value in tables.items()},
+        source=source,
+    )
+
+
+def _substitute(value: Any, environ: Mapping[str, str], where: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _substitute(item, environ, f"{where}.{key}".strip(".")) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_substitute(item, environ, where) for item in value]
+    return _VARIABLE.sub(lambda found: _variable(found, environ, where), value) if isinstance(value, str) else value
+
+
+def _variable(found: re.Match[str], environ: Mapping[str, str], where: str) -> str:
+    value = environ.get(found[1], found[2])
+    if value is None:
+        raise ConfigInvalid(f"{where}: ${{{found[1]}}} is not set in the environment")
+    return value
+
+
+def _catalog(data: Mapping[str, Any]) -> Catalog:
+    flat = {key: _plain(value, f"catalog.{key}") for key, value in data.items()}
+    return Catalog(name=flat.pop("name", "lake"), properties=flat)
+
+
+def _plain(value: Any, where: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ConfigInvalid(f"{where} = {value!r}: a string, number or boolean is allowed (write 's3.endpoint' in quotes)")
+
+
+def _table(name: str, value: Any, reaper: Reaper) -> Table:
+    where = f"tables.{name}"
+    data = dict(_mapping(value, where))
+    nested: dict[str, Any] = {
+        "retention": _section(Retention, data.pop("retention", {}), f"{where}.retention"),
+        "reaper": _section(Reaper, data.pop("reaper", {}), f"{where}.reaper", base=reaper),
+    }
+    table = _section(Table, data, where, hidden=("name", *nested))
+    identifier = table.identifier or f"default.{name}"
+    if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", identifier):
+        raise ConfigInvalid(f"{where}.identifier = {identifier!r}: namespace.table is allowed")
+    return replace(table, name=name, identifier=identifier, **nested)
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigInvalid(f"{where} = {value!r}: a section [{where}] is allowed")
+    return value
+
+
+def _refuse_unknown(data: Mapping[str, Any], known: typing.Iterable[str], where: str) -> None:
+    known = sorted(known)
+    for key in data:
+        if key not in known:
+            raise ConfigInvalid(f"{f'{where}.{key}'.strip('.')} is not a known key; allowed here: {', '.join(known)}")
+
+
+def _section(kind: type[T], data: Any, where: str, hidden: tuple[str, ...] = (), base: T | None = None) -> T:
+    data = _mapping(data, where)
+    known = {item.name.replace("_", "-"): item for item in fields(kind) if item.name not in hidden}  # type: ignore[arg-type]
+    _refuse_unknown(data, [*known, *(name for name in hidden if name != "name")], where)
+    values = {known[key].name: _value(known[key], value, f"{where}.{key}") for key, value in data.items()}
+    return replace(base, **values) if base is not None else kind(**values)  # type: ignore[type-var]
+
+
+def _value(item: "Field[Any]", value: Any, where: str) -> Any:
+    try:
+        converted = _convert(_plain_type(item.type), value, bool(item.metadata.get("size")))
+    except ValueError as exc:
+        raise ConfigInvalid(f"{where} = {value!r}: {exc} is allowed") from exc
+    _check_limits(item, converted, value, where)
+    return converted
+
+
+def _plain_type(annotation: Any) -> Any:
+    if isinstance(annotation, types.UnionType):
+        return next(kind for kind in typing.get_args(annotation) if kind is not type(None))
+    return typing.get_origin(annotation) or annotation
+
+
+def _convert(kind: Any, value: Any, is_size: bool) -> Any:
+    if kind is timedelta:
+        return duration(value if isinstance(value, str) else "")
+    if is_size and isinstance(value, str):
+        return size(value)
+    if kind is tuple and isinstance(value, list):
+        return tuple(value)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise ValueError(
+        {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list"}.get(kind, "a string")
+    )
+
+
+def _check_limits(item: "Field[Any]", value: Any, shown: Any, where: str) -> None:
+    least, most, choices = (item.metadata.get(key) for key in ("least", "most", "choices"))
+    if choices and value not in choices:
+        raise ConfigInvalid(f"{where} = {shown!r}: one of {', '.join(choices)} is allowed")
+    if least is not None and value < least:
+        raise ConfigInvalid(f"{where} = {shown!r}: at least {_shown(least)} is allowed")
+    if most is not None and value > most:
+        raise ConfigInvalid(f"{where} = {shown!r}: at most {_shown(most)} is allowed")
+
+
+def _shown(limit: Any) -> str:
+    return spoken(limit) if isinstance(limit, timedelta) else str(limit)
+
+
+def defaults(kind: type[Any]) -> list[tuple[str, Any, str]]:
+    """
+    Key, default and help of every option of a section, for the docs and `--help`.
+    """
+    rows = []
+    for item in fields(kind):
+        if "help" in item.metadata:
+            default = item.default_factory() if item.default_factory is not MISSING else item.default
+            rows.append((item.name.replace("_", "-"), default, item.metadata["help"]))
+    return rows

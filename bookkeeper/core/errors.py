@@ -1,0 +1,218 @@
+"""
+What can go wrong, named by what the loop does next.
+
+* BookkeeperError
+  - Retry    leave the txlog, the next tick tries again (many ticks in a row: not ready):
+             StorageUnavailable, CatalogUnavailable, CommitConflict, CommitUnknown, ClockBehind
+  - Reject   this txlog can never commit: put it in rejected/, carry on:
+             TxlogCorrupt, TxlogTooLarge, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
+             DuplicatePath, FileMissing, FileSizeDiffers, PositionTaken, IncarnationPruned, FromTheFuture
+  - Hold     leave it where it is and say so, somebody has to act:  NewerVersion, TooManyHoles
+  - Halt     this table goes no further until a person decides, others go on:
+             HistoryChanged, MarksLost, WrongFolder, TableUnusable
+  - Refused  a command was asked for something it must not do:  ConfigInvalid, NotPossible, ExtraMissing
+  - storage facts, caught where they are expected:  Missing, AlreadyExists, Changed
+  - writer's own end:  Fenced, Backpressure, SchemaRefused, UnknownOutcome
+"""
+
+
+class BookkeeperError(Exception):
+    """
+    Root of every error a user can meet; `hint` says what to do.
+    """
+
+    hint = ""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        self.hint = hint or type(self).hint
+
+
+class Retry(BookkeeperError):
+    """Transient trouble: nothing is lost, the next tick tries again."""
+
+
+class StorageUnavailable(Retry):
+    """The storage did not answer."""
+
+    hint = "Check that the storage is reachable and that the credentials are valid; it is tried again."
+
+
+class CatalogUnavailable(Retry):
+    """The catalog did not answer."""
+
+    hint = "Check that the catalog is reachable; it is tried again."
+
+
+class CommitConflict(Retry):
+    """Somebody else committed to the table in between."""
+
+
+class CommitUnknown(Retry):
+    """The catalog's answer to a commit was lost; the marks will tell whether it was applied."""
+
+
+class ClockBehind(Retry):
+    """This machine's clock is more than 30 s behind the table's last update."""
+
+    hint = "Synchronise the clock (NTP); nothing is committed until it has caught up."
+
+
+class Reject(BookkeeperError):
+    """This txlog can never be committed."""
+
+
+class TxlogCorrupt(Reject):
+    """The txlog is not a complete Avro file of manifest entries."""
+
+    hint = "The writer must publish these data files again under a new sequence."
+
+
+class TxlogTooLarge(Reject):
+    """The txlog is larger than max-txlog-bytes."""
+
+    hint = "Publish fewer data files per txlog, or raise max-txlog-bytes."
+
+
+class NameMismatch(Reject):
+    """Header and file name of the txlog disagree."""
+
+
+class WrongTable(Reject):
+    """The txlog was written for another table."""
+
+    hint = "Point the writer at this table's folder and let it read card.json again."
+
+
+class UnknownSpec(Reject):
+    """The txlog names a schema or partition spec the table does not have."""
+
+
+class EntryInvalid(Reject):
+    """An entry of the txlog is not what an append may hold."""
+
+
+class PathRefused(Reject):
+    """A data file lies outside the table's data path."""
+
+
+class DuplicatePath(Reject):
+    """A data file is already named by an earlier txlog."""
+
+
+class FileMissing(Reject):
+    """A data file named by the txlog does not exist."""
+
+
+class FileSizeDiffers(Reject):
+    """A data file has another size than the txlog says."""
+
+
+class PositionTaken(Reject):
+    """The txlog continues from a position that is not the writer's committed one."""
+
+    hint = "Another run of this writer got there first. Restart the writer: it continues from the committed position."
+
+
+class IncarnationPruned(Reject):
+    """The txlog is older than the marks that are kept, so nobody can tell whether it is in already."""
+
+    hint = "If `bookkeeper verify` shows that its files are not in the table: bookkeeper replay --force."
+
+
+class FromTheFuture(Reject):
+    """The txlog was created more than an hour ahead of the bookkeeper's clock."""
+
+    hint = "Synchronise the writer's clock (NTP), then replay the txlog."
+
+
+class Hold(BookkeeperError):
+    """The txlog stays pending until somebody acts."""
+
+
+class NewerVersion(Hold):
+    """The txlog has a newer format version than this bookkeeper knows."""
+
+    hint = "Upgrade the bookkeeper first, then the writers; the txlog waits meanwhile."
+
+
+class TooManyHoles(Hold):
+    """An incarnation has more than 64 holes."""
+
+    hint = "Replay or discard its rejected txlogs, or restart the writer and run: bookkeeper forget WRITER."
+
+
+class Halt(BookkeeperError):
+    """An invariant broke: this table is halted, never guessed at."""
+
+
+class HistoryChanged(Halt):
+    """The snapshot that the marks came with is no ancestor of main: somebody rolled the table back."""
+
+    hint = "If that was intended: bookkeeper accept-rollback. The abandoned snapshots' rows are not in the table."
+
+
+class MarksLost(Halt):
+    """Snapshots show that marks were committed, but the table has no bookkeeper.marks property."""
+
+    hint = "Restore the property from marks.json of the folder, or from an older metadata.json."
+
+
+class WrongFolder(Halt):
+    """The txlog folder belongs to another table."""
+
+    hint = "Give this table a folder of its own (`folder` in its config), or run `bookkeeper init` for a new one."
+
+
+class TableUnusable(Halt):
+    """The table cannot be used as a queue."""
+
+
+class Refused(BookkeeperError):
+    """The command was not carried out."""
+
+
+class ConfigInvalid(Refused):
+    """The configuration is not valid."""
+
+
+class NotPossible(Refused):
+    """The command cannot be carried out in this state."""
+
+
+class ExtraMissing(Refused):
+    """An optional dependency is not installed."""
+
+
+class Missing(BookkeeperError):
+    """There is definitely nothing under this key."""
+
+
+class AlreadyExists(BookkeeperError):
+    """Another object has this key already."""
+
+
+class Changed(BookkeeperError):
+    """The object is not the version that was expected."""
+
+
+class Fenced(BookkeeperError):
+    """Another run of this writer took over."""
+
+    hint = "Stop this run; the other one continues from the committed position."
+
+
+class Backpressure(BookkeeperError):
+    """Too many txlogs are pending: the bookkeeper is behind or not running."""
+
+    hint = "Check `bookkeeper status`; raise pending-limit only if the bookkeeper keeps up."
+
+
+class SchemaRefused(BookkeeperError):
+    """The rows do not fit the table's schema."""
+
+
+class UnknownOutcome(BookkeeperError):
+    """A publish may or may not have reached the storage; nothing more is published by this run."""
+
+    hint = "Restart the writer: it finds out from pending/ and marks.json where to continue."

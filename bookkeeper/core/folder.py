@@ -1,0 +1,241 @@
+"""
+The txlog folder of one table: pending/, rejected/, card.json, marks.json.
+
+Owns the order of writes that keeps a crash harmless; what may be done to the table is not decided here.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from bookkeeper.core import card as cards
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.card import Card
+from bookkeeper.core.errors import (
+    AlreadyExists,
+    BookkeeperError,
+    Changed,
+    ConfigInvalid,
+    Missing,
+    NameMismatch,
+    StorageUnavailable,
+)
+from bookkeeper.core.locations import inside, join, normal
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName, is_txlog
+from bookkeeper.core.settings import Table
+from bookkeeper.core.store import Store, content_tag
+
+PENDING = "pending/"
+REJECTED = "rejected/"
+CLOCK = "clock/"
+SUFFIX = ".txlog.avro"
+REASON = ".reason.json"
+
+
+def folder_url(settings: Table, location: str) -> str:
+    """
+    Where the txlog folder of a table at `location` is; raises ConfigInvalid where Iceberg would sweep it away.
+    """
+    if settings.folder is None:
+        return join(location, "_bookkeeper")
+    if inside(settings.folder, location):
+        first = normal(settings.folder).removeprefix(normal(location) + "/").split("/")[0]
+        if not first.startswith("_"):
+            # remove_orphan_files deletes whatever else it does not know below the table's location.
+            raise ConfigInvalid(
+                f"folder = {settings.folder!r} lies in the table's location; outside of it, or below a directory "
+                "there that starts with _, is allowed"
+            )
+    return settings.folder
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Found:
+    """A txlog as a listing shows it: size in bytes, time of its creation (the store's clock, UTC)."""
+
+    name: TxlogName
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MarksCopy:
+    """marks.json: the marks after the commit that gave the table this sequence number."""
+
+    table_uuid: str
+    sequence_number: int
+    marks: Marks
+
+
+class Folder:
+    """The txlog folder on a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def pending(self) -> list[Found]:
+        """Published txlogs that a listing shows, ordered by writer, incarnation, sequence."""
+        return self._listed(PENDING)
+
+    def rejected(self) -> list[Found]:
+        """Rejected txlogs, in the same order."""
+        return self._listed(REJECTED)
+
+    def strangers(self) -> list[str]:
+        """Keys in pending/ that end like a txlog but are not named like one."""
+        keys = (item.key.removeprefix(PENDING) for item in self.store.list(PENDING))
+        return [key for key in keys if key.endswith(SUFFIX) and not is_txlog(key)]
+
+    def _listed(self, place: str) -> list[Found]:
+        found = []
+        for item in self.store.list(place):
+            try:
+                found.append(Found(TxlogName.parse(item.key.removeprefix(place)), item.size, item.modified))
+            except NameMismatch:
+                continue
+        return sorted(found)
+
+    def read(self, names: Sequence[TxlogName]) -> dict[TxlogName, bytes | Missing | StorageUnavailable]:
+        """The bytes of each pending txlog, or what went wrong with it."""
+        read = self.store.read_many([f"{PENDING}{name}" for name in names])
+        return {name: read[f"{PENDING}{name}"] for name in names}
+
+    def exists(self, name: TxlogName, place: str = PENDING) -> bool:
+        """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
+        try:
+            self.store.size(f"{place}{name}")
+        except Missing:
+            return False
+        return True
+
+    def publish(self, name: TxlogName, data: bytes) -> None:
+        """
+        Makes `data` visible under `name`, once: the writer's last step, after every data file is durable.
+
+        A put whose reply was lost and that is sent again finds its own bytes: that is success. Raises
+        AlreadyExists when somebody else's bytes are there.
+        """
+        self._create_once(f"{PENDING}{name}", data)
+
+    def _create_once(self, key: str, data: bytes) -> None:
+        try:
+            self.store.create(key, data)
+        except AlreadyExists:
+            if self.store.read(key) != data:
+                raise
+
+    def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime) -> None:
+        """
+        Moves a pending txlog to rejected/ with its reason.
+
+        Durable in rejected/ before it leaves pending/: a crash in between leaves it in both places, and the next
+        tick rejects it again or, if it has become good, commits it; the copy is then recognised by its mark.
+        """
+        data = self.store.read(f"{PENDING}{name}")
+        reason = {
+            "error": type(why).__name__,
+            "reason": str(why),
+            "hint": why.hint,
+            "rejected-at": now.isoformat(),
+        }
+        self.store.replace(f"{REJECTED}{name}{REASON}", json.dumps(reason, indent=1).encode() + b"\n")
+        try:
+            self._create_once(f"{REJECTED}{name}", data)
+        except AlreadyExists:
+            # Another txlog was rejected under this name before: neither may be lost.
+            self._create_once(f"{REJECTED}{name}.{content_tag(data)[:12]}", data)
+        self.store.delete_many([f"{PENDING}{name}"])
+
+    def reason(self, name: TxlogName) -> Mapping[str, Any]:
+        """Why it was rejected; empty when nobody wrote that down."""
+        try:
+            data: Mapping[str, Any] = json.loads(self.store.read(f"{REJECTED}{name}{REASON}"))
+        except (Missing, ValueError):
+            return {}
+        return data
+
+    def replay(self, name: TxlogName) -> None:
+        """
+        Copies a rejected txlog back to pending/ under its own name; the bookkeeper removes the copy once it is in.
+        """
+        self._create_once(f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}"))
+
+    def delete(self, names: Iterable[TxlogName]) -> int:
+        """Deletes consumed txlogs from pending/; what a crash leaves is recognised by its mark."""
+        return self.store.delete_many([f"{PENDING}{name}" for name in names])
+
+    def discard_rejected(self, names: Iterable[TxlogName]) -> int:
+        """Deletes rejected txlogs and their reasons."""
+        listed = list(names)
+        self.store.delete_many([f"{REJECTED}{name}" for name in listed])
+        return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])
+
+    def clock_skew(self, now: datetime) -> timedelta:
+        """How far the storage's clock is ahead of `now`, from an object written for that; raises StorageUnavailable."""
+        self.store.replace(f"{CLOCK}probe", now.isoformat().encode())
+        seen = [item.modified for item in self.store.list(CLOCK)]
+        if not seen:
+            raise StorageUnavailable("the storage does not list what was just written")
+        return max(seen) - now
+
+    def card(self) -> Card:
+        """The table's card; raises Missing, or WrongFolder when it is not readable."""
+        return cards.loads(self.store.read("card.json"))
+
+    def write_card(self, card: Card) -> bool:
+        """Replaces the card when something in it changed; says whether it did."""
+        try:
+            if self.store.read("card.json") == cards.dumps(card):
+                return False
+        except Missing:
+            pass
+        self.store.replace("card.json", cards.dumps(card))
+        return True
+
+    def marks(self) -> MarksCopy | None:
+        """The copy of the marks, or None before the first commit or when it cannot be used."""
+        return self._marks()[0]
+
+    def _marks(self) -> tuple[MarksCopy | None, str]:
+        try:
+            data, tag = self.store.read_tagged("marks.json")
+        except Missing:
+            return None, ""
+        try:
+            raw = json.loads(data)
+            copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
+        except (ValueError, KeyError, TypeError, BookkeeperError):
+            return None, tag
+        return copy, tag
+
+    def publish_marks(self, copy: MarksCopy) -> bool:
+        """
+        Makes marks.json say `copy`, unless a newer one is there; says whether it wrote.
+
+        Raises StorageUnavailable; a lost race against another bookkeeper is looked at again.
+        """
+        for _ in range(5):
+            there, tag = self._marks()
+            same_table = there is not None and there.table_uuid == copy.table_uuid
+            if there is not None and same_table and (there.sequence_number > copy.sequence_number or there == copy):
+                return False
+            try:
+                self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)
+            except Changed:
+                continue
+            return True
+        raise StorageUnavailable(
+            "marks.json is replaced by others all the time", hint="Is a second bookkeeper running?"
+        )
+
+
+def _marks_bytes(copy: MarksCopy) -> bytes:
+    data = {
+        "table-uuid": copy.table_uuid,
+        "sequence-number": copy.sequence_number,
+        "marks": marks_format.to_json(copy.marks),
+    }
+    return json.dumps(data, indent=1).encode() + b"\n"

@@ -1,0 +1,92 @@
+"""
+Store on any fsspec filesystem. Here: `memory:`; object stores get their conditional writes with their backends.
+"""
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import fsspec  # type: ignore[import-untyped]
+
+from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.core.store import Buffer, Listed, checked_key, content_tag, translated
+
+_MEMORY = threading.RLock()
+
+
+class FsspecStore:
+    """Implements Store below `url`; conditional writes are atomic within this process (memory)."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.url = url.rstrip("/")
+        protocol = url.split(":", 1)[0]
+        if protocol != "memory":
+            raise ConfigInvalid(f"{url}: storage {protocol!r} is not supported; file: and memory: are")
+        self.fs = fsspec.filesystem(protocol, use_listings_cache=False, **options)
+        self.root = self.fs._strip_protocol(self.url)
+
+    def read(self, key: str) -> bytes:
+        with translated(f"{self.url}/{key}"):
+            return bytes(self.fs.cat_file(self._path(key)))
+
+    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
+        return {key: self._outcome(key, self.read) for key in keys}
+
+    def read_tagged(self, key: str) -> tuple[bytes, str]:
+        data = self.read(key)
+        return data, content_tag(data)
+
+    def create(self, key: str, data: bytes) -> None:
+        with translated(f"{self.url}/{key}"), _MEMORY:
+            if self.fs.exists(self._path(key)):
+                raise AlreadyExists(f"{self.url}/{key} is there already")
+            self.fs.pipe_file(self._path(key), data)
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        with translated(f"{self.url}/{key}"), _MEMORY:
+            if if_match is not None and self._tag(key) != if_match:
+                raise Changed(f"{self.url}/{key} was replaced by somebody else")
+            self.fs.pipe_file(self._path(key), data)
+
+    def upload(self, key: str, data: Buffer) -> None:
+        with translated(f"{self.url}/{key}"):
+            self.fs.pipe_file(self._path(key), bytes(data))
+
+    def size(self, key: str) -> int:
+        with translated(f"{self.url}/{key}"):
+            return int(self.fs.info(self._path(key))["size"])
+
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
+        return {key: self._outcome(key, self.size) for key in keys}
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        start = self._path(prefix.rstrip("/")) if prefix else self.root
+        with translated(start):
+            for path, info in self.fs.find(start, detail=True).items():
+                created = info.get("created") or datetime.fromtimestamp(0, UTC)
+                yield Listed(path[len(self.root) + 1 :], int(info["size"]), created)
+
+    def delete_many(self, keys: Iterable[str]) -> int:
+        count = 0
+        for key in keys:
+            with translated(f"{self.url}/{key}"), suppress(FileNotFoundError):
+                self.fs.rm_file(self._path(key))
+            count += 1
+        return count
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{checked_key(key)}"
+
+    def _outcome(self, key: str, act: Any) -> Any:
+        try:
+            return act(key)
+        except (Missing, StorageUnavailable) as exc:
+            return exc
+
+    def _tag(self, key: str) -> str:
+        try:
+            return self.read_tagged(key)[1]
+        except Missing:
+            return ""

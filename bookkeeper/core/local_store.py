@@ -1,0 +1,199 @@
+"""
+Store on this machine's disk.
+
+Publishes by temporary file, fsync, link, fsync of the directory: link is atomic and exclusive where fsspec's
+local `mode="create"` is not. What a crash leaves is a `*.tmp` that nothing names; it is swept by age.
+"""
+
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from bookkeeper.core.errors import BookkeeperError, Changed, Missing, StorageUnavailable
+from bookkeeper.core.store import Buffer, Listed, checked_key, content_tag, translated
+
+T = TypeVar("T")
+TEMPORARY = ".tmp"
+LOCK = ".lock"
+
+
+class LocalStore:
+    """Implements Store below the directory `root`."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self.url = "file://" + self.root
+
+    def read(self, key: str) -> bytes:
+        with self._translated(key), open(self._path(key), "rb") as file:
+            return file.read()
+
+    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
+        return self._each(self.read, keys)
+
+    def read_tagged(self, key: str) -> tuple[bytes, str]:
+        data = self.read(key)
+        return data, content_tag(data)
+
+    def create(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        with self._translated(key):
+            self._make_parent(path)
+            temporary = _write_temporary(path, data)
+            try:
+                os.link(temporary, path)
+            finally:
+                os.unlink(temporary)
+            _sync_directory(os.path.dirname(path))
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        path = self._path(key)
+        with self._translated(key):
+            self._make_parent(path)
+            with self._locked():
+                self._expect(key, if_match)
+                temporary = _write_temporary(path, data)
+                os.rename(temporary, path)
+                _sync_directory(os.path.dirname(path))
+
+    def upload(self, key: str, data: Buffer) -> None:
+        path = self._path(key)
+        with self._translated(key):
+            self._make_parent(path)
+            _write_durably(path, data)
+            _sync_directory(os.path.dirname(path))
+
+    def size(self, key: str) -> int:
+        with self._translated(key):
+            return os.stat(self._path(key)).st_size
+
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
+        return self._each(self.size, keys)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        start = self._path(prefix.rstrip("/")) if prefix else self.root
+        with self._translated(prefix or self.url):
+            yield from _walk(start, len(self.root) + 1)
+
+    def delete_many(self, keys: Iterable[str]) -> int:
+        count = 0
+        for key in keys:
+            with self._translated(key):
+                try:
+                    os.unlink(self._path(key))
+                except FileNotFoundError:
+                    self._check_root()
+            count += 1
+        return count
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.root, checked_key(key))
+
+    def _each(self, act: Callable[[str], T], keys: Sequence[str]) -> dict[str, T | Missing | StorageUnavailable]:
+        results: dict[str, T | Missing | StorageUnavailable] = {}
+        for key in keys:
+            try:
+                results[key] = act(key)
+            except (Missing, StorageUnavailable) as exc:
+                results[key] = exc
+        return results
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        try:
+            with translated(f"{self.root}/{key}"):
+                yield
+        except Missing:
+            self._check_root()
+            raise
+
+    def _check_root(self) -> None:
+        # A disk that is not mounted shows nothing at all: that is no proof that a file is gone.
+        if not os.path.isdir(self.root):
+            raise StorageUnavailable(f"{self.root} is not there", hint="Is the disk mounted?")
+
+    def _make_parent(self, path: str) -> None:
+        parent = os.path.dirname(path)
+        if not os.path.isdir(parent):
+            os.makedirs(parent, exist_ok=True)
+            _sync_directory(os.path.dirname(parent))
+
+    def _expect(self, key: str, if_match: str | None) -> None:
+        if if_match is None:
+            return
+        try:
+            tag = self.read_tagged(key)[1]
+        except Missing:
+            tag = ""
+        if tag != if_match:
+            raise Changed(f"{self.root}/{key} was replaced by somebody else")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(os.path.join(self.root, LOCK), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _write_temporary(path: str, data: Buffer) -> str:
+    temporary = f"{path}.{secrets.token_hex(6)}{TEMPORARY}"
+    try:
+        _write_durably(temporary, data)
+    except OSError:
+        # A full disk must not fill up further with what could not be finished.
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+    return temporary
+
+
+def _write_durably(path: str, data: Buffer) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _walk(start: str, cut: int) -> Iterator[Listed]:
+    try:
+        entries = os.scandir(start)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, cut)
+            elif (listed := _listed(entry, cut)) is not None:
+                yield listed
+
+
+def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        return None
+    return Listed(entry.path[cut:], stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
+
+
+def sync_file(path: str) -> None:
+    """
+    Makes a file that somebody else wrote on this disk durable, with its directory entry; raises StorageUnavailable.
+    """
+    try:
+        with translated(path), open(path, "rb") as file:
+            os.fsync(file.fileno())
+            _sync_directory(os.path.dirname(path))
+    except BookkeeperError as exc:
+        raise StorageUnavailable(f"{path} could not be made durable") from exc

@@ -1,0 +1,201 @@
+"""
+Marks: which txlogs are in the table, in ONE table property that changes with the snapshot that adds the files.
+
+Per incarnation its last sequence, its holes (sequences below it that are not in) and when it was last seen; per
+writer its position. Everything here is pure; O(incarnations), never O(txlogs).
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bookkeeper.core.errors import MarksLost, TooManyHoles
+from bookkeeper.core.names import TxlogName
+
+PROPERTY = "bookkeeper.marks"
+MOST_HOLES = 64
+FUTURE_MS = 3_600_000  # a txlog may be created this far ahead of the bookkeeper's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Sequences up to `last` are in, except `holes`; `seen_ms` is the bookkeeper's time of the last commit."""
+
+    last: int = 0
+    holes: tuple[int, ...] = ()
+    seen_ms: int = 0
+
+    def is_in(self, sequence: int) -> bool:
+        """Whether this sequence is in the table."""
+        return sequence <= self.last and sequence not in self.holes
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMarks:
+    """One writer: its committed position and the marks of its incarnations."""
+
+    position: bytes | None = None
+    incarnations: Mapping[str, Mark] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """
+    The marks of one table; `snapshot` is the one they came with, `folder` the id of the txlog folder.
+    """
+
+    folder: str
+    snapshot: int | None = None
+    pruned_before_ms: int = 0
+    writers: Mapping[str, WriterMarks] = field(default_factory=dict)
+    #: (sequence number, ms) of some commits, thinned: tells the age of files whose snapshots are expired
+    times: tuple[tuple[int, int], ...] = ()
+
+    def mark(self, name: TxlogName) -> Mark | None:
+        """The mark of the incarnation of `name`, or None when it is unknown (new, or pruned)."""
+        return self.writer(name.writer).incarnations.get(name.incarnation)
+
+    def writer(self, writer: str) -> WriterMarks:
+        """What is known of a writer."""
+        return self.writers.get(writer, WriterMarks())
+
+    def is_in(self, name: TxlogName) -> bool:
+        """Whether this txlog is in the table; False for an unknown incarnation."""
+        mark = self.mark(name)
+        return mark is not None and mark.is_in(name.sequence)
+
+    def is_pruned(self, name: TxlogName, created_ms: int) -> bool:
+        """Whether its mark may have been dropped, so that nobody can tell if it is in."""
+        return self.mark(name) is None and created_ms < self.pruned_before_ms
+
+    def advanced(self, names: Iterable[TxlogName], positions: Mapping[str, bytes], at_ms: int) -> "Marks":
+        """
+        These marks after `names` got in; sequences passed over become holes. Raises TooManyHoles.
+        """
+        writers = dict(self.writers)
+        touched: dict[str, dict[str, Mark]] = {}
+        for name in names:
+            known = touched.setdefault(name.writer, dict(self.writer(name.writer).incarnations))
+            known[name.incarnation] = _advanced(known.get(name.incarnation, Mark()), name, at_ms)
+        for writer, incarnations in touched.items():
+            writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
+        return replace(self, writers=writers)
+
+    def pruned(self, idle_before_ms: int, named: Iterable[TxlogName]) -> "Marks":
+        """
+        Without the marks of incarnations last seen before `idle_before_ms` that no name in the folder needs.
+
+        `pruned_before_ms` moves past any time at which their txlogs can have been created.
+        """
+        kept = {(name.writer, name.incarnation) for name in named}
+        writers, before = {}, self.pruned_before_ms
+        for writer, marks in self.writers.items():
+            gone = {
+                incarnation: mark
+                for incarnation, mark in marks.incarnations.items()
+                if mark.seen_ms < idle_before_ms and (writer, incarnation) not in kept
+            }
+            before = max([before, *(mark.seen_ms + FUTURE_MS + 1 for mark in gone.values())])
+            left = {key: mark for key, mark in marks.incarnations.items() if key not in gone}
+            if left or marks.position is not None:
+                writers[writer] = WriterMarks(marks.position, left)
+        return replace(self, writers=writers, pruned_before_ms=before)
+
+    def forgotten(self, writer: str) -> "Marks":
+        """Without anything of `writer`: its position and marks are gone, its old txlogs count as pruned."""
+        marks = self.writer(writer)
+        seen = [mark.seen_ms + FUTURE_MS + 1 for mark in marks.incarnations.values()]
+        writers = {key: value for key, value in self.writers.items() if key != writer}
+        return replace(self, writers=writers, pruned_before_ms=max([self.pruned_before_ms, *seen]))
+
+    def opened(self, name: TxlogName, at_ms: int) -> "Marks":
+        """With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles."""
+        mark = self.mark(name) or Mark()
+        holes = {*mark.holes, *range(mark.last + 1, name.sequence), name.sequence}
+        opened = _checked(name, Mark(max(mark.last, name.sequence), tuple(sorted(holes)), at_ms))
+        incarnations = {**self.writer(name.writer).incarnations, name.incarnation: opened}
+        marks = WriterMarks(self.writer(name.writer).position, incarnations)
+        return replace(self, writers={**self.writers, name.writer: marks})
+
+
+def _advanced(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+    passed = range(mark.last + 1, name.sequence)
+    if len(passed) > MOST_HOLES:
+        raise TooManyHoles(f"{name} comes {len(passed)} sequences after the last one that is in")
+    holes = tuple(sorted({*mark.holes, *passed} - {name.sequence}))
+    return _checked(name, Mark(max(mark.last, name.sequence), holes, max(at_ms, mark.seen_ms)))
+
+
+def _checked(name: TxlogName, mark: Mark) -> Mark:
+    if len(mark.holes) > MOST_HOLES:
+        raise TooManyHoles(f"{name.writer}.{name.incarnation} would have {len(mark.holes)} holes")
+    return mark
+
+
+def to_json(marks: Marks) -> dict[str, Any]:
+    """
+    The property's value as JSON data (docs/txlog-format.md).
+    """
+    return {
+        "version": 1,
+        "folder": marks.folder,
+        "snapshot": marks.snapshot,
+        "pruned-before-ms": marks.pruned_before_ms,
+        "writers": {writer: _writer_json(value) for writer, value in sorted(marks.writers.items())},
+        **({"times": [list(point) for point in marks.times]} if marks.times else {}),
+    }
+
+
+def _writer_json(marks: WriterMarks) -> dict[str, Any]:
+    data: dict[str, Any] = {"incarnations": {key: _mark_json(mark) for key, mark in sorted(marks.incarnations.items())}}
+    if marks.position is not None:
+        data["position"] = base64.b64encode(marks.position).decode("ascii")
+    return data
+
+
+def _mark_json(mark: Mark) -> dict[str, Any]:
+    data: dict[str, Any] = {"last": mark.last, "seen-ms": mark.seen_ms}
+    return data | {"holes": list(mark.holes)} if mark.holes else data
+
+
+def from_json(data: Any) -> Marks:
+    """
+    The marks in JSON data; raises MarksLost when it is not what `to_json` writes.
+    """
+    try:
+        if data["version"] != 1:
+            raise MarksLost(f"{PROPERTY} has version {data['version']}, this bookkeeper knows 1", hint="Upgrade it.")
+        writers = {writer: _writer_from(value) for writer, value in data["writers"].items()}
+        times = tuple((sequence, ms) for sequence, ms in data.get("times", ()))
+        return Marks(data["folder"], data["snapshot"], data["pruned-before-ms"], writers, times)
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise MarksLost(f"{PROPERTY} is not readable: {exc!r}") from exc
+
+
+def _writer_from(data: Mapping[str, Any]) -> WriterMarks:
+    position = data.get("position")
+    incarnations = {
+        key: Mark(mark["last"], tuple(mark.get("holes", ())), mark["seen-ms"])
+        for key, mark in data["incarnations"].items()
+    }
+    return WriterMarks(None if position is None else base64.b64decode(position, validate=True), incarnations)
+
+
+def dumps(marks: Marks) -> str:
+    """
+    The property's value.
+    """
+    return json.dumps(to_json(marks), separators=(",", ":"))
+
+
+def loads(text: str) -> Marks:
+    """
+    The marks in a property's value; raises MarksLost.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as exc:
+        raise MarksLost(f"{PROPERTY} is not JSON") from exc
+    return from_json(data)

@@ -1,0 +1,78 @@
+"""
+Names in the txlog folder: who wrote a txlog, in which run, and where in that run.
+
+Refuses any name that does not parse back to itself, so a path can never be smuggled in.
+"""
+
+import re
+from dataclasses import dataclass
+
+from bookkeeper.core.errors import ConfigInvalid, NameMismatch
+
+WRITER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TXLOG = re.compile(rf"({WRITER.pattern})\.({_UUID})\.([0-9]{{10}})\.txlog\.avro")
+MAX_SEQUENCE = 9_999_999_999
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TxlogName:
+    """
+    `<writer>.<incarnation>.<sequence:010d>.txlog.avro`, ordered by writer, then time of start, then sequence.
+    """
+
+    writer: str
+    incarnation: str
+    sequence: int
+
+    @classmethod
+    def parse(cls, text: str) -> "TxlogName":
+        """
+        The name in `text`; raises NameMismatch when it is none.
+        """
+        match = _TXLOG.fullmatch(text)
+        if not match or int(match[3]) == 0:
+            raise NameMismatch(f"{text[:200]!r} is not named <writer>.<incarnation>.<sequence>.txlog.avro")
+        return cls(match[1], match[2], int(match[3]))
+
+    def __str__(self) -> str:
+        return f"{self.writer}.{self.incarnation}.{self.sequence:010d}.txlog.avro"
+
+    def at(self, sequence: int) -> "TxlogName":
+        """
+        The name of another txlog of the same incarnation.
+        """
+        return TxlogName(self.writer, self.incarnation, sequence)
+
+
+def is_txlog(text: str) -> bool:
+    """
+    Whether `text` is the name of a txlog.
+    """
+    try:
+        TxlogName.parse(text)
+    except NameMismatch:
+        return False
+    return True
+
+
+def check_writer(name: str) -> str:
+    """
+    `name` itself; raises ConfigInvalid when it cannot name a writer.
+    """
+    if not WRITER.fullmatch(name):
+        raise ConfigInvalid(
+            f"writer name {name!r} is not valid: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit"
+        )
+    return name
+
+
+def new_incarnation(now_ms: int, random: bytes) -> str:
+    """
+    A UUIDv7 (RFC 9562): ordered by `now_ms`, made unique by 10 random bytes.
+    """
+    value = (now_ms & ((1 << 48) - 1)) << 80 | int.from_bytes(random[:10], "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    text = f"{value:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,126 @@
+"""
+Every setting with its default, in one place; frozen once read.
+
+`config.py` reads them from TOML: a key is the field's name with `-` for `_`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+Bytes = int
+
+
+def option(default: Any, help: str, **limits: Any) -> Any:
+    """
+    A field with its default, one line of help and its limits (`least`, `most`, `choices`, `size`).
+    """
+    meta = {"help": help, **limits}
+    if isinstance(default, list):
+        return field(default_factory=lambda: tuple(default), metadata=meta)
+    return field(default=default, metadata=meta)
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """`[catalog]`: `name`, and every other key goes to pyiceberg (and, translated, to Spark) as it is."""
+
+    name: str = "lake"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """`[bookkeeper]`: the daemon itself."""
+
+    every: timedelta = option(_seconds(1), "pause between two ticks", least=_seconds(0.01))
+    reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")
+    not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
+    backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
+    read_threads: int = option(16, "txlogs read, and data files checked, at once", least=1, most=256)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`[tables.NAME.retention]`: which whole files are dropped."""
+
+    column: str | None = option(None, "timestamp column that `keep` looks at; default: the first timestamp column")
+    keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: keep")
+    max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: keep")
+    every: timedelta = option(_seconds(60), "pause between two looks for files to drop")
+    brake: float = option(
+        0.5,
+        "largest share of the live files that one step may drop unasked; 1.0 switches it off",
+        least=0.0,
+        most=1.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reaper:
+    """`[reaper]`, and `[tables.NAME.reaper]` for one table: what is expired when. The article's figures."""
+
+    every: timedelta = option(_seconds(120), "pause between two runs", least=_seconds(1))
+    older_than: timedelta | None = option(
+        None,
+        "expire snapshots older than this; default: the table's history.expire.max-snapshot-age-ms, else 10m",
+    )
+    retain_last: int | None = option(
+        None,
+        "snapshots always kept; default: the table's history.expire.min-snapshots-to-keep, else 100",
+        least=1,
+    )
+    metadata_keep: timedelta = option(_seconds(3600), "old metadata.json files are kept this long", least=_seconds(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
+
+    name: str = ""
+    identifier: str = option("", "namespace.table in the catalog; default: the section's name in namespace `default`")
+    folder: str | None = option(None, "txlog folder, any fsspec URL; default: <table location>/_bookkeeper")
+    location: str | None = option(None, "location for `init`; default: the catalog decides")
+    window: timedelta = option(_seconds(0), "commit when the oldest pending txlog is this old", least=_seconds(0))
+    max_files: int = option(10_000, "data files per commit", least=1)
+    max_bytes: Bytes = option(2**40, "bytes of data files per commit", size=True, least=1)
+    max_txlogs: int = option(10_000, "txlogs per commit", least=1)
+    max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024)
+    check_files: bool = option(True, "look whether every data file is there and has the size its txlog says")
+    marks_keep: timedelta = option(
+        timedelta(days=1),
+        "the mark of an incarnation idle for this long is dropped",
+        least=timedelta(hours=2),
+    )
+    pending_limit: int = option(1000, "writers wait while this many txlogs are pending", least=1)
+    file_format: str = option("parquet", "format of the writers' data files", choices=("parquet", "avro"))
+    compression: str = option("zstd", "codec of the writers' data files", choices=("zstd", "snappy", "gzip", "none"))
+    target_file_size: Bytes = option(2**27, "writers roll to a new file at this size", size=True, least=1024)
+    roll_after: timedelta = option(_seconds(10), "writers roll to a new file at this age", least=_seconds(0.01))
+    orphan_age: timedelta = option(
+        timedelta(days=3), "age from which an unnamed file counts as an orphan", least=timedelta(hours=1)
+    )
+    partition_by: tuple[str, ...] = option(
+        ["day(timestamp)"], "partition fields for `init`, such as day(ts), bucket(16, key)"
+    )
+    schema: tuple[Mapping[str, Any], ...] = option(
+        [], "columns for `init`: {name, type, required}; default: the article's timestamp, key, value"
+    )
+    retention: Retention = Retention()
+    reaper: Reaper = Reaper()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration."""
+
+    catalog: Catalog = Catalog()
+    bookkeeper: Daemon = Daemon()
+    reaper: Reaper = Reaper()
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    source: str = "defaults"

@@ -1,0 +1,126 @@
+"""
+Store: the one seam to storage.
+
+Keys are relative to the store's root and use `/`. Every method raises StorageUnavailable when the storage
+does not answer; Missing is raised only for a definite "there is nothing", never on any other error.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
+from bookkeeper.core.locations import local_path, normal
+
+Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing: key below the root, size in bytes, time of last change (UTC)."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+class Store(Protocol):
+    """What we ask of a storage, and what it guarantees."""
+
+    url: str
+
+    def read(self, key: str) -> bytes:
+        """The whole object; raises Missing."""
+
+    def read_many(self, keys: Sequence[str]) -> Mapping[str, "bytes | Missing | StorageUnavailable"]:
+        """Every object, or what went wrong with it; one failure never hides the others."""
+
+    def read_tagged(self, key: str) -> tuple[bytes, str]:
+        """The object and the tag of this very version; raises Missing."""
+
+    def create(self, key: str, data: bytes) -> None:
+        """Durable and whole, or not there at all; raises AlreadyExists, and of many at once one wins."""
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        """
+        Atomic and durable: a reader sees the old object or the new one.
+
+        With `if_match` (a tag, or "" for "not there yet") only if unchanged since; raises Changed.
+        """
+
+    def upload(self, key: str, data: Buffer) -> None:
+        """A large object under a name nobody else uses; durable when it returns, maybe torn when it raises."""
+
+    def size(self, key: str) -> int:
+        """Bytes of the object; raises Missing."""
+
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | StorageUnavailable"]:
+        """Size of every object, or what went wrong with it."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """
+        Objects whose key starts with the folder `prefix`, in any order.
+
+        It is no snapshot: what comes or goes meanwhile may be in it or not.
+        """
+
+    def delete_many(self, keys: Iterable[str]) -> int:
+        """Deletes what is there, passes over what is not; returns how many keys it was given."""
+
+
+def content_tag(data: bytes) -> str:
+    """
+    A version tag made from the content, for storages that keep none.
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def checked_key(key: str) -> str:
+    """
+    `key` itself; raises PathRefused when it would leave the store's root.
+    """
+    if key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
+        raise PathRefused(f"{key[:300]!r} is not a key below the store's root")
+    return key
+
+
+def key_in(store: Store, location: str) -> str:
+    """
+    The key of the object at `location`; raises PathRefused when it is outside of the store.
+    """
+    root, plain = normal(store.url).rstrip("/") + "/", normal(location)
+    if not plain.startswith(root):
+        raise PathRefused(f"{location[:300]!r} is not below {store.url}")
+    return plain.removeprefix(root)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """
+    Turns the storage's exceptions into ours, once, where they enter.
+    """
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise Missing(f"{what} is not there") from exc
+    except FileExistsError as exc:
+        raise AlreadyExists(f"{what} is there already") from exc
+    except (OSError, TimeoutError) as exc:
+        raise StorageUnavailable(f"{what}: {exc.strerror or exc}") from exc
+
+
+def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
+    """
+    The store at `url`: a path or `file:` URL on this machine's disk, or `memory:`.
+    """
+    path = None if url.startswith("memory:") else local_path(url)
+    if path is not None:
+        from bookkeeper.core.local_store import LocalStore
+
+        return LocalStore(path)
+    from bookkeeper.core.fsspec_store import FsspecStore
+
+    return FsspecStore(url, options or {})

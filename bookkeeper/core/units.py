@@ -1,0 +1,61 @@
+"""
+Durations and sizes as people write them: `10m`, `1.5h`, `128MiB`.
+"""
+
+import re
+from datetime import timedelta
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_BYTES |= {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def duration(text: str) -> timedelta:
+    """
+    `250ms`, `10s`, `10m`, `24h`, `7d`, `2w`; raises ValueError on anything else.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        raise ValueError("a duration such as 500ms, 10s, 10m, 24h or 7d")
+    return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+
+
+def size(text: str) -> int:
+    """
+    Bytes in `512`, `64KiB`, `128MiB`, `20MB`; raises ValueError on anything else.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError("a size such as 512, 64KiB, 128MiB or 2GiB")
+    return int(float(match[1]) * _BYTES[match[2] or "B"])
+
+
+def spoken(span: timedelta) -> str:
+    """
+    A duration in its largest fitting unit: `1.5 s`, `10 m`, `2 d`.
+    """
+    seconds = span.total_seconds()
+    for unit, worth in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= worth:
+            return f"{seconds / worth:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def spoken_size(count: float) -> str:
+    """
+    Bytes in their largest fitting binary unit: `1.7 KiB`, `20 MiB`.
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+def millis(span: timedelta) -> int:
+    """
+    Whole milliseconds in a duration.
+    """
+    return span // timedelta(milliseconds=1)

@@ -1,0 +1,300 @@
+"""
+The bookkeeper of one table: `tick(now)` does one turn and says what it did. Recovery is the next tick.
+
+The order of a tick is the protocol: list, then marks, then read, check, plan, ONE commit, marks.json, delete.
+A crash after any step leaves txlogs that the next tick recognises by their marks.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from bookkeeper import retention
+from bookkeeper.check import Rules
+from bookkeeper.core.errors import (
+    BookkeeperError,
+    CommitConflict,
+    CommitUnknown,
+    Missing,
+    NameMismatch,
+    WrongFolder,
+)
+from bookkeeper.core.folder import REJECTED, Folder, Found, MarksCopy
+from bookkeeper.core.locations import normal
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.settings import Table
+from bookkeeper.core.store import Store, open_store
+from bookkeeper.core.txlog import Txlog
+from bookkeeper.intake import Intake
+from bookkeeper.ledger.ledger import Ledger, Share
+from bookkeeper.ledger.view import View
+from bookkeeper.plan import Batch, Known, Limits, gaps, in_turn, plan
+from bookkeeper.upkeep import Upkeep
+
+log = logging.getLogger("bookkeeper")
+
+ATTEMPTS = 4
+RECENT_PATHS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: what it added to the table."""
+
+    snapshot_id: int
+    txlogs: int
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Turn:
+    """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
+
+    pending: int = 0
+    waiting: int = 0
+    commit: Commit | None = None
+    rejected: list[str] = field(default_factory=list)
+    held: list[TxlogName] = field(default_factory=list)
+    holes: list[TxlogName] = field(default_factory=list)
+    dropped_files: int = 0
+    trouble: BookkeeperError | None = None
+
+
+class Bookkeeper:
+    """
+    Commits the txlogs of one folder to one table.
+
+    `now` comes with each tick. What it remembers (a view of the table, recent paths) only saves work: throwing the
+    object away between any two steps loses nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Table,
+        folder: Folder,
+        ledger: Ledger,
+        reload: timedelta = timedelta(seconds=10),
+        store: Callable[[str], Store] = open_store,
+    ) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.ledger = ledger
+        self.reload = reload
+        self.open_store = store
+        self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
+        self.upkeep = Upkeep(settings, folder, ledger)
+        self.view: View | None = None
+        #: whether the view was loaded after this tick's listing: only then may it condemn a txlog
+        self.fresh = False
+        self.loaded_at: datetime | None = None
+        self.recent: dict[str, TxlogName] = {}
+        self.said: set[tuple[str, str]] = set()
+
+    def tick(self, now: datetime) -> Turn:
+        """
+        One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
+        """
+        turn = Turn()
+        found = self.folder.pending()
+        self.fresh = False
+        turn.pending = turn.waiting = len(found)
+        self._reject_strangers(turn, now)
+        view = self._current(now)
+        self._publish_marks(view)
+        if found:
+            self._commit_pending(found, turn, now)
+        self._keep_up(turn, now)
+        return turn
+
+    def _commit_pending(self, found: Sequence[Found], turn: Turn, now: datetime) -> None:
+        intake = Intake(self.folder, self.settings.max_txlog_bytes)
+        for _ in range(ATTEMPTS):
+            view = self._current(now)
+            todo = self._todo(found, view, turn, now)
+            if not todo:
+                return
+            batch = self._prepare(intake, todo, view, turn, now)
+            if batch is None or (batch.doubtful and not self.fresh):
+                self._load(now)
+                continue
+            if batch.txlogs and not self._append(view, batch, turn, now):
+                continue
+            self._settle(batch, turn, now)
+            turn.trouble = next(iter(intake.unsure.values()), None)
+            return
+        raise CommitConflict(f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused")
+
+    def _todo(self, found: Sequence[Found], view: View, turn: Turn, now: datetime) -> list[TxlogName]:
+        """Deletes what is in already; the rest, oldest first, once the window has passed."""
+        done = [item.name for item in found if view.marks.is_in(item.name)]
+        self._delete(done)
+        settled = {*map(str, done), *turn.rejected}
+        rest = in_turn([item for item in found if str(item.name) not in settled])
+        turn.waiting = len(rest)
+        full = len(rest) >= self.limits.txlogs
+        due = rest and (full or min(item.modified for item in rest) <= now - self.settings.window)
+        return [item.name for item in rest[: self.limits.txlogs]] if due else []
+
+    def _prepare(
+        self, intake: Intake, todo: Sequence[TxlogName], view: View, turn: Turn, now: datetime
+    ) -> Batch | None:
+        """The batch, or None when the table must be loaded again first."""
+        rules = rules_of(view)
+        intake.read(todo)
+        intake.judge(rules, _ms(now))
+        if self.settings.check_files:
+            intake.look_up(self.open_store(view.data_root))
+        if intake.bad and not self.fresh:
+            return None
+        self._reject(intake.bad, turn, now)
+        for name, why in intake.held.items():
+            self._say_once("txlog held", "hold", name, why)
+        missing, gone = self._look_for(gaps(todo, view.marks))
+        known = Known(intake.good, intake.bad, missing | gone)
+        batch = plan(todo, known, view.marks, self.limits, self.recent)
+        batch.holes = [name for name in batch.holes if name in missing]
+        batch.held |= intake.held
+        return batch
+
+    def _look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
+        """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
+        absent = [name for name in names if not self.folder.exists(name)]
+        gone = frozenset(name for name in absent if self.folder.exists(name, REJECTED))
+        return frozenset(absent) - gone, gone
+
+    def _append(self, view: View, batch: Batch, turn: Turn, now: datetime) -> bool:
+        """Commits the batch; False when the outcome must be read from the table."""
+        marks = view.marks.advanced(batch.names, batch.positions, _ms(now))
+        marks = self.upkeep.pruned(marks, now)
+        sequence = view.metadata.last_sequence_number + 1
+        times = retention.noted(marks.times, sequence, _ms(now), self.settings.retention.max_age)
+        self._remember(batch.txlogs)
+        try:
+            self.view = self.ledger.append(view, shares(batch.txlogs), replace(marks, times=times), batch.names)
+        except (CommitConflict, CommitUnknown) as error:
+            log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
+            self._load(now)
+            return False
+        turn.commit = self._committed(self.view, batch)
+        return True
+
+    def _committed(self, view: View, batch: Batch) -> Commit:
+        assert view.head is not None
+        rows, size = (sum(getattr(txlog, what) for txlog in batch.txlogs) for what in ("row_count", "data_bytes"))
+        files = sum(len(txlog.entries) for txlog in batch.txlogs)
+        return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size)
+
+    def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
+        """What follows a commit: marks.json first, for a writer reads pending/ before it reads the marks."""
+        assert self.view is not None
+        self._publish_marks(self.view)
+        self._reject(batch.refused, turn, now)
+        for name, why in batch.held.items():
+            self._say_once("txlog held", "hold", name, why)
+        for name in batch.holes:
+            log.warning("txlog missing", extra=self._about("gap", txlog=str(name)))
+        turn.held, turn.holes = list(batch.held), batch.holes
+        self._delete(batch.names)
+        turn.waiting -= len(batch.names)
+
+    def _delete(self, names: Sequence[TxlogName]) -> None:
+        try:
+            self.folder.delete(names)
+        except BookkeeperError as error:
+            # Best effort: what stays is recognised by its mark next time.
+            log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
+
+    def _reject(self, refused: Mapping[TxlogName, BookkeeperError], turn: Turn, now: datetime) -> None:
+        for name, why in refused.items():
+            self._reject_one(name, why, turn, now)
+
+    def _reject_strangers(self, turn: Turn, now: datetime) -> None:
+        for key in self.folder.strangers():
+            why = NameMismatch(f"{key[:200]!r} is not named <writer>.<incarnation>.<sequence>.txlog.avro")
+            self._reject_one(key, why, turn, now)
+
+    def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: Turn, now: datetime) -> None:
+        if str(name) in turn.rejected:
+            return
+        try:
+            self.folder.reject(name, why, now)
+        except Missing:
+            return  # another bookkeeper was quicker
+        turn.rejected.append(str(name))
+        turn.waiting -= 1
+        log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))
+
+    def _say_once(self, message: str, action: str, name: TxlogName, why: BookkeeperError) -> None:
+        if (str(name), str(why)) not in self.said:
+            self.said.add((str(name), str(why)))
+            log.warning(message, extra=self._about(action, txlog=str(name), cause=str(why), hint=why.hint))
+
+    def _keep_up(self, turn: Turn, now: datetime) -> None:
+        assert self.view is not None
+        after = self.upkeep.run(self.view, now)
+        if after is None:
+            self.view = None
+        elif after is not self.view:
+            assert after.head is not None and after.head.summary is not None
+            turn.dropped_files = int(after.head.summary.additional_properties.get("deleted-data-files", 0))
+            self.view = after
+            self._publish_marks(after)
+
+    def _publish_marks(self, view: View) -> None:
+        if view.marks.snapshot is not None:
+            self.folder.publish_marks(MarksCopy(view.uuid, view.metadata.last_sequence_number, view.marks))
+
+    def _current(self, now: datetime) -> View:
+        """The view, loaded again when it is older than `reload`: somebody else may have committed."""
+        if self.view is None or self.loaded_at is None or abs(now - self.loaded_at) >= self.reload:
+            return self._load(now)
+        return self.view
+
+    def _load(self, now: datetime) -> View:
+        self.view = None
+        try:
+            card = self.folder.card()
+        except Missing as exc:
+            raise WrongFolder(f"{self.folder.store.url} has no card.json", hint="Run `bookkeeper init`.") from exc
+        self.view = self.ledger.load(card.folder)
+        self.loaded_at, self.fresh = now, True
+        if card.table_uuid != self.view.uuid:
+            raise WrongFolder(f"{self.folder.store.url} belongs to table {card.table_uuid}, not to {self.view.uuid}")
+        self.upkeep.write_card(self.view, card)
+        return self.view
+
+    def _remember(self, txlogs: Iterable[Txlog]) -> None:
+        self.recent.update((normal(file.path), txlog.name) for txlog in txlogs for file in txlog.files)
+        for path in list(self.recent)[: max(0, len(self.recent) - RECENT_PATHS)]:
+            del self.recent[path]
+
+    def _about(self, action: str, **more: object) -> dict[str, object]:
+        return {"action": action, "table": self.settings.name, **more}
+
+
+def rules_of(view: View) -> Rules:
+    """
+    What a txlog must fit for this table.
+    """
+    orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders)
+
+
+def shares(txlogs: Iterable[Txlog]) -> list[Share]:
+    """
+    The data files of a batch, grouped by the schema and spec they were written with.
+    """
+    grouped: dict[tuple[int, int], list[Txlog]] = {}
+    for txlog in txlogs:
+        grouped.setdefault((txlog.spec_id, txlog.schema_id), []).append(txlog)
+    return [
+        Share(schema_id, spec_id, [file for txlog in group for file in txlog.files])
+        for (spec_id, schema_id), group in grouped.items()
+    ]
+
+
+def _ms(now: datetime) -> int:
+    return int(now.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""Pure bytes to Iceberg and back: Avro files, manifest entries, bounds, Parquet footers. No I/O."""

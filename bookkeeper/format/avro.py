@@ -1,0 +1,172 @@
+"""
+Avro object container files (Avro 1.11 specification, "Object Container Files"): header, blocks, sync markers.
+
+Reading is strict and bounded: a file cut anywhere, with bytes behind its end, or larger than it may be once
+decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds is not looked at here.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16
+_LONG_BYTES = 10  # of a 64 bit varint
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records of one block, encoded back to back, decompressed."""
+
+    count: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """An Avro file: its header's metadata and its blocks."""
+
+    meta: Mapping[str, bytes]
+    blocks: tuple[Block, ...]
+
+
+def encode(meta: Mapping[str, bytes], blocks: Iterable[Block], codec: str = "deflate") -> bytes:
+    """
+    The bytes of an Avro file; the same input gives the same bytes.
+    """
+    packed = [_pack_block(block, codec) for block in blocks if block.count]
+    full = {**meta, "avro.codec": codec.encode()}
+    header = MAGIC + _encode_meta(full)
+    sync = hashlib.md5(b"".join([header, *packed]), usedforsecurity=False).digest()
+    return b"".join([header, sync, *(part + sync for part in packed)])
+
+
+def _pack_block(block: Block, codec: str) -> bytes:
+    payload = _compress(block.payload) if codec == "deflate" else block.payload
+    return encode_long(block.count) + encode_long(len(payload)) + payload
+
+
+def _compress(payload: bytes) -> bytes:
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return squeeze.compress(payload) + squeeze.flush()
+
+
+def _encode_meta(meta: Mapping[str, bytes]) -> bytes:
+    parts = [encode_long(len(meta))]
+    for key, value in meta.items():
+        parts += [encode_bytes(key.encode()), encode_bytes(value)]
+    return b"".join([*parts, encode_long(0)])
+
+
+def encode_bytes(value: bytes) -> bytes:
+    """
+    Avro `bytes` (and `string`).
+    """
+    return encode_long(len(value)) + value
+
+
+def encode_long(value: int) -> bytes:
+    """
+    Avro `long` (and `int`): zigzag varint.
+    """
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+class Cursor:
+    """A position in bytes that never reads past their end."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data = data
+        self.at = at
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes; raises TxlogCorrupt when there are fewer."""
+        end = self.at + count
+        if count < 0 or end > len(self.data):
+            raise TxlogCorrupt(f"cut short: {count} bytes expected at byte {self.at} of {len(self.data)}")
+        part = self.data[self.at : end]
+        self.at = end
+        return part
+
+    def long(self) -> int:
+        """The next zigzag varint of at most 64 bits."""
+        value = 0
+        for shift in range(0, 7 * _LONG_BYTES, 7):
+            (byte,) = self.take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value >> 1 ^ -(value & 1)
+        raise TxlogCorrupt(f"no number at byte {self.at}")
+
+    def done(self) -> bool:
+        """Whether every byte was read."""
+        return self.at == len(self.data)
+
+
+def decode(data: bytes, most_bytes: int) -> Container:
+    """
+    The Avro file in `data`, at most `most_bytes` large before and after decompression.
+
+    Raises TxlogCorrupt, TxlogTooLarge.
+    """
+    if len(data) > most_bytes:
+        raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
+    cursor = Cursor(data)
+    if cursor.take(len(MAGIC)) != MAGIC:
+        raise TxlogCorrupt("not an Avro file")
+    meta = _decode_meta(cursor)
+    sync = cursor.take(SYNC_BYTES)
+    codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
+    if codec not in ("null", "deflate"):
+        raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
+    return Container(meta, tuple(_blocks(cursor, sync, codec, most_bytes)))
+
+
+def _decode_meta(cursor: Cursor) -> dict[str, bytes]:
+    meta: dict[str, bytes] = {}
+    while (count := cursor.long()) != 0:
+        if count < 0:
+            count = -count
+            cursor.long()
+        for _ in range(count):
+            key = cursor.take(cursor.long())
+            meta[key.decode("utf-8", "replace")] = cursor.take(cursor.long())
+    return meta
+
+
+def _blocks(cursor: Cursor, sync: bytes, codec: str, most_bytes: int) -> Iterator[Block]:
+    left = most_bytes
+    while not cursor.done():
+        count, payload = cursor.long(), cursor.take(cursor.long())
+        if count <= 0:
+            raise TxlogCorrupt(f"a block of {count} records")
+        if codec == "deflate":
+            payload = _inflate(payload, left)
+        left -= len(payload)
+        if cursor.take(SYNC_BYTES) != sync:
+            raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
+        yield Block(count, payload)
+
+
+def _inflate(payload: bytes, most_bytes: int) -> bytes:
+    inflate = zlib.decompressobj(-15)
+    try:
+        plain = inflate.decompress(payload, most_bytes + 1)
+    except zlib.error as exc:
+        raise TxlogCorrupt(f"a block does not decompress: {exc}") from exc
+    if len(plain) > most_bytes:
+        raise TxlogTooLarge(f"more than {most_bytes} bytes once decompressed")
+    if not inflate.eof or inflate.unused_data:
+        raise TxlogCorrupt("a compressed block is cut short or has bytes behind its end")
+    return plain

@@ -1,0 +1,69 @@
+"""
+Partition tuples in Avro (Iceberg spec, "Appendix A: Avro" and "Partition Transforms").
+
+Values are physical: days and dates are ints, timestamps are longs in microseconds, decimals and UUIDs are bytes.
+"""
+
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType, FixedType, IcebergType, PrimitiveType
+from pyiceberg.utils.decimal import decimal_required_bytes
+
+_PLAIN = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "time": {"type": "long", "logicalType": "time-micros"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+    "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
+}
+
+
+def avro_fields(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]:
+    """
+    The fields of record r102 in Java's layout: every one optional.
+    """
+    return [
+        {
+            "name": compatible(field.name),
+            "type": ["null", avro_type(field.field_type, field.field_id)],
+            "default": None,
+            "field-id": field.field_id,
+        }
+        for field in spec.partition_type(schema).fields
+    ]
+
+
+def avro_type(kind: IcebergType, field_id: int) -> Any:
+    """
+    The Avro type of one partition value; `field_id` makes names of fixed types unique.
+    """
+    if isinstance(kind, DecimalType):
+        bytes_needed = decimal_required_bytes(kind.precision)
+        decimal = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {"type": "fixed", "name": f"decimal_{field_id}", "size": bytes_needed, **decimal}
+    if isinstance(kind, FixedType):
+        return {"type": "fixed", "name": f"fixed_{field_id}", "size": len(kind)}
+    assert isinstance(kind, PrimitiveType)
+    if str(kind) == "uuid":
+        return {"type": "fixed", "name": f"uuid_{field_id}", "size": 16, "logicalType": "uuid"}
+    return _PLAIN[str(kind)]
+
+
+def compatible(name: str) -> str:
+    """
+    `name` as Iceberg makes it an Avro name: other characters become `_x<HEX>`, a leading digit gets a `_`.
+    """
+    first = f"_{name[0]}" if name[0].isdigit() else _letter(name[0])
+    return first + "".join(char if char.isdigit() and char.isascii() else _letter(char) for char in name[1:])
+
+
+def _letter(char: str) -> str:
+    return char if char == "_" or (char.isascii() and char.isalpha()) else f"_x{ord(char):X}"

@@ -1,0 +1,223 @@
+"""
+`init`: namespace, table, folder, card and marks, made or adopted; every step is safe to repeat.
+
+A crash leaves a prefix of the steps done; running it again does the rest. Of an existing table only our own
+property is touched.
+"""
+
+import json
+import re
+import tomllib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.transforms import parse_transform
+from pyiceberg.types import NestedField
+
+from bookkeeper.cards import card_of
+from bookkeeper.core import card as cards
+from bookkeeper.core import catalog as catalogs
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.card import Card
+from bookkeeper.core.errors import AlreadyExists, ConfigInvalid, TableUnusable, WrongFolder
+from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.settings import Table
+from bookkeeper.core.store import Store, open_store
+from bookkeeper.ledger.view import MAIN, View, has_marks_in_summaries
+
+DEFAULT_SCHEMA = (
+    {"name": "timestamp", "type": "timestamptz", "required": True},
+    {"name": "key", "type": "string", "required": True},
+    {"name": "value", "type": "binary", "required": False},
+)
+_FIELD = re.compile(r"(\w+)\((?:(\d+)\s*,\s*)?([\w.]+)\)|([\w.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What is there now, and what of it this run made."""
+
+    table: str
+    uuid: str
+    location: str
+    folder: str
+    made: tuple[str, ...]
+
+
+def initialise(
+    catalog: Catalog, settings: Table, schema: Schema, store: Callable[[str], Store] = open_store
+) -> Initialised:
+    """
+    Makes the table a queue. Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder.
+    """
+    made: list[str] = []
+    table = _table(catalog, settings, schema, made)
+    url = folder_url(settings, table.metadata.location)
+    folder = Folder(store(url))
+    view = View(table, Marks(""))
+    card = _card(folder, view, settings, made)
+    if marks_format.PROPERTY not in table.metadata.properties:
+        _set_marks(table, card.folder)
+        made.append("marks")
+    return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made))
+
+
+def _table(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> IcebergTable:
+    with catalogs.asked(f"look for table {settings.identifier}"):
+        if not _exists(catalog, settings.identifier):
+            _create(catalog, settings, schema, made)
+    return catalogs.load_table(catalog, settings.identifier)
+
+
+def _exists(catalog: Catalog, identifier: str) -> bool:
+    try:
+        catalog.load_table(identifier)
+    except NoSuchTableError:
+        return False
+    return True
+
+
+def _create(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> None:
+    namespace = settings.identifier.rpartition(".")[0]
+    try:
+        catalog.create_namespace(namespace)
+        made.append("namespace")
+    except NamespaceAlreadyExistsError:
+        pass
+    codec = "uncompressed" if settings.compression == "none" else settings.compression
+    properties = {
+        "format-version": "2",
+        "write.format.default": settings.file_format,
+        "write.parquet.compression-codec": codec,
+    }
+    spec = partition_spec(settings.partition_by, schema)
+    try:
+        catalog.create_table(
+            settings.identifier,
+            schema,
+            location=settings.location,
+            partition_spec=spec,
+            properties=properties,
+        )
+        made.append("table")
+    except TableAlreadyExistsError:
+        pass  # somebody else ran init at the same time
+
+
+def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
+    """The folder's card; of several that create it at once, one decides the folder's id for all."""
+    known = _known_folder(view)
+    card = card_of(view, settings, known or str(uuid.uuid4()))
+    try:
+        folder.store.create("card.json", cards.dumps(card))
+        made.append("folder")
+    except AlreadyExists:
+        card = folder.card()
+    if card.table_uuid != view.uuid or known not in (None, card.folder):
+        raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, folder id {card.folder}")
+    folder.write_card(card_of(view, settings, card.folder))
+    return card
+
+
+def _known_folder(view: View) -> str | None:
+    text = view.metadata.properties.get(marks_format.PROPERTY)
+    return marks_format.loads(text).folder if text is not None else None
+
+
+def _set_marks(table: IcebergTable, folder: str) -> None:
+    if has_marks_in_summaries(table.metadata):
+        raise TableUnusable(
+            f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
+            hint="Restore the property from marks.json of its folder or from an older metadata.json.",
+        )
+    # Two that init at once write the same value, for the card decided it; the guard keeps both off a first commit.
+    guards = (
+        AssertTableUUID(uuid=table.metadata.table_uuid),
+        AssertRefSnapshotId(ref=MAIN, snapshot_id=table.metadata.current_snapshot_id),
+    )
+    empty = marks_format.dumps(Marks(folder))
+    catalogs.commit(table, guards, (SetPropertiesUpdate(updates={marks_format.PROPERTY: empty}),))
+
+
+def schema_for(settings: Table, file: str | None = None, like: str | None = None) -> Schema:
+    """
+    The schema for `init`: of a JSON or TOML file, of a Parquet file, of the config, or the article's.
+
+    Raises ConfigInvalid.
+    """
+    if like is not None:
+        return _schema_like(like)
+    columns = _columns_in(file) if file is not None else settings.schema or DEFAULT_SCHEMA
+    return schema_of(columns)
+
+
+def schema_of(columns: Sequence[Mapping[str, Any]]) -> Schema:
+    """
+    The Iceberg schema of `{name, type, required}` rows; raises ConfigInvalid.
+    """
+    fields = []
+    for number, column in enumerate(columns, start=1):
+        unknown = set(column) - {"name", "type", "required", "doc", "id"}
+        if unknown or "name" not in column or "type" not in column:
+            raise ConfigInvalid(f"schema column {dict(column)}: name and type are needed, required and doc allowed")
+        try:
+            fields.append(NestedField.model_validate({"required": False, **column, "id": number}))
+        except (ValueError, TypeError) as exc:
+            raise ConfigInvalid(f"schema column {column['name']!r} has the type {column['type']!r}: {exc}") from exc
+    return Schema(*fields)
+
+
+def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:
+    try:
+        text = Path(path).read_text("utf-8")
+        data = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
+        columns: Sequence[Mapping[str, Any]] = data if isinstance(data, list) else data.get("fields") or data["schema"]
+    except (OSError, ValueError, KeyError, AttributeError) as exc:
+        raise ConfigInvalid(
+            f"{path}: a JSON list of columns, an Iceberg schema, or TOML [[schema]] is allowed"
+        ) from exc
+    return columns
+
+
+def _schema_like(path: str) -> Schema:
+    import pyarrow.parquet
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+    from pyiceberg.schema import assign_fresh_schema_ids
+
+    try:
+        return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(pyarrow.parquet.read_schema(path)))
+    except (OSError, ValueError, TypeError) as exc:
+        raise ConfigInvalid(f"--like {path}: {exc}") from exc
+
+
+def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
+    """
+    The spec of texts such as `day(ts)`, `bucket(16, key)`, `key`; raises ConfigInvalid.
+    """
+    return PartitionSpec(*[_partition_field(text, schema, 1000 + index) for index, text in enumerate(fields)])
+
+
+def _partition_field(text: str, schema: Schema, field_id: int) -> PartitionField:
+    match = _FIELD.fullmatch(text.strip())
+    if not match:
+        raise ConfigInvalid(f"partition-by {text!r}: day(column), bucket(16, column) or a column is allowed")
+    kind, width, column = match[1] or "identity", match[2], match[3] or match[4]
+    try:
+        source = schema.find_field(column)
+        transform = parse_transform(f"{kind}[{width}]" if width else kind)
+    except ValueError as exc:
+        raise ConfigInvalid(f"partition-by {text!r}: {exc}") from exc
+    if not transform.can_transform(source.field_type):
+        raise ConfigInvalid(f"partition-by {text!r}: {source.field_type} columns cannot be partitioned by {kind}")
+    suffix = "" if kind == "identity" else f"_{kind}" + (f"_{width}" if width else "")
+    return PartitionField(source.field_id, field_id, transform, column.replace(".", "_") + suffix)

@@ -1,0 +1,101 @@
+"""
+From names of pending txlogs to what can be said of each: good, bad, held, or not known yet.
+
+Reads and decodes each txlog once per tick. Transient trouble never condemns one: it is just not known yet.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.check import Rules, check
+from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.errors import (
+    FileMissing,
+    FileSizeDiffers,
+    Hold,
+    Missing,
+    PathRefused,
+    Reject,
+    StorageUnavailable,
+)
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.store import Store, key_in
+from bookkeeper.core.txlog import Txlog
+
+
+@dataclass
+class Intake:
+    """What is known of this tick's txlogs; names in none of the three are not known yet."""
+
+    folder: Folder
+    most_bytes: int
+    decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
+    bad: dict[TxlogName, Reject] = field(default_factory=dict)
+    held: dict[TxlogName, Hold] = field(default_factory=dict)
+    #: txlogs whose data files could not be looked up: storage trouble, by name
+    unsure: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
+    looked_up: set[TxlogName] = field(default_factory=set)
+
+    def read(self, names: Sequence[TxlogName]) -> None:
+        """Reads and decodes what was not yet; a storage error leaves a name unknown."""
+        todo = [name for name in names if name not in self.decoded and name not in self.bad]
+        for name, data in self.folder.read(todo).items():
+            if isinstance(data, bytes):
+                self._decode(name, data)
+            elif isinstance(data, StorageUnavailable):
+                self.unsure[name] = data
+
+    def _decode(self, name: TxlogName, data: bytes) -> None:
+        try:
+            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
+        except Reject as error:
+            self.bad[name] = error
+        except Hold as error:
+            self.held[name] = error
+
+    def judge(self, rules: Rules, now_ms: int) -> None:
+        """Moves what the table cannot take from good to bad; judged anew whenever the table was loaded again."""
+        self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
+        for name, txlog in self.decoded.items():
+            try:
+                check(txlog, rules, now_ms)
+            except Reject as error:
+                self.bad[name] = error
+
+    def look_up(self, store: Store) -> None:
+        """Checks that every data file is there, with the size its txlog says."""
+        todo = {name: txlog for name, txlog in self.good.items() if name not in self.looked_up}
+        keys = {name: _keys(store, txlog) for name, txlog in todo.items()}
+        sizes = store.sizes([key for named in keys.values() for key in named])
+        for name, txlog in todo.items():
+            self._compare(txlog, [sizes[key] for key in keys[name]])
+
+    def _compare(self, txlog: Txlog, sizes: Sequence[int | Missing | StorageUnavailable]) -> None:
+        for file, size in zip(txlog.files, sizes, strict=True):
+            if isinstance(size, StorageUnavailable):
+                self.unsure[txlog.name] = size
+                return
+            if isinstance(size, Missing):
+                self.bad[txlog.name] = FileMissing(f"{file.path} does not exist")
+                return
+            if size != file.size_bytes:
+                self.bad[txlog.name] = FileSizeDiffers(
+                    f"{file.path} has {size} bytes, the txlog says {file.size_bytes}"
+                )
+                return
+        self.looked_up.add(txlog.name)
+        self.unsure.pop(txlog.name, None)
+
+    @property
+    def good(self) -> Mapping[TxlogName, Txlog]:
+        """Txlogs with nothing known against them."""
+        against = self.bad.keys() | self.unsure.keys()
+        return {name: txlog for name, txlog in self.decoded.items() if name not in against}
+
+
+def _keys(store: Store, txlog: Txlog) -> list[str]:
+    try:
+        return [key_in(store, file.path) for file in txlog.files]
+    except PathRefused as exc:
+        raise AssertionError("paths are checked before they are looked up") from exc

@@ -1,0 +1,1 @@
+"""What makes snapshots, and the only code that does: append, retain, summaries, the guarded commit."""

@@ -1,0 +1,78 @@
+"""
+Snapshot summaries (Iceberg spec, Appendix F "Snapshot summary").
+
+Exact, always: Spark's stream trusts `added-data-files` and silently loses rows when it is too small. Totals of
+files and rows come from the manifest list itself, so a wrong total of somebody else is not carried on.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+from bookkeeper.core.names import TxlogName
+from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.view import TXLOGS
+
+_TXLOGS_BYTES = 4096
+
+
+def appended(files: Sequence[DataFile]) -> dict[str, str]:
+    """
+    The counts of an append.
+    """
+    return {
+        "added-data-files": str(len(files)),
+        "added-records": str(sum(file.record_count for file in files)),
+        "added-files-size": str(sum(file.size_bytes for file in files)),
+        "changed-partition-count": str(len({file.partition for file in files})),
+    }
+
+
+def deleted(files: Sequence[DataFile]) -> dict[str, str]:
+    """
+    The counts of a whole-file delete.
+    """
+    return {
+        "deleted-data-files": str(len(files)),
+        "deleted-records": str(sum(file.record_count for file in files)),
+        "removed-files-size": str(sum(file.size_bytes for file in files)),
+        "changed-partition-count": str(len({file.partition for file in files})),
+    }
+
+
+def summary(
+    operation: Operation,
+    counts: Mapping[str, str],
+    manifests: Iterable[ManifestFile],
+    parent: Snapshot | None,
+) -> Summary:
+    """
+    The whole summary of a snapshot that lists `manifests`.
+    """
+    before = parent.summary.additional_properties if parent and parent.summary else {}
+    live = [item for item in manifests if item.content == ManifestContent.DATA]
+    totals = {
+        "total-data-files": sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in live),
+        "total-records": sum((item.added_rows_count or 0) + (item.existing_rows_count or 0) for item in live),
+    }
+    known_size = parent is None or "total-files-size" in before
+    if known_size:
+        change = int(counts.get("added-files-size", 0)) - int(counts.get("removed-files-size", 0))
+        totals["total-files-size"] = int(before.get("total-files-size", 0)) + change
+    deletes = ("total-delete-files", "total-position-deletes", "total-equality-deletes")
+    carried = {key: before.get(key, "0") for key in deletes}
+    return Summary(operation, **counts, **{key: str(value) for key, value in totals.items()}, **carried)
+
+
+def named(names: Iterable[TxlogName]) -> dict[str, str]:
+    """
+    Which txlogs a snapshot holds, `incarnation:from-to` per incarnation, cut at 4 KiB.
+    """
+    spans: dict[tuple[str, str], list[int]] = {}
+    for name in names:
+        spans.setdefault((name.writer, name.incarnation), []).append(name.sequence)
+    text = " ".join(f"{key[0]}.{key[1]}:{min(span)}-{max(span)}" for key, span in sorted(spans.items()))
+    if len(text) > _TXLOGS_BYTES:
+        text = text[:_TXLOGS_BYTES].rsplit(" ", 1)[0] + " ..."
+    return {TXLOGS: text, "bookkeeper.txlog-count": str(sum(len(span) for span in spans.values()))}

@@ -1,0 +1,125 @@
+"""
+One load of the table: everything a tick plans against, marks and head from the same metadata.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
+from bookkeeper.core.locations import inside, join
+from bookkeeper.core.marks import Marks
+
+TXLOGS = "bookkeeper.txlogs"
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class View:
+    """The table, its marks, and the snapshot both belong to."""
+
+    table: Table
+    marks: Marks
+
+    @property
+    def metadata(self) -> TableMetadataV2:
+        """Iceberg's table metadata; `load_table` lets only format v2 pass."""
+        return cast(TableMetadataV2, self.table.metadata)
+
+    @cached_property
+    def uuid(self) -> str:
+        """The table's uuid."""
+        return str(self.metadata.table_uuid)
+
+    @cached_property
+    def head(self) -> Snapshot | None:
+        """The snapshot of `main`; None for an empty table."""
+        return self.metadata.current_snapshot()
+
+    @cached_property
+    def schemas(self) -> dict[int, Schema]:
+        """Every schema the table has, by id."""
+        return {schema.schema_id: schema for schema in self.metadata.schemas}
+
+    @cached_property
+    def specs(self) -> dict[int, PartitionSpec]:
+        """Every partition spec the table has, by id."""
+        return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    @property
+    def data_path(self) -> str:
+        """Where data files lie."""
+        return self.metadata.properties.get("write.data.path") or join(self.metadata.location, "data")
+
+    @property
+    def data_root(self) -> str:
+        """
+        The root for looking up data files: the table's location where that holds them.
+
+        Iceberg's metadata lies there, so an absent root means a disk that is not mounted; an absent data path
+        may just mean that nobody has written yet.
+        """
+        location = self.metadata.location
+        return location if inside(self.data_path, location) else self.data_path
+
+    @property
+    def metadata_path(self) -> str:
+        """Where manifests and manifest lists lie."""
+        return self.metadata.properties.get("write.metadata.path") or join(self.metadata.location, "metadata")
+
+
+def view(table: Table, folder: str) -> View:
+    """
+    The view of a freshly loaded table for the txlog folder with the id `folder`.
+
+    Raises Halt (TableUnusable, MarksLost, HistoryChanged, WrongFolder) when the marks cannot be trusted.
+    """
+    marks = _marks(table)
+    if marks.folder != folder:
+        raise WrongFolder(f"{_name(table)} has its txlogs in the folder {marks.folder}, this one is {folder}")
+    if marks.snapshot is not None and not is_ancestor(table.metadata, marks.snapshot):
+        raise HistoryChanged(
+            f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is no ancestor of main"
+        )
+    return View(table, marks)
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())
+
+
+def _marks(table: Table) -> Marks:
+    text = table.metadata.properties.get(marks_format.PROPERTY)
+    if text is not None:
+        return marks_format.loads(text)
+    if has_marks_in_summaries(table.metadata):
+        raise MarksLost(f"{_name(table)} has no property {marks_format.PROPERTY}, but its snapshots hold txlogs")
+    raise TableUnusable(f"{_name(table)} is not set up as a queue", hint="Run `bookkeeper init` for it.")
+
+
+def has_marks_in_summaries(metadata: TableMetadata) -> bool:
+    """
+    Whether a snapshot that is still kept was made by a bookkeeper.
+    """
+    summaries = (snapshot.summary for snapshot in metadata.snapshots)
+    return any(summary is not None and TXLOGS in summary.additional_properties for summary in summaries)
+
+
+def is_ancestor(metadata: TableMetadata, snapshot_id: int) -> bool:
+    """
+    Whether the snapshot is `main` or one of its ancestors, as far as history is kept.
+    """
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
+    current = metadata.current_snapshot_id
+    for _ in range(len(parents) + 1):
+        if current is None or current == snapshot_id:
+            break
+        current = parents.get(current)
+    return current == snapshot_id

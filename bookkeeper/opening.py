@@ -1,0 +1,32 @@
+"""
+From settings to a table's folder, ledger and bookkeeper: the one place where they are put together.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog
+
+from bookkeeper.core.catalog import load_table, open_catalog
+from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.settings import Settings, Table
+from bookkeeper.core.store import open_store
+from bookkeeper.daemon import Bookkeeper
+from bookkeeper.ledger.ledger import Ledger
+
+
+def open_folder(catalog: Catalog, table: Table) -> Folder:
+    """
+    The txlog folder of a table; asks the catalog for its location unless the config names the folder.
+    """
+    location = load_table(catalog, table.identifier).metadata.location
+    return Folder(open_store(folder_url(table, location)))
+
+
+def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], datetime]) -> Bookkeeper:
+    """
+    The bookkeeper of one table; raises CatalogUnavailable, TableUnusable.
+    """
+    catalog = open_catalog(settings.catalog)
+    ledger = Ledger(catalog, table.identifier, clock)
+    return Bookkeeper(table, open_folder(catalog, table), ledger, settings.bookkeeper.reload)

@@ -1,0 +1,113 @@
+"""
+Which whole files are dropped: pure, from their upper bound of the timestamp column and the time of their commit.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyiceberg.schema import Schema
+
+from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.core.settings import Retention
+from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.retain import Range
+
+_MICROS = timedelta(microseconds=1)
+_EPOCH_MS = timedelta(milliseconds=1)
+_TIMES = 64
+#: units of a bound of the column's type
+_UNITS = {"timestamp": _MICROS, "timestamptz": _MICROS, "date": timedelta(days=1)}
+
+Times = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """
+    Files go whose newest row is older than `cutoff` (in the column's own units), or that were committed up to
+    sequence number `sequence`. A file that has null timestamps or no bound goes by its commit only.
+    """
+
+    column: int | None
+    cutoff: int | None
+    sequence: int
+
+    def drops(self, file: DataFile, sequence: int) -> bool:
+        """Whether this file, committed with this sequence number, goes."""
+        if sequence <= self.sequence:
+            return True
+        if self.cutoff is None or self.column is None or file.null_value_counts.get(self.column):
+            return False
+        upper = file.upper_bounds.get(self.column)
+        return upper is not None and _number(upper) < self.cutoff
+
+    def may_drop(self, found: Range) -> bool:
+        """Whether a manifest with this range can hold such a file."""
+        by_time = self.cutoff is not None and found.least_upper is not None and _number(found.least_upper) < self.cutoff
+        return by_time or found.least_sequence <= self.sequence
+
+
+def _number(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Rule | None:
+    """
+    The rule at `now`, or None when nothing is to be dropped; raises ConfigInvalid for a column that cannot serve.
+    """
+    if settings.keep is None and settings.max_age is None:
+        return None
+    column = _column(settings, schema) if settings.keep is not None else None
+    cutoff = None
+    if column is not None and settings.keep is not None:
+        unit = _UNITS[str(schema.find_field(column).field_type)]
+        cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // unit
+    return Rule(column, cutoff, _committed_before(settings.max_age, times, now))
+
+
+def _column(settings: Retention, schema: Schema) -> int:
+    if settings.column is None:
+        fitting = [field for field in schema.fields if str(field.field_type) in _UNITS]
+        if not fitting:
+            raise ConfigInvalid("retention.keep needs a timestamp or date column, and the table has none")
+        return fitting[0].field_id
+    try:
+        field = schema.find_field(settings.column)
+    except ValueError as exc:
+        raise ConfigInvalid(f"retention.column = {settings.column!r}: the table has no such column") from exc
+    if str(field.field_type) not in _UNITS:
+        raise ConfigInvalid(
+            f"retention.column = {settings.column!r} is {field.field_type}; timestamp or date is allowed"
+        )
+    return field.field_id
+
+
+def _committed_before(max_age: timedelta | None, times: Times, now: datetime) -> int:
+    if max_age is None:
+        return -1
+    limit_ms = int((now - max_age).timestamp() * 1000)
+    return max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
+
+
+def noted(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:
+    """
+    `times` with this commit noted, about 64 points per max-age, and what is long past left out.
+
+    A file is known to be committed at the time of the first point at or after its sequence number, so it lives
+    at most max-age / 64 longer than it should.
+    """
+    if max_age is None:
+        return ()
+    span_ms = max_age // _EPOCH_MS
+    kept = [point for point in times if point[1] >= at_ms - 2 * span_ms]
+    # The newest point is always the latest commit: it moves on until it is far enough from the one before.
+    if len(kept) > 1 and kept[-1][1] - kept[-2][1] < span_ms // _TIMES:
+        kept.pop()
+    return (*kept, (sequence, at_ms))
+
+
+def braked(doomed: int, live: int, brake: float) -> bool:
+    """
+    Whether one step would drop a larger share of the live files than a person allowed.
+    """
+    return brake < 1.0 and doomed > brake * live

@@ -1,0 +1,111 @@
+"""
+Repeats ticks: every table on its own, failures with backoff, until told to stop.
+
+Nothing a table does ends the loop or delays another table by more than its own tick.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bookkeeper.core.errors import BookkeeperError, Halt
+from bookkeeper.core.retry import backoff
+from bookkeeper.core.settings import Daemon
+from bookkeeper.daemon import Bookkeeper, Turn
+
+log = logging.getLogger("bookkeeper")
+
+
+@dataclass
+class Slot:
+    """One table in the loop: how to open it, and how it has been doing."""
+
+    table: str
+    open: Callable[[], Bookkeeper]
+    book: Bookkeeper | None = None
+    failures: int = 0
+    trouble: str = ""
+    next_at: datetime | None = None
+    last_success: datetime | None = None
+    turns: int = 0
+
+    def ready(self, settings: Daemon) -> bool:
+        """Whether its ticks succeed; a few failures in a row are nothing yet."""
+        return self.failures < settings.not_ready_after
+
+
+def turn(slot: Slot, settings: Daemon, now: datetime) -> Turn | None:
+    """
+    One tick of one table if it is due; never raises. None when it was not due or failed.
+    """
+    if slot.next_at is not None and now < slot.next_at <= now + settings.backoff_most:
+        return None
+    try:
+        slot.book = slot.book or slot.open()
+        done = slot.book.tick(now)
+    except BookkeeperError as error:
+        _failed(slot, settings, now, error)
+        return None
+    except Exception as error:
+        # A defect of ours must not take the other tables down with it.
+        log.exception("tick failed", extra={"action": "defect", "table": slot.table})
+        _failed(slot, settings, now, error)
+        return None
+    _succeeded(slot, done, now)
+    return done
+
+
+def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> None:
+    slot.failures += 1
+    pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
+    slot.next_at = now + pause
+    said = f"{type(error).__name__}: {error}"
+    if type(error).__name__ != slot.trouble:
+        slot.trouble = type(error).__name__
+        action = "halt" if isinstance(error, Halt) else "postpone"
+        hint = getattr(error, "hint", "")
+        log.error("table halted" if action == "halt" else "tick postponed", extra=_about(slot, action, said, hint))
+    if slot.failures == settings.not_ready_after:
+        log.error("table not ready", extra=_about(slot, "not-ready", said, ""))
+
+
+def _about(slot: Slot, action: str, cause: str, hint: str) -> dict[str, object]:
+    said: dict[str, object] = {"action": action, "table": slot.table, "cause": cause}
+    return said | ({"hint": hint} if hint else {})
+
+
+def _succeeded(slot: Slot, done: Turn, now: datetime) -> None:
+    if slot.trouble:
+        log.info("table works again", extra={"action": "recover", "table": slot.table, "failures": slot.failures})
+    slot.failures, slot.trouble, slot.next_at, slot.last_success = 0, "", None, now
+    slot.turns += 1
+    if done.commit:
+        log.info("committed", extra={"action": "commit", "table": slot.table, **_shown(done)})
+    if done.trouble:
+        log.warning("txlogs postponed", extra={"action": "postpone", "table": slot.table, "cause": str(done.trouble)})
+
+
+def _shown(done: Turn) -> dict[str, object]:
+    assert done.commit is not None
+    made = done.commit
+    counts = {"txlogs": made.txlogs, "files": made.files, "rows": made.rows, "bytes": made.bytes}
+    return {"snapshot": made.snapshot_id, **counts, "waiting": done.waiting}
+
+
+def run(
+    slots: Sequence[Slot],
+    settings: Daemon,
+    clock: Callable[[], datetime],
+    wait: Callable[[float], bool],
+) -> None:
+    """
+    Ticks every table until `wait` (sleep and stop in one) says so; ends after the current commit.
+    """
+    while True:
+        for slot in slots:
+            turn(slot, settings, clock())
+            if wait(0):
+                return
+        if wait(settings.every.total_seconds()):
+            return

@@ -1,0 +1,1 @@
+"""The tick, whole: real SQLite catalog, real files."""
