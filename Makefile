@@ -22,7 +22,7 @@ test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JV
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
 
 lint: $(INSTALLED)
-	@$(BIN)/ruff check
+	@$(BIN)/ruff check --output-format concise
 	@$(BIN)/ruff format --check
 
 types: $(INSTALLED)

@@ -1,0 +1,1 @@
+"""Tests: real catalogs, real files, time as an argument."""

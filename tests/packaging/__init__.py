@@ -1,0 +1,1 @@
+"""The promises of setup.cfg, constraints.txt, the Makefile and the Dockerfile."""
