@@ -1,0 +1,1 @@
+"""Catalogs of our own, behind pyiceberg's catalog interface."""

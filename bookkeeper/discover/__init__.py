@@ -1,0 +1,1 @@
+"""How new txlogs are noticed. Only the daemon imports it."""

@@ -1,0 +1,1 @@
+"""Spark checkpoints and the registry of consumers: who still needs which snapshot."""

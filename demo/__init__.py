@@ -1,0 +1,1 @@
+"""The whole pipeline on this machine, as processes: `make demo`."""
