@@ -17,6 +17,7 @@ from bookkeeper.core.txlog import Txlog
 from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
 from bookkeeper.format.layout import Physical, physical
+from bookkeeper.ledger.view import View
 
 FORMATS = ("PARQUET", "AVRO")
 
@@ -51,6 +52,14 @@ class Rules:
     def knows(self, txlog: Txlog) -> bool:
         """Whether the table has the schema and spec the txlog names; reload it once before believing a no."""
         return txlog.schema_id in self.schemas and txlog.spec_id in self.specs
+
+
+def rules_of(view: View) -> Rules:
+    """
+    What a txlog must fit for this table.
+    """
+    orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders)
 
 
 def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:

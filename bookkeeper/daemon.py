@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from bookkeeper import retention
-from bookkeeper.check import Rules
+from bookkeeper.check import rules_of
 from bookkeeper.core.errors import (
     BookkeeperError,
     CommitConflict,
@@ -273,14 +273,6 @@ class Bookkeeper:
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
-
-
-def rules_of(view: View) -> Rules:
-    """
-    What a txlog must fit for this table.
-    """
-    orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
-    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders)
 
 
 def shares(txlogs: Iterable[Txlog]) -> list[Share]:

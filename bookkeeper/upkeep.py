@@ -5,9 +5,8 @@ Everything destructive first compares our clock with the storage's and counts wh
 """
 
 import logging
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-
-from pyiceberg.manifest import ManifestContent
 
 from bookkeeper import retention
 from bookkeeper.cards import card_of
@@ -15,7 +14,7 @@ from bookkeeper.core.card import Card
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, Retry
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
-from bookkeeper.core.settings import Table
+from bookkeeper.core.settings import Retention, Table
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
@@ -24,6 +23,33 @@ log = logging.getLogger("bookkeeper")
 CLOCK_SKEW = timedelta(minutes=5)
 SWEEP_EVERY = timedelta(minutes=1)
 PRUNE_EVERY = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """How many of the live files are past retention, why they stay, or the view after they went."""
+
+    files: int = 0
+    live: int = 0
+    held_back: str = ""
+    after: View | None = None
+
+
+def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True) -> Retained:
+    """
+    Drops the files past retention in one commit, unless the brake holds it back. Raises Retry.
+    """
+    try:
+        rule = retention.rule(settings, view.metadata.schema(), view.marks.times, now)
+    except ConfigInvalid as error:
+        return Retained(held_back=str(error))
+    if rule is None or view.head is None:
+        return Retained()
+    doomed = ledger.find(view, rule.column, rule.may_drop, rule.drops)
+    files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
+    if retention.braked(files, live, settings.brake):
+        return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
+    return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
 
 
 class Upkeep:
@@ -85,33 +111,16 @@ class Upkeep:
             log.info("rejected txlogs swept", extra=self._about("sweep", txlogs=len(gone)))
 
     def _retain(self, view: View, now: datetime) -> View:
-        try:
-            rule = retention.rule(self.settings.retention, view.metadata.schema(), view.marks.times, now)
-        except ConfigInvalid as error:
-            return self._stay(view, str(error))
-        if rule is None or view.head is None or not self._clocks_agree(now):
+        if not self._clocks_agree(now):
             return view
-        doomed = self.ledger.find(view, rule.column, rule.may_drop, rule.drops)
-        files = sum(len(item.dropped) for item in doomed)
-        if not files:
+        found = retained(self.ledger, view, self.settings.retention, now)
+        if found.held_back and found.held_back != self.warned:
+            self.warned = found.held_back
+            log.warning("retention held back", extra=self._about("brake", cause=found.held_back))
+        if found.after is None:
             return view
-        if retention.braked(files, self._live(view), self.settings.retention.brake):
-            return self._stay(
-                view, f"{files} of {self._live(view)} live files would go, more than retention.brake allows"
-            )
-        after = self.ledger.drop(view, doomed)
-        log.info("files dropped", extra=self._about("retain", files=files, snapshot=after.marks.snapshot))
-        return after
-
-    def _live(self, view: View) -> int:
-        data = [item for item in self.ledger.manifests(view) if item.content == ManifestContent.DATA]
-        return sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in data)
-
-    def _stay(self, view: View, why: str) -> View:
-        if why != self.warned:
-            self.warned = why
-            log.warning("retention held back", extra=self._about("brake", cause=why))
-        return view
+        log.info("files dropped", extra=self._about("retain", files=found.files, snapshot=found.after.marks.snapshot))
+        return found.after
 
     def _clocks_agree(self, now: datetime) -> bool:
         try:

@@ -8,7 +8,6 @@ Nothing here retries. pyiceberg's own retry re-applies an append on a new base a
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import load_catalog
@@ -40,7 +39,7 @@ def open_catalog(settings: Catalog, create: bool = False) -> IcebergCatalog:
 
 
 def _prepare_sqlite(uri: str, create: bool) -> None:
-    parent = os.path.dirname(urlsplit(uri.removeprefix("sqlite://")).path)
+    parent = os.path.dirname(uri.removeprefix(SQLITE).split("?")[0])
     if create and parent:
         os.makedirs(parent, exist_ok=True)
     elif parent and not os.path.isdir(parent):
@@ -68,7 +67,7 @@ def asked(what: str) -> Iterator[None]:
         raise
     except Exception as exc:
         # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.
-        raise CatalogUnavailable(f"{what}: {type(exc).__name__}: {exc}") from exc
+        raise CatalogUnavailable(f"{what}: {_first_line(exc)}") from exc
 
 
 def load_table(catalog: IcebergCatalog, identifier: str) -> Table:
@@ -100,4 +99,9 @@ def commit(
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:
         # No exception of a driver or an HTTP client proves that the commit was not applied.
-        raise CommitUnknown(f"{'.'.join(table.name())}: {type(exc).__name__}: {exc}") from exc
+        raise CommitUnknown(f"{'.'.join(table.name())}: {_first_line(exc)}") from exc
+
+
+def _first_line(exc: Exception) -> str:
+    """What a driver says, without its background and its SQL."""
+    return f"{type(exc).__name__}: {str(exc).partition(chr(10))[0]}"

@@ -7,7 +7,7 @@ refused by its own guard once somebody else moved `main`.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -28,6 +28,7 @@ from pyiceberg.table.update import (
 from bookkeeper.core import catalog as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import ClockBehind, CommitConflict
+from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, open_store
@@ -79,13 +80,13 @@ class Ledger:
         self.open_store = store
         self.ranges = Ranges()
 
-    def load(self, folder: str) -> View:
+    def load(self, folder: str, accept_rollback: bool = False) -> View:
         """
         The table now, for the folder with this id.
 
         Raises CatalogUnavailable, or Halt when its marks cannot be trusted.
         """
-        return view(catalogs.load_table(self.catalog, self.identifier), folder)
+        return view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
 
     def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
         """
@@ -115,6 +116,18 @@ class Ledger:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             return list(seen.head.manifests(seen.table.io)) if seen.head else []
+
+    def live_count(self, seen: View) -> int:
+        """How many data files are live."""
+        data = [item for item in self.manifests(seen) if item.content == ManifestContent.DATA]
+        return sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in data)
+
+    def live_paths(self, seen: View) -> Iterator[str]:
+        """Every live data file's normal location; decodes every manifest, so only a person should ask."""
+        store = self.open_store(seen.metadata_path)
+        for manifest in self.manifests(seen):
+            if manifest.content == ManifestContent.DATA:
+                yield from (normal(entry.data_file.path) for entry in retain.live_entries(store, manifest))
 
     def find(self, seen: View, column: int | None, may_drop: Callable[[Range], bool], drops: Drops) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""

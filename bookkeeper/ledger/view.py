@@ -75,7 +75,7 @@ class View:
         return self.metadata.properties.get("write.metadata.path") or join(self.metadata.location, "metadata")
 
 
-def view(table: Table, folder: str) -> View:
+def view(table: Table, folder: str, accept_rollback: bool = False) -> View:
     """
     The view of a freshly loaded table for the txlog folder with the id `folder`.
 
@@ -84,7 +84,8 @@ def view(table: Table, folder: str) -> View:
     marks = _marks(table)
     if marks.folder != folder:
         raise WrongFolder(f"{_name(table)} has its txlogs in the folder {marks.folder}, this one is {folder}")
-    if marks.snapshot is not None and not is_ancestor(table.metadata, marks.snapshot):
+    kept = marks.snapshot is None or is_ancestor(table.metadata, marks.snapshot)
+    if not kept and not accept_rollback:
         raise HistoryChanged(
             f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is no ancestor of main"
         )
@@ -110,6 +111,19 @@ def has_marks_in_summaries(metadata: TableMetadata) -> bool:
     """
     summaries = (snapshot.summary for snapshot in metadata.snapshots)
     return any(summary is not None and TXLOGS in summary.additional_properties for summary in summaries)
+
+
+def abandoned(seen: View) -> list[tuple[int, str]]:
+    """
+    After a rollback: the snapshots between the marks and `main` that are still kept, and the txlogs in them.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in seen.metadata.snapshots}
+    found, current = [], seen.marks.snapshot
+    while current is not None and current in known and not is_ancestor(seen.metadata, current):
+        summary = known[current].summary
+        found.append((current, summary.additional_properties.get(TXLOGS, "") if summary else ""))
+        current = known[current].parent_snapshot_id
+    return found
 
 
 def is_ancestor(metadata: TableMetadata, snapshot_id: int) -> bool:

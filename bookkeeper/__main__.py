@@ -1,0 +1,5 @@
+"""`python -m bookkeeper`."""
+
+from bookkeeper.cli import main
+
+main()

@@ -1,0 +1,94 @@
+"""
+What the commands share: settings, one table's folder and ledger, the clock.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.console.options import load_settings, pick_table
+
+if TYPE_CHECKING:
+    from bookkeeper.core.folder import Folder
+    from bookkeeper.core.settings import Settings, Table
+    from bookkeeper.ledger.ledger import Ledger
+    from bookkeeper.ledger.view import View
+
+
+def utc_now() -> datetime:
+    """
+    The clock of every command.
+    """
+    return datetime.now(UTC)
+
+
+def settings_of(config: str | None) -> "Settings":
+    """
+    The settings that --config or the environment names.
+    """
+    found: Settings = load_settings(config, os.environ)
+    return found
+
+
+def several_tables(settings: "Settings", names: Sequence[str]) -> "list[Table]":
+    """
+    The tables that --table names, all of them without it; raises ConfigInvalid.
+    """
+    from bookkeeper.core.errors import ConfigInvalid
+
+    if not settings.tables:
+        raise ConfigInvalid(f"{settings.source} has no [tables.NAME] section")
+    return [pick_table(settings, name) for name in names] or list(settings.tables.values())
+
+
+def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Add --table, as often as wanted (argument `tables`).
+    """
+    text = "Name of a [tables.NAME] section, repeatable; default: all."
+    return click.option("--table", "tables", metavar="NAME", multiple=True, help=text)(command)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One table, ready to be looked at."""
+
+    settings: "Settings"
+    table: "Table"
+    folder: "Folder"
+    ledger: "Ledger"
+
+    def view(self, accept_rollback: bool = False) -> "View":
+        """The table now; raises Halt like the daemon."""
+        return self.ledger.load(self.folder.card().folder, accept_rollback)
+
+
+def opened(config: str | None, name: str | None) -> Opened:
+    """
+    The table that --table names, or the only one.
+    """
+    from bookkeeper.core.catalog import open_catalog
+    from bookkeeper.ledger.ledger import Ledger
+    from bookkeeper.opening import open_folder
+
+    settings = settings_of(config)
+    table: Table = pick_table(settings, name)
+    catalog = open_catalog(settings.catalog)
+    return Opened(settings, table, open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now))
+
+
+def txlog_name(text: str) -> Any:
+    """
+    The TxlogName in an argument, with or without a folder before it; raises NotPossible.
+    """
+    from bookkeeper.core.errors import NameMismatch, NotPossible
+    from bookkeeper.core.names import TxlogName
+
+    try:
+        return TxlogName.parse(text.rsplit("/", 1)[-1])
+    except NameMismatch as exc:
+        raise NotPossible(str(exc), hint="`bookkeeper pending` and `bookkeeper rejected` list the names.") from exc

@@ -1,0 +1,242 @@
+"""
+Commands that only look: pending, show, rejected, status, writers.
+"""
+
+from typing import Any
+
+import click
+
+from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
+from bookkeeper.console.errors import Command
+from bookkeeper.console.options import common
+from bookkeeper.console.output import say, show_record, show_rows
+
+
+@click.command(cls=Command)
+@common
+def pending(config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    List published txlogs that are not committed yet, oldest first.
+
+    \b
+    Example:
+      bookkeeper pending --table events --json
+    """
+    from bookkeeper.plan import in_turn
+
+    now, found = utc_now(), opened(config, table).folder.pending()
+    rows = [
+        {
+            "writer": item.name.writer,
+            "sequence": item.name.sequence,
+            "age": now - item.modified,
+            "bytes": item.size,
+            "txlog": str(item.name),
+        }
+        for item in in_turn(found)
+    ]
+    show_rows(rows, as_json, nothing="no txlog is pending")
+
+
+@click.command(cls=Command)
+@common
+def rejected(config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    List rejected txlogs with their reasons.
+
+    \b
+    Example:
+      bookkeeper rejected --table events
+    """
+    folder, now = opened(config, table).folder, utc_now()
+    rows = []
+    for item in folder.rejected():
+        reason = folder.reason(item.name)
+        rows.append(
+            {
+                "txlog": str(item.name),
+                "age": now - item.modified,
+                "error": reason.get("error"),
+                "reason": reason.get("reason"),
+                "hint": reason.get("hint") or None,
+            }
+        )
+    show_rows(rows, as_json, nothing="no txlog is rejected")
+
+
+@click.command(cls=Command)
+@click.argument("txlog")
+@common
+def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    Show what one pending or rejected TXLOG holds, and whether this table takes it.
+
+    \b
+    Example:
+      bookkeeper show ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
+    """
+    from bookkeeper.core import txlog as txlog_format
+    from bookkeeper.core.errors import BookkeeperError
+
+    there = opened(config, table)
+    name = txlog_name(txlog)
+    place, data = _find(there, name)
+    about: dict[str, Any] = {"txlog": str(name), "place": place, "verdict": _verdict(there, name, data)}
+    try:
+        decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
+    except BookkeeperError:  # shown all the same: the verdict says what is wrong with it
+        show_record(about, as_json)
+        return
+    files = [_file_row(file) for file in decoded.files]
+    about |= {
+        "created": decoded.created_ms,
+        "schema_id": decoded.schema_id,
+        "spec_id": decoded.spec_id,
+        "previous_position": decoded.previous_position,
+        "position": decoded.position,
+        "rows": decoded.row_count,
+        "data_bytes": decoded.data_bytes,
+    }
+    if as_json:
+        show_record({**about, "files": files}, as_json)
+        return
+    show_record(about, as_json)
+    say("")
+    show_rows(files, as_json)
+
+
+def _find(there: Opened, name: Any) -> tuple[str, bytes]:
+    from bookkeeper.core.errors import Missing, NotPossible
+    from bookkeeper.core.folder import PENDING, REJECTED
+
+    for place in (PENDING, REJECTED):
+        try:
+            return place.strip("/"), there.folder.store.read(f"{place}{name}")
+        except Missing:
+            continue
+    state = "it is committed" if there.view().marks.is_in(name) else "and no mark says that it is committed"
+    raise NotPossible(f"{name} is neither pending nor rejected; {state}")
+
+
+def _verdict(there: Opened, name: Any, data: bytes) -> str:
+    from bookkeeper.check import check, rules_of
+    from bookkeeper.core import txlog as txlog_format
+    from bookkeeper.core.errors import BookkeeperError
+
+    view = there.view()
+    if view.marks.is_in(name):
+        return "in the table already"
+    try:
+        txlog = txlog_format.decode(name, data, there.table.max_txlog_bytes)
+        check(txlog, rules_of(view), int(utc_now().timestamp() * 1000))
+    except BookkeeperError as error:
+        return f"{type(error).__name__}: {error}"
+    return "fits the table"
+
+
+def _file_row(file: Any) -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "format": file.file_format,
+        "partition": "/".join(map(str, file.partition)),
+        "rows": file.record_count,
+        "bytes": file.size_bytes,
+    }
+
+
+@click.command(cls=Command)
+@common
+def status(config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    One look at a table: what is pending, rejected, committed, and whether it is halted.
+
+    \b
+    Example:
+      bookkeeper status --table events --json
+    """
+    from bookkeeper.core.errors import Halt
+
+    there = opened(config, table)
+    try:
+        record = _status(there)
+    except Halt as error:
+        record = {"table": there.table.name, "state": f"halted: {error}", "hint": error.hint}
+    show_record(record, as_json)
+
+
+def _status(there: Opened) -> dict[str, Any]:
+    from bookkeeper.core import marks as marks_format
+
+    now, view = utc_now(), there.view()
+    waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
+    summary = view.head.summary.additional_properties if view.head and view.head.summary else {}
+    last_ms = view.head.timestamp_ms if view.head else None
+    return {
+        "table": there.table.name,
+        "identifier": there.table.identifier,
+        "state": "ok",
+        "pending": len(waiting),
+        "oldest_pending": max((now - item.modified for item in waiting), default=None),
+        "rejected": len(there.folder.rejected()),
+        "last_commit": None if last_ms is None else _utc(last_ms),
+        "snapshot": view.head.snapshot_id if view.head else None,
+        "snapshots": len(view.metadata.snapshots),
+        "data_files": int(summary.get("total-data-files", 0)),
+        "rows": int(summary.get("total-records", 0)),
+        "table_bytes": int(summary.get("total-files-size", 0)),
+        "writers": len(view.marks.writers),
+        "marks_bytes": len(marks_format.dumps(view.marks)),
+        "location": view.metadata.location,
+        "folder": there.folder.store.url,
+    }
+
+
+def _utc(ms: int) -> Any:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+@click.command(cls=Command)
+@common
+def writers(config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    List every known run of every writer: its mark, holes, gap, when it was last seen, its position.
+
+    \b
+    Example:
+      bookkeeper writers --table events
+    """
+    there = opened(config, table)
+    marks, waiting = there.view().marks, there.folder.pending()
+    rows = []
+    for name, known in marks.writers.items():
+        for incarnation, mark in known.incarnations.items():
+            run = (name, incarnation)
+            sequences = [item.name.sequence for item in waiting if (item.name.writer, item.name.incarnation) == run]
+            rows.append(
+                {
+                    "writer": name,
+                    "incarnation": incarnation,
+                    "mark": mark.last,
+                    "holes": len(mark.holes),
+                    "gap": _gap(mark.last, sequences),
+                    "pending": sum(not mark.is_in(sequence) for sequence in sequences),
+                    "last_seen": _utc(mark.seen_ms),
+                    "position": _text(known.position),
+                }
+            )
+    show_rows(rows, as_json, nothing="no writer is known")
+
+
+def _gap(last: int, sequences: list[int]) -> int:
+    """Sequences between the mark and what is pending that nobody sees."""
+    later = [sequence for sequence in sequences if sequence > last]
+    return max(later) - last - len(later) if later else 0
+
+
+def _text(position: bytes | None) -> str | None:
+    return None if position is None else position.decode("utf-8", "backslashreplace")
+
+
+COMMANDS = (pending, show, rejected, status, writers)

@@ -1,0 +1,26 @@
+"""
+The group of all commands.
+"""
+
+import click
+
+from bookkeeper.cli import look, mend, serve, setup
+from bookkeeper.console.errors import Commands
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="iceberg-bookkeeper")
+def main() -> None:
+    """
+    Commits what independent writers publish to Apache Iceberg tables, exactly once.
+
+    \b
+    Example:
+      bookkeeper --help
+      bookkeeper init --config bookkeeper.toml
+      bookkeeper run --config bookkeeper.toml
+    """
+
+
+for command in (*setup.COMMANDS, *serve.COMMANDS, *look.COMMANDS, *mend.COMMANDS):
+    main.add_command(command)

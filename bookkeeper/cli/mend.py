@@ -1,0 +1,151 @@
+"""
+Commands by which a person decides: replay, forget, accept-rollback, retain.
+
+Each changes marks only together with a snapshot; the daemon may run meanwhile, one of both commits wins and the
+other loads again.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
+from bookkeeper.console.errors import Command
+from bookkeeper.console.options import common, config_option, json_option, table_option
+from bookkeeper.console.output import say, show_record, show_rows
+
+
+@click.command(cls=Command)
+@click.argument("txlogs", metavar="TXLOG...", nargs=-1)
+@common
+@click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
+@click.option("--force", is_flag=True, help="Also one whose mark was pruned: opens a hole for it by a commit first.")
+def replay(
+    txlogs: tuple[str, ...], config: str | None, table: str | None, as_json: bool, everything: bool, force: bool
+) -> None:
+    """
+    Give rejected TXLOGs back to the bookkeeper, after what was wrong is mended.
+
+    A txlog that is in the table already, whose files are, or whose position no longer fits, is refused.
+
+    \b
+    Example:
+      bookkeeper replay --all
+      bookkeeper replay ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
+    """
+    from bookkeeper.core.errors import NotPossible
+
+    if bool(txlogs) == everything:
+        raise click.UsageError("give the names of TXLOGs, or --all")
+    there = opened(config, table)
+    names = [item.name for item in there.folder.rejected()] if everything else [txlog_name(text) for text in txlogs]
+    rows, failed = [], False
+    for name in names:
+        outcome = _replay(there, name, force)
+        failed = failed or outcome != "pending again"
+        rows.append({"txlog": str(name), "outcome": outcome})
+    show_rows(rows, as_json, nothing="no txlog is rejected")
+    if failed and not everything:
+        raise NotPossible("not every txlog was replayed")
+
+
+def _replay(there: Opened, name: Any, force: bool) -> str:
+    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.replaying import replay as give_back
+
+    try:
+        give_back(there.folder, there.ledger, there.table, name, utc_now(), force)
+    except BookkeeperError as error:
+        return f"{type(error).__name__}: {error}"
+    return "pending again"
+
+
+@click.command(cls=Command)
+@click.argument("writer")
+@common
+def forget(writer: str, config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    Forget a WRITER: its position and its marks. Its next run starts from the beginning of its source.
+
+    \b
+    Example:
+      bookkeeper forget ingest-7 --table events
+    """
+    from bookkeeper.core.errors import NotPossible
+
+    there = opened(config, table)
+    view = there.view()
+    if writer not in view.marks.writers:
+        raise NotPossible(f"writer {writer} is not known", hint="`bookkeeper writers` lists them.")
+    waiting = [item for item in there.folder.pending() if item.name.writer == writer]
+    if waiting:
+        raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
+    after = there.ledger.record(view, view.marks.forgotten(writer), f"forget {writer}")
+    _publish(there, after)
+    show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
+
+
+@click.command("accept-rollback", cls=Command)
+@common
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Go on after somebody rolled the table back: rows of the abandoned snapshots stay out.
+
+    Their txlogs were consumed and stay consumed; write those rows again if they are wanted.
+
+    \b
+    Example:
+      bookkeeper accept-rollback --table events
+    """
+    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.ledger.view import abandoned, is_ancestor
+
+    there = opened(config, table)
+    view = there.view(accept_rollback=True)
+    if view.marks.snapshot is None or is_ancestor(view.metadata, view.marks.snapshot):
+        raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
+    for snapshot_id, txlogs in abandoned(view):
+        say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
+    if not yes:
+        click.confirm("Go on without the rows of these snapshots?", abort=True, err=True)
+    after = there.ledger.record(view, view.marks, "accept-rollback")
+    _publish(there, after)
+    show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
+
+
+@click.command(cls=Command)
+@config_option
+@table_option
+@json_option
+@click.option("--dry-run", is_flag=True, help="Only say how many files would go.")
+@click.option("--force", is_flag=True, help="Release the brake: drop even more than retention.brake allows.")
+def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, force: bool) -> None:
+    """
+    Drop files past retention now, also when the brake holds the daemon back.
+
+    \b
+    Example:
+      bookkeeper retain --table events --dry-run
+      bookkeeper retain --table events --force
+    """
+    from bookkeeper.upkeep import retained
+
+    there = opened(config, table)
+    limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
+    found = retained(there.ledger, there.view(), limits, utc_now(), commit=not dry_run)
+    if found.after is not None:
+        _publish(there, found.after)
+    outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
+    record = {"table": there.table.name, "files": found.files, "live_files": found.live, "outcome": outcome}
+    show_record(record, as_json)
+
+
+def _publish(there: Opened, view: Any) -> None:
+    from bookkeeper.core.folder import MarksCopy
+
+    there.folder.publish_marks(MarksCopy(view.uuid, view.metadata.last_sequence_number, view.marks))
+
+
+COMMANDS = (replay, forget, accept_rollback, retain)
