@@ -21,6 +21,7 @@ from bookkeeper.core.errors import (
     WrongFolder,
 )
 from bookkeeper.core.folder import REJECTED, Folder, Found, MarksCopy
+from bookkeeper.core.lease import Lease, NoLease
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
@@ -78,7 +79,9 @@ class Bookkeeper:
         ledger: Ledger,
         reload: timedelta = timedelta(seconds=10),
         store: Callable[[str], Store] = open_store,
+        lease: Lease | None = None,
     ) -> None:
+        self.lease = lease or NoLease()
         self.settings = settings
         self.folder = folder
         self.ledger = ledger

@@ -2,6 +2,8 @@
 From settings to a table's folder, ledger and bookkeeper: the one place where they are put together.
 """
 
+import os
+import socket
 from collections.abc import Callable
 from datetime import datetime
 
@@ -9,6 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from bookkeeper.core.catalog import load_table, open_catalog
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Settings, Table
 from bookkeeper.core.store import open_store
 from bookkeeper.daemon import Bookkeeper
@@ -28,5 +31,8 @@ def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], dateti
     The bookkeeper of one table; raises CatalogUnavailable, TableUnusable.
     """
     catalog = open_catalog(settings.catalog)
-    ledger = Ledger(catalog, table.identifier, clock)
-    return Bookkeeper(table, open_folder(catalog, table), ledger, settings.bookkeeper.reload)
+    ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+    lease = (
+        lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}") if settings.bookkeeper.lease else None
+    )
+    return Bookkeeper(table, folder, ledger, settings.bookkeeper.reload, lease=lease)

@@ -56,6 +56,6 @@ def _check_position(txlog: Txlog, view: View) -> None:
 
 def _check_paths(txlog: Txlog, ledger: Ledger, view: View) -> None:
     wanted = {normal(file.path) for file in txlog.files}
-    for path in ledger.live_paths(view):
-        if path in wanted:
-            raise NotPossible(f"{path} is in the table already", hint="Run `bookkeeper verify`; do not replay it.")
+    for file in ledger.live_files(view):
+        if normal(file.path) in wanted:
+            raise NotPossible(f"{file.path} is in the table already", hint="Run `bookkeeper verify`; do not replay it.")

@@ -26,6 +26,7 @@ class Slot:
     book: Bookkeeper | None = None
     failures: int = 0
     trouble: str = ""
+    standby: bool = False
     next_at: datetime | None = None
     last_success: datetime | None = None
     turns: int = 0
@@ -43,6 +44,8 @@ def turn(slot: Slot, settings: Daemon, now: datetime) -> Turn | None:
         return None
     try:
         slot.book = slot.book or slot.open()
+        if _waits(slot, slot.book, now):
+            return None
         done = slot.book.tick(now)
     except BookkeeperError as error:
         _failed(slot, settings, now, error)
@@ -54,6 +57,16 @@ def turn(slot: Slot, settings: Daemon, now: datetime) -> Turn | None:
         return None
     _succeeded(slot, done, now)
     return done
+
+
+def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
+    """Whether another bookkeeper has the lease of this table: then this one stands by."""
+    held = book.lease.hold(now)
+    if slot.standby == held:
+        slot.standby = not held
+        message = "taking over" if held else "standing by"
+        log.info(message, extra={"action": message.replace(" ", "-"), "table": slot.table})
+    return not held
 
 
 def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> None:

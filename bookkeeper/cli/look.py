@@ -239,4 +239,38 @@ def _text(position: bytes | None) -> str | None:
     return None if position is None else position.decode("utf-8", "backslashreplace")
 
 
-COMMANDS = (pending, show, rejected, status, writers)
+@click.command(cls=Command)
+@common
+@click.option("--repair", is_flag=True, help="Say what would be mended; with --yes mend it.")
+@click.option("--yes", is_flag=True, help="With --repair: do it.")
+@click.pass_context
+def verify(
+    context: click.Context, config: str | None, table: str | None, as_json: bool, repair: bool, yes: bool
+) -> None:
+    """
+    Hold the table against its folder and its files: reads only. Exit code 1 when something is wrong.
+
+    --repair mends only what is safe: it deletes txlogs that are in the table and writes marks.json again.
+
+    \b
+    Example:
+      bookkeeper verify --table events --json
+      bookkeeper verify --table events --repair
+    """
+    from bookkeeper.verify import INFO, Audit
+    from bookkeeper.verify import repair as mend
+    from bookkeeper.verify import verify as audit_of
+
+    there = opened(config, table)
+    audit = Audit(there.view(), there.folder, there.ledger, there.table)
+    findings = audit_of(audit)
+    rows = [{"severity": item.severity, "what": item.what, "where": item.where} for item in findings]
+    if repair:
+        rows = [{"repair": item.repair, **row} for item, row in zip(findings, rows, strict=True) if item.repair]
+    show_rows(rows, as_json, nothing=f"nothing to mend in {there.table.name}" if repair else "all is as it should be")
+    if repair and yes:
+        say(f"{mend(audit, findings)} mended")
+    context.exit(int(any(item.severity != INFO for item in findings)))
+
+
+COMMANDS = (pending, show, rejected, status, writers, verify)

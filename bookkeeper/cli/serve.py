@@ -86,7 +86,7 @@ def once(
 
 def _row(slot: "Slot", done: Any) -> dict[str, Any]:
     if done is None:
-        return {"table": slot.table, "outcome": slot.trouble}
+        return {"table": slot.table, "outcome": slot.trouble or "another bookkeeper is at work"}
     committed = asdict(done.commit) if done.commit else {}
     return {
         "table": slot.table,

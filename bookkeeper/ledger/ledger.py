@@ -28,7 +28,6 @@ from pyiceberg.table.update import (
 from bookkeeper.core import catalog as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import ClockBehind, CommitConflict
-from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, open_store
@@ -122,12 +121,12 @@ class Ledger:
         data = [item for item in self.manifests(seen) if item.content == ManifestContent.DATA]
         return sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in data)
 
-    def live_paths(self, seen: View) -> Iterator[str]:
-        """Every live data file's normal location; decodes every manifest, so only a person should ask."""
+    def live_files(self, seen: View) -> Iterator[DataFile]:
+        """Every live data file; decodes every manifest, so only a person should ask."""
         store = self.open_store(seen.metadata_path)
         for manifest in self.manifests(seen):
             if manifest.content == ManifestContent.DATA:
-                yield from (normal(entry.data_file.path) for entry in retain.live_entries(store, manifest))
+                yield from (entry.data_file for entry in retain.live_entries(store, manifest))
 
     def find(self, seen: View, column: int | None, may_drop: Callable[[Range], bool], drops: Drops) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""

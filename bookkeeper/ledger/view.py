@@ -2,6 +2,7 @@
 One load of the table: everything a tick plans against, marks and head from the same metadata.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -16,6 +17,7 @@ from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.core.locations import inside, join
 from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName
 
 TXLOGS = "bookkeeper.txlogs"
 MAIN = "main"
@@ -52,6 +54,14 @@ class View:
     def specs(self) -> dict[int, PartitionSpec]:
         """Every partition spec the table has, by id."""
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    def ancestors(self) -> Iterator[Snapshot]:
+        """The snapshots of `main` that are kept, newest first."""
+        known = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
+        current = self.head
+        while current is not None:
+            yield current
+            current = known.pop(current.parent_snapshot_id, None) if current.parent_snapshot_id else None
 
     @property
     def data_path(self) -> str:
@@ -111,6 +121,19 @@ def has_marks_in_summaries(metadata: TableMetadata) -> bool:
     """
     summaries = (snapshot.summary for snapshot in metadata.snapshots)
     return any(summary is not None and TXLOGS in summary.additional_properties for summary in summaries)
+
+
+def txlogs_of(snapshot: Snapshot) -> Iterator[tuple[TxlogName, TxlogName]]:
+    """
+    First and last txlog of each incarnation that the summary of a snapshot names.
+    """
+    text = snapshot.summary.additional_properties.get(TXLOGS, "") if snapshot.summary else ""
+    for part in text.split():
+        run, colon, span = part.rpartition(":")
+        writer, dot, incarnation = run.partition(".")
+        if colon and dot:
+            first, _, last = span.partition("-")
+            yield TxlogName(writer, incarnation, int(first)), TxlogName(writer, incarnation, int(last))
 
 
 def abandoned(seen: View) -> list[tuple[int, str]]:

@@ -1,0 +1,93 @@
+"""
+Leases: who works on a table. They save work and give fail-over; correctness never depends on one.
+
+A lease that is lost, shared or switched off costs lost commit races, no rows: every commit guards itself.
+"""
+
+import fcntl
+import os
+from datetime import datetime
+from typing import Protocol
+
+from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.core.local_store import LocalStore
+from bookkeeper.core.store import Store, translated
+
+
+class Lease(Protocol):
+    """A right to work that one process has at a time."""
+
+    def hold(self, now: datetime) -> bool:
+        """Takes the lease, or keeps it; False while another has it. Raises StorageUnavailable."""
+
+    def release(self) -> None:
+        """Gives it back."""
+
+
+class NoLease:
+    """Everybody works: safe, and slower when there are several."""
+
+    def hold(self, now: datetime) -> bool:
+        return True
+
+    def release(self) -> None:
+        return None
+
+
+class FileLease:
+    """
+    `flock` on a file: the kernel gives it back when the process ends, however it ends.
+
+    Take-over is as quick as the next try of whoever waits. A stopped process (SIGSTOP) keeps it.
+    """
+
+    def __init__(self, path: str, holder: str) -> None:
+        self.path = path
+        self.holder = holder
+        self.handle: int | None = None
+
+    def hold(self, now: datetime) -> bool:
+        with translated(self.path):
+            if self.handle is not None and self._is_still_ours():
+                return True
+            self.release()
+            return self._take(now)
+
+    def _is_still_ours(self) -> bool:
+        # Somebody may have removed the file, and another may hold the new one.
+        assert self.handle is not None
+        try:
+            return os.fstat(self.handle).st_ino == os.stat(self.path).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _take(self, now: datetime) -> bool:
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{self.holder} since {now.isoformat()}\n".encode())
+        self.handle = handle
+        return True
+
+    def release(self) -> None:
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+
+def lease_on(store: Store, name: str, holder: str) -> Lease:
+    """
+    The lease called `name` of a folder's store; `holder` is shown to people who look.
+
+    Raises StorageUnavailable when the store is local and not there.
+    """
+    if not isinstance(store, LocalStore):
+        return NoLease()
+    if not os.path.isdir(store.root):
+        raise StorageUnavailable(f"{store.root} is not there", hint="Is the disk mounted?")
+    return FileLease(f"{store.root}/{name}", holder)
