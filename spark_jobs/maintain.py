@@ -1,0 +1,202 @@
+"""
+Maintenance that outgrows one machine: Iceberg's procedures on your Spark, with settings that suit a queue.
+
+It refuses to remove orphans while txlogs name files that Iceberg does not know. For expiry prefer the reaper:
+it knows the consumers, this job does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.console.errors import Commands
+from bookkeeper.console.options import DURATION, load_settings, pick_table
+from spark_jobs import job, options, procedures, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bookkeeper.core.settings import Table
+
+_OLDER_THAN = timedelta(minutes=10)
+_RETAIN_LAST = 100
+_ROWS_SHOWN = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """
+    One maintenance run: session, table, the moment it began, and whether it only shows what it would do.
+    """
+
+    spark: SparkSession
+    name: str
+    table: Table
+    now: datetime
+    dry_run: bool = False
+
+    def call(self, sql: str, *, harmless: bool = False) -> None:
+        """
+        Print the SQL, run it unless this is a dry run of something harmful, and print what it returned.
+        """
+        click.echo(f"{sql};")
+        if self.dry_run and not harmless:
+            return
+        for row in self.spark.sql(sql).take(_ROWS_SHOWN):
+            click.echo("-- " + "  ".join(f"{key}={value}" for key, value in row.asDict().items()))
+
+    def properties(self) -> Mapping[str, str]:
+        """
+        The table's properties.
+        """
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+        return {row.key: row.value for row in rows}
+
+
+@click.group(cls=Commands)
+def main() -> None:
+    """
+    Maintain a table with Iceberg's procedures on Spark.
+
+    Every command has --dry-run: it prints the SQL and changes nothing.
+
+    \b
+    Example: python -m spark_jobs.maintain rewrite-data-files --config bookkeeper.toml --older-than 2h
+    """
+
+
+def _command(function: options.Command) -> options.Command:
+    @functools.wraps(function)
+    def run(config: str | None, table: str | None, conf: tuple[str, ...], dry_run: bool, **own: Any) -> None:
+        settings = load_settings(config, os.environ)
+        name = session.table_name(settings, table)
+        spark = job.begin(settings, f"maintain {name}", conf)
+        function(Work(spark, name, pick_table(settings, table), datetime.now(UTC), dry_run), **own)
+
+    dry = click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
+    main.command(function.__name__.replace("_", "-"))(options.common(dry(run)))
+    return function
+
+
+@_command
+@click.option("--older-than", type=DURATION, help="Default: as the reaper, else 10m.")
+@click.option("--retain-last", type=click.IntRange(1), help="Default: as the reaper, else 100.")
+def expire_snapshots(work: Work, older_than: timedelta | None = None, retain_last: int | None = None) -> None:
+    """
+    Expire old snapshots and delete their files. Prefer the reaper.
+
+    The newest append and the bookkeeper's newest snapshot stay: streams and marks stand on them. But this job
+    does not know your consumers: one that is further behind than --older-than loses its place and its query
+    ends. The reaper knows the registered consumers and waits for them.
+
+    \b
+    Example: python -m spark_jobs.maintain expire-snapshots --older-than 1d --dry-run
+    """
+    properties = work.properties()
+    keep = older_than or work.table.reaper.older_than or _age(properties) or _OLDER_THAN
+    last = retain_last or work.table.reaper.retain_last or _least(properties) or _RETAIN_LAST
+    history = procedures.main_history(_snapshots(work), _main(work))
+    before = procedures.expire_before(history, work.now - keep)
+    for snapshot in procedures.expired(history, before, last):
+        click.echo(f"-- snapshot {snapshot.snapshot_id} {snapshot.committed_at.isoformat()} {snapshot.operation}")
+    work.call(procedures.expire_snapshots(work.name, before, last))
+
+
+@_command
+@click.option("--older-than", type=DURATION, default="1h", help="Leave younger rows alone (1h).")
+def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -> None:
+    """
+    Compact small files whose rows are no longer being written.
+
+    Streams skip these snapshots and appends go on. A file that retention drops meanwhile costs one group of
+    files, not the run.
+
+    \b
+    Example: python -m spark_jobs.maintain rewrite-data-files --older-than 2h
+    """
+    column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
+    work.call(procedures.rewrite_data_files(work.name, column, work.now - older_than))
+
+
+@_command
+def rewrite_manifests(work: Work) -> None:
+    """
+    Merge manifests, so that planning stays quick.
+
+    \b
+    Example: python -m spark_jobs.maintain rewrite-manifests
+    """
+    work.call(procedures.rewrite_manifests(work.name))
+
+
+@_command
+@click.option("--older-than", type=DURATION, help="Default: orphan-age, at least 1d.")
+def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None:
+    """
+    Delete files under the table that no snapshot names; --dry-run lists them.
+
+    Refused while there are rejected or old pending txlogs: the files they name are no orphans, but Iceberg
+    cannot know that. The reaper can.
+
+    \b
+    Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
+    """
+    from bookkeeper.core.folder import PENDING, REJECTED
+    from bookkeeper.core.store import open_store
+
+    keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
+    procedures.check_orphan_age(keep, work.table.orphan_age)
+    folder = open_store(work.table.folder or f"{_location(work)}/_bookkeeper")
+    # A writer publishes no file older than half the orphan age.
+    oldest = keep - work.table.orphan_age / 2
+    procedures.check_txlogs(list(folder.list(PENDING)), list(folder.list(REJECTED)), work.now, oldest)
+    work.call(
+        procedures.remove_orphan_files(work.name, work.now - keep, dry_run=work.dry_run),
+        harmless=work.dry_run,
+    )
+
+
+def _location(work: Work) -> str:
+    described = work.spark.sql(f"DESCRIBE TABLE EXTENDED {work.name}").where("col_name = 'Location'").first()
+    assert described is not None, "Spark always describes the location"
+    return str(described.data_type)
+
+
+def _snapshots(work: Work) -> list[procedures.Snapshot]:
+    rows = work.spark.table(f"{work.name}.snapshots").collect()
+    return [
+        procedures.Snapshot(
+            snapshot_id=row.snapshot_id,
+            parent_id=row.parent_id,
+            committed_at=row.committed_at.astimezone(UTC),
+            operation=row.operation,
+            said=frozenset(row.summary or {}),
+        )
+        for row in rows
+    ]
+
+
+def _main(work: Work) -> int | None:
+    row = work.spark.table(f"{work.name}.refs").where("name = 'main'").first()
+    return row.snapshot_id if row else None
+
+
+def _age(properties: Mapping[str, str]) -> timedelta | None:
+    text = properties.get("history.expire.max-snapshot-age-ms")
+    return timedelta(milliseconds=int(text)) if text else None
+
+
+def _least(properties: Mapping[str, str]) -> int | None:
+    text = properties.get("history.expire.min-snapshots-to-keep")
+    return int(text) if text else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""
+Iceberg's maintenance procedures as SQL, and the rules of a queue that they must not break. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from bookkeeper.core.errors import NotPossible
+from bookkeeper.core.units import spoken
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+#: Iceberg's procedure refuses anything younger.
+LEAST_ORPHAN_AGE = timedelta(days=1)
+
+_REWRITE = {
+    # One conflict (a file dropped by retention meanwhile) then costs one group, not the whole run.
+    "partial-progress.enabled": "true",
+    "partial-progress.max-commits": "10",
+    "min-input-files": "5",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    What expiry needs to know of a snapshot; `said` holds the keys of its summary.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_at: datetime
+    operation: str
+    said: frozenset[str] = frozenset()
+
+
+class Txlog(Protocol):
+    """An object in the txlog folder, as a listing shows it."""
+
+    @property
+    def modified(self) -> datetime: ...
+
+
+def main_history(snapshots: Sequence[Snapshot], main: int | None) -> list[Snapshot]:
+    """
+    The snapshots of `main`, newest first, as far back as they are still there.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    history = []
+    while main in known:
+        history.append(known[main])
+        main = known[main].parent_id
+    return history
+
+
+def expire_before(history: Sequence[Snapshot], cutoff: datetime) -> datetime:
+    """
+    The cutoff, moved back so that the newest append and the bookkeeper's newest snapshot stay.
+
+    A stream's offset stands on the newest append, and the marks name the snapshot they came with.
+    """
+    appends = [s.committed_at for s in history if s.operation == "append"]
+    bookkeepers = [s.committed_at for s in history if any(key.startswith("bookkeeper.") for key in s.said)]
+    return min([cutoff, *appends[:1], *bookkeepers[:1]])
+
+
+def expired(history: Sequence[Snapshot], before: datetime, retain_last: int) -> list[Snapshot]:
+    """
+    The snapshots of `main` that Iceberg will expire, oldest last, unless a branch or tag keeps them.
+    """
+    return [s for s in history[retain_last:] if s.committed_at < before]
+
+
+def expire_snapshots(table: str, before: datetime, retain_last: int) -> str:
+    """
+    The call that expires what is older than `before`, without collecting the file list on the driver.
+    """
+    return _call(
+        table,
+        "expire_snapshots",
+        older_than=_time(before),
+        retain_last=str(retain_last),
+        stream_results="true",
+    )
+
+
+def rewrite_data_files(table: str, column: str | None, before: datetime) -> str:
+    """
+    The call that compacts files with rows older than `before` in `column` (None: all files).
+    """
+    pairs = ", ".join(f"'{key}', '{value}'" for key, value in _REWRITE.items())
+    where = {"where": f'"{column} < {_time(before)}"'} if column else {}
+    return _call(table, "rewrite_data_files", options=f"map({pairs})", **where)
+
+
+def rewrite_manifests(table: str) -> str:
+    """
+    The call that merges manifests, without caching their entries in memory.
+    """
+    return _call(table, "rewrite_manifests", use_caching="false")
+
+
+def remove_orphan_files(table: str, before: datetime, *, dry_run: bool) -> str:
+    """
+    The call that deletes (or lists) files older than `before` that no snapshot names.
+    """
+    return _call(table, "remove_orphan_files", older_than=_time(before), dry_run=str(dry_run).lower())
+
+
+def check_orphan_age(older_than: timedelta, orphan_age: timedelta) -> None:
+    """
+    Raises NotPossible for an age at which live writers' files could be taken for orphans.
+    """
+    least = max(orphan_age, LEAST_ORPHAN_AGE)
+    if older_than < least:
+        raise NotPossible(
+            f"--older-than {spoken(older_than)} is refused: at least {spoken(least)} is needed here",
+            hint="A writer may still publish younger files (orphan-age); Iceberg refuses less than a day.",
+        )
+
+
+def check_txlogs(pending: Sequence[Txlog], rejected: Sequence[Txlog], now: datetime, most: timedelta) -> None:
+    """
+    Raises NotPossible while a txlog may name files that look like orphans to Iceberg.
+    """
+    if rejected:
+        raise NotPossible(
+            f"{len(rejected)} objects in rejected/ name files that would be deleted",
+            hint="Replay or discard them (bookkeeper rejected), or use the reaper, which knows them.",
+        )
+    old = [txlog for txlog in pending if now - txlog.modified > most]
+    if old:
+        raise NotPossible(
+            f"{len(old)} pending txlogs are older than {spoken(most)} and name files that would be deleted",
+            hint="Let the bookkeeper commit them first (bookkeeper status).",
+        )
+
+
+def time_column(schema: StructType) -> str | None:
+    """
+    The first timestamp column, or None.
+    """
+    return next((field.name for field in schema.fields if field.dataType.typeName().startswith("timestamp")), None)
+
+
+def _time(moment: datetime) -> str:
+    return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC'"
+
+
+def _call(table: str, procedure: str, **arguments: str) -> str:
+    catalog = table.split(".", 1)[0]
+    named = ", ".join(f"{name} => {value}" for name, value in {"table": f"'{table}'", **arguments}.items())
+    return f"CALL {catalog}.system.{procedure}({named})"

@@ -1,0 +1,133 @@
+"""
+Reads the queue as a Spark stream: a DataFrame for your own job, and a job that shows or copies it.
+
+It never skips overwrite snapshots: the rows they add would be lost silently.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from bookkeeper.console.errors import Command
+from bookkeeper.console.options import load_settings
+from bookkeeper.console.stopping import Stop
+from bookkeeper.core.errors import ConfigInvalid
+from spark_jobs import job, options, query, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+
+
+def read(
+    spark: SparkSession,
+    table: str,
+    *,
+    from_timestamp: datetime | None = None,
+    max_files: int | None = None,
+    max_rows: int | None = None,
+    skip_delete: bool = True,
+) -> DataFrame:
+    """
+    The rows appended to `table` (catalog.namespace.name) as a streaming DataFrame.
+
+    `from_timestamp` (aware, inclusive, commit time) counts only for a new checkpoint. The limits are per
+    micro-batch, the smaller one wins, and one file is always read. With `skip_delete` retention does not end
+    the query.
+    """
+    chosen = {
+        "stream-from-timestamp": _millis(from_timestamp),
+        "streaming-max-files-per-micro-batch": max_files,
+        "streaming-max-rows-per-micro-batch": max_rows,
+        "streaming-skip-delete-snapshots": str(skip_delete).lower(),
+    }
+    given = {key: str(value) for key, value in chosen.items() if value is not None}
+    return spark.readStream.format("iceberg").options(**given).load(table)
+
+
+def _millis(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def start(rows: DataFrame, sink: str, catalog: str, checkpoint: str, trigger: str) -> StreamingQuery:
+    """
+    Start the query into `console`, `noop` or `table:namespace.name` (made if missing); raises ConfigInvalid.
+    """
+    writer = rows.writeStream.trigger(**query.trigger(trigger)).option("checkpointLocation", checkpoint)
+    if sink.startswith("table:"):
+        return _into_table(rows.sparkSession, writer, catalog, sink.removeprefix("table:"))
+    if sink not in ("console", "noop"):
+        raise ConfigInvalid(f"--sink {sink}: console, noop or table:namespace.name is allowed")
+    return writer.format(sink).start()
+
+
+def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, identifier: str) -> StreamingQuery:
+    namespace, _, name = identifier.rpartition(".")
+    if not namespace or not name:
+        raise ConfigInvalid(f"--sink table:{identifier}: table:namespace.name is allowed")
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
+    return query.append_to(writer, f"{catalog}.{identifier}")
+
+
+@click.command(cls=Command)
+@options.common
+@click.option("--checkpoint", required=True, help="Folder or URL where the stream keeps its place; one per query.")
+@click.option(
+    "--from",
+    "from_timestamp",
+    type=options.Instant(),
+    help="Start with snapshots committed since; new checkpoints only.",
+)
+@click.option(
+    "--max-files",
+    type=click.IntRange(min=1),
+    help="Files per micro-batch; set it to catch up in bounded memory.",
+)
+@click.option("--max-rows", type=click.IntRange(min=1), help="Rows per micro-batch (soft: one file is always read).")
+@click.option(
+    "--trigger",
+    default="1s",
+    show_default=True,
+    help="Pause between micro-batches, or available-now: drain and end.",
+)
+@click.option(
+    "--sink", default="console", show_default=True, help="console, noop (only read), or table:namespace.name."
+)
+@click.option("--progress", metavar="FILE", help="Append one JSON line per micro-batch to FILE.")
+def main(
+    config: str | None,
+    table: str | None,
+    conf: tuple[str, ...],
+    checkpoint: str,
+    from_timestamp: datetime | None,
+    max_files: int | None,
+    max_rows: int | None,
+    trigger: str,
+    sink: str,
+    progress: str | None,
+) -> None:
+    """
+    Follow a table as a Spark stream. SIGTERM ends it after the current micro-batch.
+
+    \b
+    Example: python -m spark_jobs.read_stream --checkpoint /tmp/cp --trigger available-now
+    """
+    settings = load_settings(config, os.environ)
+    name = session.table_name(settings, table)
+    spark = job.begin(settings, f"read_stream {name}", conf)
+    rows = read(spark, name, from_timestamp=from_timestamp, max_files=max_files, max_rows=max_rows)
+    stop = Stop.on_signals()
+    started = start(rows, sink, settings.catalog.name, checkpoint, trigger)
+    query.follow(started, lambda: stop.requested, job.reports_to(progress))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

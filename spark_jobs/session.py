@@ -1,0 +1,156 @@
+"""
+Every Spark conf of the project, in one place, and the session built from them.
+
+`confs` is pure; `build` starts Spark, also inside a JVM that spark-submit started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bookkeeper.console.options import pick_table
+from bookkeeper.core.errors import NotPossible
+from spark_jobs import prepare
+from spark_jobs.translate import catalog_confs, hadoop_confs
+from spark_jobs.versions import Package, packages
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from bookkeeper.core.settings import Settings
+
+TunedFor = Literal["local", "cluster"]
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+_ALWAYS = {
+    "spark.sql.extensions": _EXTENSIONS,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark's default does not know the names that Azure keys and REST credentials go by.
+    "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|account[.-]key|shared-key|credential",
+}
+_LOCAL = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # Quick to start and small; a long job on a real machine is better off with Java's defaults.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+def confs(
+    settings: Settings,
+    *,
+    app: str,
+    tuned_for: TunedFor = "local",
+    extra: Mapping[str, str] | None = None,
+    jars: Sequence[Path] = (),
+    ivy: Path | None = None,
+) -> dict[str, str]:
+    """
+    Every conf of a session on the settings' catalog; `extra` wins. Raises ConfigInvalid.
+
+    `jars` (by name, never a folder) go on the driver's class path; without them Spark resolves the packages.
+    """
+    return {
+        "spark.app.name": app,
+        **_ALWAYS,
+        **(_LOCAL if tuned_for == "local" else {}),
+        **_classes(settings, jars, ivy),
+        **_catalog(settings, extra or {}),
+        **hadoop_confs(settings.catalog.properties),
+        **(extra or {}),
+    }
+
+
+def _classes(settings: Settings, jars: Sequence[Path], ivy: Path | None) -> dict[str, str]:
+    if jars:
+        return {"spark.driver.extraClassPath": ":".join(map(str, jars))}
+    found = {"spark.jars.ivy": str(ivy)} if ivy else {}
+    return {**found, "spark.jars.packages": _coordinates(packages(settings.catalog.properties))}
+
+
+def _coordinates(wanted: Sequence[Package]) -> str:
+    return ",".join(package.coordinate for package in wanted)
+
+
+def _catalog(settings: Settings, extra: Mapping[str, str]) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{settings.catalog.name}"
+    if f"{prefix}.catalog-impl" in extra or f"{prefix}.type" in extra:
+        return {prefix: _CATALOG, f"{prefix}.cache-enabled": "false"}
+    translated = catalog_confs(settings.catalog.properties)
+    return {prefix: _CATALOG, **{f"{prefix}.{key}": value for key, value in translated.items()}}
+
+
+def build(
+    settings: Settings, *, app: str, tuned_for: TunedFor = "local", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """
+    A session on the settings' catalog; needs `prepare.prepare` (or JAVA_HOME) first. Raises NotPossible.
+
+    Inside a JVM that spark-submit started, its command line decides over class path and memory.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    ivy = prepare.ivy_home({})
+    jars = _local_jars(settings, ivy)
+    values = confs(
+        settings,
+        app=app,
+        tuned_for=tuned_for,
+        extra=extra,
+        ivy=ivy,
+        jars=jars if tuned_for == "local" else (),
+    )
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(values.items())))
+    _load_iceberg(context, jars, _coordinates(packages(settings.catalog.properties)))
+    return SparkSession.builder.config(map={**values}).getOrCreate()
+
+
+def _local_jars(settings: Settings, ivy: Path) -> list[Path]:
+    wanted = packages(settings.catalog.properties)
+    complete = all(package.alone for package in wanted) and not prepare.missing(wanted, ivy)
+    return [package.jar(ivy) for package in wanted] if complete else []
+
+
+def _load_iceberg(context: SparkContext, jars: Sequence[Path], coordinates: str) -> None:
+    # A JVM that spark-submit started without --packages is running already: its class loader can still grow.
+    jvm: Any = context._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if _loadable(loader):
+        return
+    if jars and str(context.master).startswith("local"):
+        for jar in jars:
+            loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
+        return
+    raise NotPossible(
+        "this Spark was started without Iceberg's classes",
+        hint=f"Start it with: spark-submit --packages {coordinates} ...",
+    )
+
+
+def _loadable(loader: Any) -> bool:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        loader.loadClass(_CATALOG)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def table_name(settings: Settings, name: str | None) -> str:
+    """
+    `catalog.namespace.table`, as Spark writes it, of the settings' table (None: the only one); raises ConfigInvalid.
+    """
+    return f"{settings.catalog.name}.{pick_table(settings, name).identifier}"

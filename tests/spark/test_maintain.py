@@ -1,0 +1,182 @@
+"""
+Iceberg's procedures on a queue: the rows stay equal, and what streams and marks stand on stays.
+"""
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyiceberg.expressions import EqualTo
+
+from bookkeeper.core.errors import NotPossible
+from spark_jobs import maintain
+from spark_jobs.maintain import Work
+
+from .lake import START, days, name_of, rows
+
+SOON = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
+
+
+@pytest.fixture
+def work(spark, lake):
+    """
+    Make the Work for a table, an hour from now (so that its snapshots are old enough).
+    """
+
+    def make(table, **given):
+        return Work(spark, name_of(table), lake.settings.tables[table.name()[-1]], SOON, **given)
+
+    return make
+
+
+def contents(work):
+    return sorted((row.timestamp, row.key) for row in work.spark.table(work.name).collect())
+
+
+def operations(work):
+    return [row.operation for row in work.spark.table(f"{work.name}.snapshots").orderBy("committed_at").collect()]
+
+
+def test_small_files_are_compacted_and_the_rows_stay_equal(lake, work):
+    table = lake.append(lake.new_table(), *(rows([key]) for key in "abcdef"))
+    job = work(table)
+    before = contents(job)
+
+    maintain.rewrite_data_files(job)
+
+    assert (contents(job), job.spark.table(f"{job.name}.files").count()) == (before, 1)
+    assert operations(job) == ["append", "replace"]
+
+
+def test_files_whose_rows_are_young_are_left_alone(lake, work):
+    table = lake.append(lake.new_table(), *(rows([key], SOON) for key in "abcdef"))
+    job = work(table)
+
+    maintain.rewrite_data_files(job, older_than=timedelta(minutes=1))
+
+    assert job.spark.table(f"{job.name}.files").count() == 6
+
+
+def test_manifests_are_merged_and_the_rows_stay_equal(lake, work):
+    table = lake.new_table()
+    for key in "abc":
+        table = lake.append(table, rows([key]))
+    job = work(table)
+    before = contents(job)
+
+    maintain.rewrite_manifests(job)
+
+    assert (contents(job), job.spark.table(f"{job.name}.manifests").count()) == (before, 1)
+
+
+def test_expiry_keeps_the_newest_append_below_later_maintenance(lake, work):
+    table = lake.new_table()
+    for number, key in enumerate("abc"):
+        table = lake.append(table, rows([key], START + days(number)))
+    job = work(table)
+    lake.drop_files(table, START + days(0.5))
+    maintain.rewrite_manifests(job)
+    before = contents(job)
+
+    maintain.expire_snapshots(job, retain_last=1)
+
+    assert (contents(job), operations(job)) == (before, ["append", "delete", "replace"])
+
+
+def test_expiry_deletes_the_files_that_retention_dropped(lake, work):
+    table = lake.append(lake.new_table(), rows("a"), rows("b", START + days(1)))
+    location = next(task.file.file_path for task in table.scan(EqualTo("key", "a")).plan_files())
+    dropped = Path(location.removeprefix("file://"))
+    lake.drop_files(table, START + days(0.5))
+    table = lake.append(table, rows("c", START + days(1)))
+    assert dropped.exists()
+
+    maintain.expire_snapshots(work(table), retain_last=1)
+
+    assert not dropped.exists()
+    assert [key for _, key in contents(work(table))] == ["b", "c"]
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(lake, work, capsys):
+    table = lake.append(lake.append(lake.new_table(), rows("a")), rows("b"))
+    job = work(table, dry_run=True)
+
+    maintain.expire_snapshots(job, retain_last=1)
+    maintain.rewrite_data_files(job)
+    maintain.rewrite_manifests(job)
+    maintain.remove_orphan_files(job)
+
+    printed = capsys.readouterr().out
+    assert [line.split("(")[0] for line in printed.splitlines() if line.startswith("CALL")] == [
+        "CALL lake.system.expire_snapshots",
+        "CALL lake.system.rewrite_data_files",
+        "CALL lake.system.rewrite_manifests",
+        "CALL lake.system.remove_orphan_files",
+    ]
+    assert f"-- snapshot {table.metadata.snapshots[0].snapshot_id} " in printed
+    assert operations(job) == ["append", "append"]
+
+
+def orphan(table, name, age):
+    path = Path(table.location().removeprefix("file://")) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    old = time.time() - age.total_seconds()
+    os.utime(path, (old, old))
+    return path
+
+
+def test_orphans_go_and_live_files_young_files_and_the_folder_stay(lake, work):
+    table = lake.append(lake.new_table(), rows("a"))
+    job = work(table)
+    old, young = orphan(table, "data/old.parquet", days(9)), orphan(table, "data/young.parquet", days(1))
+    folder = orphan(table, "_bookkeeper/card.json", days(9))
+
+    maintain.remove_orphan_files(job)
+
+    assert (old.exists(), young.exists(), folder.exists()) == (False, True, True)
+    assert [key for _, key in contents(job)] == ["a"]
+
+
+def test_a_dry_run_lists_orphans_and_deletes_none(lake, work, capsys):
+    table = lake.append(lake.new_table(), rows("a"))
+    old = orphan(table, "data/old.parquet", days(9))
+
+    maintain.remove_orphan_files(work(table, dry_run=True))
+
+    assert old.exists() and "data/old.parquet" in capsys.readouterr().out
+
+
+def test_files_of_a_rejected_txlog_are_not_taken_for_orphans(lake, work):
+    table = lake.append(lake.new_table(), rows("a"))
+    named = orphan(table, "data/named-by-a-txlog.parquet", days(9))
+    name = "writer-1.0190163d-8694-739b-aea5-966c26f8ad91.0000000001.txlog.avro"
+    orphan(table, f"_bookkeeper/rejected/{name}", days(9))
+
+    with pytest.raises(NotPossible, match="rejected"):
+        maintain.remove_orphan_files(work(table))
+
+    assert named.exists()
+
+
+def test_the_commands_find_the_table_in_the_configuration(lake, work):
+    table = lake.append(lake.append(lake.new_table(), rows("a")), rows("b"))
+    common = ["--config", str(lake.config_path), "--table", table.name()[-1]]
+
+    done = CliRunner().invoke(maintain.main, ["expire-snapshots", *common, "--retain-last", "1", "--older-than", "1ms"])
+
+    assert done.exit_code == 0 and f"CALL lake.system.expire_snapshots(table => '{name_of(table)}'" in done.output
+    assert operations(work(table)) == ["append"]
+
+
+def test_a_refusal_is_one_line_and_a_hint(lake, spark):
+    table = lake.new_table()
+    common = ["--config", str(lake.config_path), "--table", table.name()[-1]]
+
+    done = CliRunner().invoke(maintain.main, ["remove-orphan-files", *common, "--older-than", "30m"])
+
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[0] == "error: --older-than 30 m is refused: at least 3 d is needed here"

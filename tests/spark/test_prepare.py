@@ -1,0 +1,65 @@
+"""
+Making a machine ready is safe to repeat, quick when nothing is to be done, and clear when it cannot be done.
+"""
+
+import os
+import time
+import zipfile
+
+import pytest
+
+from bookkeeper.core.errors import NotPossible
+from spark_jobs import prepare
+from spark_jobs.versions import EMBEDDED, Package
+
+
+def ivy_with(folder, *packages):
+    """
+    A HOME in which Spark has resolved these packages.
+    """
+    for package in packages:
+        jar = package.jar(folder / ".ivy2.5.2")
+        jar.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(jar, "w") as archive:
+            archive.writestr("META-INF/MANIFEST.MF", "")
+    return {**os.environ, "HOME": str(folder)}
+
+
+def test_a_machine_that_is_ready_is_left_alone_within_a_second(tmp_path):
+    environ, said = ivy_with(tmp_path, *EMBEDDED), []
+    environ["JAVA_HOME"] = prepare.prepare(os.environ).java_home
+    began = time.monotonic()
+
+    ready = prepare.prepare(environ, say=said.append)
+
+    assert time.monotonic() - began < 1
+    assert (ready.did, said) == ((), [])
+    assert [jar.name for jar in ready.jars] == [package.jar(tmp_path).name for package in EMBEDDED]
+
+
+def test_java_home_is_set_for_whoever_starts_spark_next(tmp_path):
+    home = prepare.prepare(os.environ).java_home
+    environ = {**ivy_with(tmp_path, *EMBEDDED), "JAVA_HOME": "/nowhere", "PATH": f"{home}/bin"}
+
+    prepare.prepare(environ)
+
+    assert environ["JAVA_HOME"] == home
+
+
+def test_a_jar_that_a_crash_cut_off_counts_as_missing(tmp_path):
+    ivy_with(tmp_path, *EMBEDDED)
+    ivy = tmp_path / ".ivy2.5.2"
+    cut = EMBEDDED[0].jar(ivy)
+    cut.write_bytes(cut.read_bytes()[:-10])
+
+    assert prepare.missing(EMBEDDED, ivy) == [EMBEDDED[0]]
+
+
+@pytest.mark.spark
+def test_a_package_that_cannot_be_had_is_named(tmp_path):
+    unknown = Package("org.example.nowhere", "nothing", "1.0")
+
+    with pytest.raises(NotPossible, match=unknown.coordinate) as failed:
+        prepare.prepare({**os.environ, "HOME": str(tmp_path)}, [unknown], say=lambda line: None)
+
+    assert "spark-submit" in failed.value.hint
