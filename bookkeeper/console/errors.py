@@ -37,7 +37,7 @@ _EXTRAS = {
     "adlfs": "azure",
     "azure": "azure",
     "s3fs": "s3",
-    "rich": "dev",
+    "rich": "daemon",
 }
 
 

@@ -1,0 +1,31 @@
+"""
+Bounded retries of storage calls that may be sent more than once.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from bookkeeper.core.errors import BookkeeperError, StorageUnavailable
+
+T = TypeVar("T")
+Wait = Callable[[float], object]
+
+ATTEMPTS = 5
+FIRST_PAUSE_SECONDS = 0.2
+
+
+def again(act: Callable[[], T], wait: Wait, also: type[BookkeeperError] = StorageUnavailable) -> T:
+    """
+    What `act` returns, after at most ATTEMPTS tries with growing pauses; `wait` says True to try only once more.
+
+    Raises the last StorageUnavailable (or `also`).
+    """
+    pause = FIRST_PAUSE_SECONDS
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return act()
+        except (StorageUnavailable, also):
+            if wait(pause) is True:
+                break
+            pause *= 2
+    return act()
