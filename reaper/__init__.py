@@ -1,7 +1,7 @@
 """
 Reaper: expires snapshots, then deletes the files that nothing references any more.
 
-`from reaper import reap, outlook, Reaped` loads pyiceberg only when used, so that `reaper --help` stays instant.
+`reap`, `outlook` and `Reaped` load pyiceberg only when asked for, so that `reaper --help` stays instant.
 """
 
 from typing import TYPE_CHECKING, Any

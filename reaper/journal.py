@@ -1,0 +1,98 @@
+"""
+The journal: what a run is about to expire and delete, durable before the commit, gone after the last file.
+
+It only ever permits deletions; whoever loses it loses track of files, never a file that is needed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bookkeeper.core.errors import AlreadyExists, Halt, Missing, Retry
+from bookkeeper.core.store import Store
+from reaper.files import Files
+
+KEY = "reaper/journal.json"
+VERSION = 1
+
+
+class JournalUnreadable(Halt):
+    """The reaper's journal cannot be read."""
+
+    hint = "Upgrade the reaper if a newer one wrote it; else delete it: its files are left as orphans."
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One step: the table as it was planned on, the snapshots to expire, the files that go with them."""
+
+    table_uuid: str
+    planned_at: str
+    refs: Mapping[str, int]
+    known: tuple[int, ...]
+    expire: tuple[int, ...]
+    files: Files
+
+
+def dumps(journal: Journal) -> bytes:
+    """
+    The bytes of journal.json.
+    """
+    data = {
+        "version": VERSION,
+        "table-uuid": journal.table_uuid,
+        "planned-at": journal.planned_at,
+        "refs": dict(journal.refs),
+        "known": list(journal.known),
+        "expire": list(journal.expire),
+        "files": {kind: dict(sizes) for kind, sizes in journal.files.kinds()},
+    }
+    return json.dumps(data).encode() + b"\n"
+
+
+def loads(data: bytes) -> Journal:
+    """
+    The journal in `data`; raises JournalUnreadable.
+    """
+    try:
+        raw = json.loads(data)
+        if raw["version"] != VERSION:
+            raise JournalUnreadable(f"{KEY} has version {raw['version']}, this reaper knows {VERSION}")
+        return _from(raw)
+    except (ValueError, KeyError, TypeError) as exc:
+        raise JournalUnreadable(f"{KEY} is not readable: {exc!r}") from exc
+
+
+def _from(raw: Mapping[str, Any]) -> Journal:
+    known, expire = tuple(raw["known"]), tuple(raw["expire"])
+    return Journal(raw["table-uuid"], raw["planned-at"], raw["refs"], known, expire, Files(**raw["files"]))
+
+
+def read(store: Store) -> Journal | None:
+    """
+    The journal a run left behind, or None; raises StorageUnavailable, JournalUnreadable.
+    """
+    try:
+        return loads(store.read(KEY))
+    except Missing:
+        return None
+
+
+def write(store: Store, journal: Journal) -> None:
+    """
+    Makes the journal durable; raises Retry when another reaper's is there.
+    """
+    try:
+        store.create(KEY, dumps(journal))
+    except AlreadyExists as exc:
+        hint = "Is a second reaper running for this table?"
+        raise Retry(f"{store.url}/{KEY} is there already", hint=hint) from exc
+
+
+def drop(store: Store, journal: Journal) -> None:
+    """
+    Removes this journal; another one's stays.
+    """
+    if read(store) == journal:
+        store.delete_many([KEY])

@@ -1,0 +1,96 @@
+"""
+Old metadata.json files: which ones no reader, no commit in flight and no recovery needs any more.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.table import Table
+
+from bookkeeper.core.store import Listed
+from reaper.reading import spelled
+from reaper.storage import Storage
+
+#: Never deleted, however old. A reader asks the catalog first and opens the file a moment later, so what was
+#: current a moment ago must be there; the reaper finds in them what its commit replaced; and they are what a
+#: person goes back to by hand. Beyond that nobody opens them: time travel needs only the log in the current one.
+PREVIOUS = 10
+SUFFIXES = (".metadata.json", ".metadata.json.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """Files that may go (bytes each): `sure` are in the table's log, `unsure` only lie in its folder."""
+
+    sure: Mapping[str, int]
+    unsure: Mapping[str, int]
+
+
+def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
+    """
+    Location and size of every metadata.json that may go; raises StorageUnavailable.
+    """
+    current = spelled(table.metadata_location)
+    folder = current.rpartition("/")[0]
+    listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
+    old = _old(table, listed, current, now - keep)
+    return {**old.sure, **_of_this_table(old.unsure, storage, str(table.metadata.table_uuid))}
+
+
+def still_old(table: Table, planned: Iterable[str]) -> list[str]:
+    """
+    Those that may still go, now that the table has moved on.
+    """
+    kept = {spelled(table.metadata_location), *_log(table)[-PREVIOUS:]}
+    return [location for location in planned if location not in kept]
+
+
+def _log(table: Table) -> list[str]:
+    return [spelled(entry.metadata_file) for entry in table.metadata.metadata_log]
+
+
+def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> Old:
+    if current not in listed:
+        return Old({}, {})
+    log, replaced = _log(table), _replaced(table)
+    sure: dict[str, int] = {}
+    unsure: dict[str, int] = {}
+    for location, item in listed.items():
+        if item.modified > before or location == current or location in log[-PREVIOUS:]:
+            continue
+        if location in replaced:
+            sure |= {location: item.size} if replaced[location] <= before else {}
+        elif item.modified < listed[current].modified:
+            # A commit in flight started from the current file, so its own is younger than that.
+            unsure[location] = item.size
+    return Old(sure, unsure)
+
+
+def _replaced(table: Table) -> dict[str, datetime]:
+    # Age counts from the day it was replaced: a quiet table's last file may be old and in use until just now.
+    entries = table.metadata.metadata_log
+    times = [entry.timestamp_ms for entry in entries[1:]] + [table.metadata.last_updated_ms]
+    pairs = zip(entries, times, strict=False)
+    return {spelled(entry.metadata_file): datetime.fromtimestamp(ms / 1000, UTC) for entry, ms in pairs}
+
+
+def _of_this_table(unsure: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:
+    # A dropped table that lay here before may still be wanted back: its files say another uuid.
+    ours = re.compile(rb'"table-uuid"\s*:\s*"%s"' % uuid.encode())
+    result: dict[str, int] = {}
+    locations = list(unsure)
+    for start in range(0, len(locations), 32):
+        for location, data in storage.read(locations[start : start + 32]).items():
+            result |= {location: unsure[location]} if ours.search(_plain(data)) else {}
+    return result
+
+
+def _plain(data: bytes) -> bytes:
+    try:
+        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    except (OSError, EOFError, zlib.error):
+        return b""

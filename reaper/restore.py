@@ -1,0 +1,79 @@
+"""
+Puts back a branch or tag that was made while its snapshot expired: no commit can require that no ref is new.
+"""
+
+import secrets
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from bookkeeper.core.catalog import commit
+from bookkeeper.core.errors import CommitConflict
+from reaper.expire import MOST_ATTEMPTS, guards
+from reaper.site import Site
+
+Lost = tuple[tuple[str, SnapshotRef, Snapshot], ...]
+
+
+def restore(site: Site, table: Table, lost: Lost) -> None:
+    """
+    Makes the refs name their snapshots again, under the same ids; raises CommitConflict, CommitUnknown.
+    """
+    for _ in range(MOST_ATTEMPTS):
+        missing = [item for item in lost if item[0] not in table.metadata.refs]
+        if not missing:
+            return
+        absent = tuple(AssertRefSnapshotId(ref=name, snapshot_id=None) for name, _, _ in missing)
+        try:
+            commit(table, (*guards(table.metadata), *absent), _updates(table.metadata, tuple(missing)))
+            return
+        except CommitConflict:
+            table = site.load()
+    raise CommitConflict(
+        f"{MOST_ATTEMPTS} attempts to restore a ref all met another commit", hint="The next run goes on."
+    )
+
+
+def _updates(metadata: TableMetadata, lost: Lost) -> tuple[TableUpdate, ...]:
+    there = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    old = {item.snapshot_id: item for _, _, item in lost if item.snapshot_id not in there}
+    # Its ancestors are gone, and only a snapshot without a parent may have an old sequence number.
+    orphaned = [item.model_copy(update={"parent_snapshot_id": None}) for item in old.values()]
+    return (
+        *(AddSnapshotUpdate(snapshot=item) for item in orphaned),
+        *(_set(name, ref) for name, ref, _ in lost),
+        *(_forward(metadata, orphaned[0]) if orphaned else ()),
+    )
+
+
+def _forward(metadata: TableMetadata, like: Snapshot) -> tuple[TableUpdate, ...]:
+    # An added snapshot sets the table's last sequence number and time, so an old one sets them back. One more
+    # that comes and goes within the same commit moves them forward again.
+    passing = like.model_copy(
+        update={
+            "snapshot_id": secrets.randbits(62) | 1,
+            "sequence_number": (getattr(metadata, "last_sequence_number", 0) or 0) + 1,
+            "timestamp_ms": metadata.last_updated_ms,
+        }
+    )
+    return AddSnapshotUpdate(snapshot=passing), RemoveSnapshotsUpdate(snapshot_ids=[passing.snapshot_id])
+
+
+def _set(name: str, ref: SnapshotRef) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=ref.snapshot_ref_type.value,
+        snapshot_id=ref.snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep,
+    )

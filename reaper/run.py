@@ -1,0 +1,188 @@
+"""
+One run over one table: finish what a crash left, expire in steps, delete old metadata files.
+
+plan -> journal -> guarded commit -> load again and verify -> delete -> drop the journal. A crash anywhere
+leaves a journal that the next run finishes, or nothing.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from bookkeeper.core.errors import Halt, Retry
+from bookkeeper.core.lease import lease_on
+from bookkeeper.core.settings import Table as TableSettings
+from bookkeeper.core.store import open_store as store_at
+from reaper import clock, txlogs
+from reaper import journal as journals
+from reaper.expire import MOST_SNAPSHOTS, expire
+from reaper.files import Files, Reaped, deletable, reaped
+from reaper.journal import Journal
+from reaper.old_metadata import old_metadata, still_old
+from reaper.plan import Plan, make_plan, rules
+from reaper.reading import Reader
+from reaper.restore import restore
+from reaper.site import Floor, Site, no_floor
+from reaper.storage import OpenStore
+from reaper.verify import judge
+
+log = logging.getLogger(__name__)
+
+
+class Braked(Halt):
+    """So much would expire at once that a person should look first."""
+
+    hint = "Look at `reaper plan`; if it is right: reaper once --release-brake."
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the next run would do: snapshots and files to go, and why the rest stays."""
+
+    plan: Plan
+    files: Files
+    refused: tuple[str, ...] = ()
+
+
+def reap(
+    catalog: Catalog,
+    settings: TableSettings,
+    now: datetime,
+    *,
+    floor: Floor = no_floor,
+    open_store: OpenStore = store_at,
+    stopped: Callable[[], bool] = lambda: False,
+    release_brake: bool = False,
+    holder: str = "reaper",
+) -> Reaped:
+    """
+    Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
+
+    Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
+    """
+    site = Site.of(settings, catalog, open_store, floor)
+    lease = lease_on(site.folder, "reaper/lease", holder)
+    if not lease.hold(now):
+        raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
+    done = Reaped()
+    try:
+        for part in _parts(site, now, release_brake):
+            done += part
+            if stopped():
+                break
+    finally:
+        lease.release()
+        if done:
+            extra = {"action": "reap", "table": site.name, **asdict(done)}
+            log.info("snapshots expired and files deleted", extra=extra)
+    return done
+
+
+def _parts(site: Site, now: datetime, release_brake: bool) -> Iterator[Reaped]:
+    left = journals.read(site.folder)
+    if left:
+        yield _finish(site, left)
+    old = _begin(site, now, release_brake)
+    while (step := _step(site, now)) is not None:
+        yield step
+    yield _delete_old(site, old)
+
+
+def outlook(
+    catalog: Catalog,
+    settings: TableSettings,
+    now: datetime,
+    *,
+    floor: Floor = no_floor,
+    open_store: OpenStore = store_at,
+) -> Outlook:
+    """
+    What `reap` would do now, without doing any of it; raises what it would raise, save for brakes.
+    """
+    site = Site.of(settings, catalog, open_store, floor)
+    left = journals.read(site.folder)
+    files = judge(site, left)[0].files if left else Files()
+    there = site.storage.sizes(files.sizes())
+    table = site.load()
+    plan = make_plan(table.metadata, settings.reaper, now, floor(table))
+    expiring, refused = _files(site, table, plan.expire)
+    gone = files.without(files.sizes().keys() - there.keys())
+    return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old(site, table, now))), refused)
+
+
+def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
+    clock.compare(site.folder, now)
+    table = site.load()
+    plan = make_plan(table.metadata, site.settings.reaper, now, site.floor(table))
+    if plan.brake and not release_brake:
+        raise Braked(f"{site.name}: {plan.brake}")
+    return _old(site, table, now)
+
+
+def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
+    if not rules(site.settings.reaper, table.metadata.properties).gc:
+        return {}
+    return old_metadata(table, site.storage, now, site.settings.reaper.metadata_keep)
+
+
+def _step(site: Site, now: datetime) -> Reaped | None:
+    table = site.load()
+    plan = make_plan(table.metadata, site.settings.reaper, now, site.floor(table))
+    going = plan.expire[:MOST_SNAPSHOTS]
+    if not going:
+        return None
+    files, refused = _files(site, table, going)
+    if refused:
+        _warn(site, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
+    journal = Journal(
+        table_uuid=str(table.metadata.table_uuid),
+        planned_at=now.isoformat(),
+        refs={name: ref.snapshot_id for name, ref in table.metadata.refs.items()},
+        known=tuple(snapshot.snapshot_id for snapshot in table.metadata.snapshots),
+        expire=going,
+        files=files,
+    )
+    journals.write(site.folder, journal)
+    expire(site, table, journal)
+    return _finish(site, journal)
+
+
+def _files(site: Site, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
+    files = deletable(table.metadata, Reader(table.io), expire)
+    if files.data:
+        files = files.without(txlogs.named(site.folder))
+    refused = tuple(location for location in files.sizes() if not site.storage.owns(location))
+    files = files.without(refused)
+    lists = {**files.manifest_lists, **site.storage.sizes(files.manifest_lists)}
+    return replace(files, manifest_lists=lists), refused
+
+
+def _finish(site: Site, journal: Journal) -> Reaped:
+    verdict, table = judge(site, journal)
+    if verdict.lost:
+        restore(site, table, verdict.lost)
+    if verdict.void:
+        _warn(site, "a planned deletion is given up", "drop-journal", cause=verdict.void)
+        journals.drop(site.folder, journal)
+        return Reaped()
+    spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
+    if spared:
+        _warn(site, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
+    for _, sizes in verdict.files.kinds():
+        site.storage.delete(sizes)
+    journals.drop(site.folder, journal)
+    return reaped(len(journal.expire), verdict.files)
+
+
+def _warn(site: Site, sentence: str, action: str, **facts: object) -> None:
+    log.warning(sentence, extra={"action": action, "table": site.name, **facts})
+
+
+def _delete_old(site: Site, old: dict[str, int]) -> Reaped:
+    sizes = {location: old[location] for location in still_old(site.load(), old)}
+    site.storage.delete(sizes)
+    return reaped(0, Files(metadata=sizes))

@@ -1,0 +1,52 @@
+"""
+One table and all that is around it, as a run of the reaper sees it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from bookkeeper.core import catalog as catalogs
+from bookkeeper.core.folder import folder_url
+from bookkeeper.core.settings import Table as TableSettings
+from bookkeeper.core.store import Store
+from reaper.storage import OpenStore, Storage
+
+#: the oldest snapshot that a consumer of this table still needs, None when there is none
+Floor = Callable[[Table], int | None]
+
+
+def no_floor(table: Table) -> int | None:
+    """
+    No consumer is registered.
+    """
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A table's settings, catalog, txlog folder and own storage."""
+
+    settings: TableSettings
+    catalog: Catalog
+    folder: Store
+    storage: Storage
+    floor: Floor = no_floor
+
+    @classmethod
+    def of(cls, settings: TableSettings, catalog: Catalog, open_store: OpenStore, floor: Floor) -> "Site":
+        """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
+        metadata = catalogs.load_table(catalog, settings.identifier).metadata
+        folder = folder_url(settings, metadata.location)
+        return cls(settings, catalog, open_store(folder), Storage(metadata, folder, open_store), floor)
+
+    @property
+    def name(self) -> str:
+        """The table's name in the configuration."""
+        return self.settings.name or self.settings.identifier
+
+    def load(self) -> Table:
+        """The table as it is now; raises CatalogUnavailable, TableUnusable."""
+        return catalogs.load_table(self.catalog, self.settings.identifier)

@@ -1,0 +1,89 @@
+"""
+Where the reaper may delete: below the table's location or its data path, never in the txlog folder.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from pyiceberg.table.metadata import TableMetadata
+
+from bookkeeper.core.errors import PathRefused
+from bookkeeper.core.locations import inside, join
+from bookkeeper.core.store import Listed, Store, key_in
+from reaper.reading import spelled
+
+OpenStore = Callable[[str], Store]
+AT_ONCE = 1000
+
+
+def data_path(metadata: TableMetadata) -> str:
+    """
+    Where the table's writers put data files.
+    """
+    return metadata.properties.get("write.data.path") or join(metadata.location, "data")
+
+
+class Storage:
+    """The table's own files, through stores opened at its location and its data path."""
+
+    def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore) -> None:
+        self._folder = folder
+        roots = [metadata.location]
+        if not _below(data_path(metadata), metadata.location):
+            roots.append(data_path(metadata))
+        self._stores = [open_store(root) for root in roots]
+
+    def owns(self, location: str) -> bool:
+        """Whether this file may be deleted at all."""
+        return self._place(location) is not None
+
+    def sizes(self, locations: Iterable[str]) -> dict[str, int]:
+        """Bytes of those that are there and can be asked."""
+        result: dict[str, int] = {}
+        for store, keys in self._placed(locations):
+            found = store.sizes(list(keys))
+            result |= {keys[key]: size for key, size in found.items() if isinstance(size, int)}
+        return result
+
+    def read(self, locations: Iterable[str]) -> dict[str, bytes]:
+        """The content of those that are there and can be read."""
+        result: dict[str, bytes] = {}
+        for store, keys in self._placed(locations):
+            found = store.read_many(list(keys))
+            result |= {keys[key]: data for key, data in found.items() if isinstance(data, bytes)}
+        return result
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
+        for store, keys in self._placed(locations):
+            store.delete_many(keys)
+
+    def list(self, location: str) -> Iterator[tuple[str, Listed]]:
+        """(location, what the listing says) of all files below a folder; none when it is not ours."""
+        place = self._place(location)
+        if place:
+            store, key = place
+            for item in store.list(key + "/"):
+                yield spelled(join(store.url, item.key)), item
+
+    def _place(self, location: str) -> tuple[Store, str] | None:
+        if _below(location, self._folder):
+            return None
+        for store in self._stores:
+            if _below(location, store.url):
+                return store, key_in(store, location)
+        return None
+
+    def _placed(self, locations: Iterable[str]) -> Iterator[tuple[Store, dict[str, str]]]:
+        remaining = iter(locations)
+        while part := list(islice(remaining, AT_ONCE)):
+            for store in self._stores:
+                places = ((location, self._place(location)) for location in part)
+                yield store, {place[1]: location for location, place in places if place and place[0] is store}
+
+
+def _below(location: str, root: str) -> bool:
+    try:
+        return inside(location, root)
+    except PathRefused:
+        return False
