@@ -144,6 +144,27 @@ class Lake:
         """A `replace` snapshot with all live entries in one manifest."""
         return self._snapshot(Operation.REPLACE, merged=True)
 
+    def burst(self, count: int) -> None:
+        """`count` empty `append` snapshots in one commit, a second apart."""
+        table = self.table
+        head = table.metadata.current_snapshot()
+        updates: list[Any] = []
+        for turn in range(1, count + 1):
+            self.now += timedelta(seconds=1)
+            number = table.metadata.new_snapshot_id()
+            location = f"{self.location}/metadata/snap-{number}.avro"
+            Path(location).write_bytes(Path(head.manifest_list.removeprefix("file://")).read_bytes())
+            own = {
+                "snapshot_id": number,
+                "parent_snapshot_id": updates[-1].snapshot.snapshot_id if updates else head.snapshot_id,
+                "sequence_number": table.metadata.last_sequence_number + turn,
+                "timestamp_ms": int(self.now.timestamp() * 1000),
+                "manifest_list": f"file://{location}",
+            }
+            updates.append(AddSnapshotUpdate(snapshot=head.model_copy(update=own)))
+        newest = updates[-1].snapshot.snapshot_id
+        self._commit(*updates, SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=newest))
+
     def data_file(self, rows: int = 1, name: str | None = None) -> DataFile:
         """A new Parquet file, not yet in the table."""
         path = f"{self.location}/data/{name or f'{self.count:05d}.parquet'}"

@@ -1,0 +1,102 @@
+"""
+Stops or disturbs a run at a storage or catalog operation.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+from pyiceberg.table import Table
+
+from bookkeeper.core.store import Store, open_store
+from tests.reaper.lake import ClockStore
+
+STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")
+
+
+class Crash(BaseException):
+    """The process is gone: nothing may catch this."""
+
+
+class Faults:
+    """Counts operations; crashes around one of them, or does something right before one, by name."""
+
+    def __init__(self, crash: tuple[int, str] | None = None) -> None:
+        self.calls: list[str] = []
+        self._crash = crash
+        self._before: dict[str, list[Callable[[], object]]] = {}
+        self._errors: dict[str, Exception] = {}
+
+    def before(self, name: str, *acts: Callable[[], object]) -> "Faults":
+        """Do one of `acts` before each of the next operations called `name`."""
+        self._before.setdefault(name, []).extend(acts)
+        return self
+
+    def lose_reply(self, name: str, error: Exception) -> "Faults":
+        """Let the next operation called `name` happen, and raise."""
+        self._errors[name] = error
+        return self
+
+    def around(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        """The operation, disturbed."""
+        number = len(self.calls)
+        self.calls.append(name)
+        if self._before.get(name):
+            self._before[name].pop(0)()
+        if self._crash == (number, "before"):
+            raise Crash
+        if self._crash == (number, "middle"):
+            keys = list(given[0])
+            act(keys[: len(keys) // 2])
+            raise Crash
+        try:
+            result = act(*given, **named)
+        finally:
+            if self._crash == (number, "after"):
+                raise Crash
+        if name in self._errors:
+            raise self._errors.pop(name)
+        return result
+
+    def stores(self, now: datetime) -> Callable[[str], Store]:
+        """Stores whose operations are disturbed, on a storage whose clock shows `now`."""
+        return lambda url: FaultyStore(ClockStore(open_store(url), now), self)  # type: ignore[arg-type,return-value]
+
+    def catalog(self, inner: Any) -> Any:
+        """A catalog whose loads and commits are disturbed."""
+        return FaultyCatalog(inner, self)
+
+
+class FaultyStore:
+    """A store that asks its faults first."""
+
+    def __init__(self, inner: Store, faults: Faults) -> None:
+        self._inner, self._faults = inner, faults
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in STORE:
+            return found
+        act = (lambda prefix: list(found(prefix))) if name == "list" else found
+        return lambda *given, **named: self._faults.around(name, act, *given, **named)
+
+    def list(self, prefix: str) -> Iterator[Any]:
+        return iter(self.__getattr__("list")(prefix))
+
+
+class FaultyCatalog:
+    """A catalog that asks its faults first."""
+
+    def __init__(self, inner: Any, faults: Faults) -> None:
+        self._inner, self._faults = inner, faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def load_table(self, identifier: str) -> Table:
+        table = self._faults.around("load_table", self._inner.load_table, identifier)
+        table.catalog = self
+        return table
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
+        return self._faults.around("commit_table", self._inner.commit_table, table, requirements, updates)

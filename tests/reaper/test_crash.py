@@ -1,0 +1,114 @@
+"""
+A run killed around every storage and catalog operation, then run again: nothing needed is gone, nothing planned stays.
+"""
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.catalog import open_catalog
+from tests.reaper.faults import Crash, Faults
+from tests.reaper.lake import Lake
+
+
+HOUR = timedelta(hours=1)
+CHANGES = {"create", "replace", "delete_many", "commit_table"}
+
+
+class Stage:
+    """A lake that can be set back to how it was."""
+
+    def __init__(self, root: Path) -> None:
+        self.lake = Lake(root / "lake")
+        self.copy = root / "copy"
+
+    def keep(self) -> None:
+        self.lake.catalog.engine.dispose()
+        shutil.copytree(self.lake.root, self.copy)
+
+    def set_back(self) -> None:
+        shutil.rmtree(self.lake.root)
+        shutil.copytree(self.copy, self.lake.root)
+        self.lake.catalog = open_catalog(self.lake.catalog_settings)
+
+    def run(self, faults: Faults) -> Any:
+        """One run, with objects of its own."""
+        lake = self.lake
+        catalog = open_catalog(lake.catalog_settings)
+        try:
+            return lake.reap(catalog=faults.catalog(catalog), open_store=faults.stores(lake.now + HOUR))
+        finally:
+            catalog.engine.dispose()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """One line of history, with everything in it that a run deletes."""
+    (tmp_path / "lake").mkdir()
+    stage = Stage(tmp_path)
+    lake = stage.lake
+    files = [lake.data_file() for _ in range(3)]
+    for _ in range(7):
+        lake.append()
+    lake.append(*files)
+    lake.delete(files[0].file_path, files[1].file_path)
+    for _ in range(4):
+        lake.append()
+    stage.keep()
+    return stage
+
+
+def ways(faults: Faults) -> list[tuple[int, str]]:
+    """Every way to crash a run that made these calls; before a read nothing differs from after the call before."""
+    calls = list(enumerate(faults.calls))
+    found = [(number, "after") for number, _ in calls]
+    found += [(number, "before") for number, name in calls if name in CHANGES or number == 0]
+    return found + [(number, "middle") for number, name in calls if name == "delete_many"]
+
+
+def test_a_run_killed_anywhere_is_finished_by_the_next(stage: Stage) -> None:
+    lake = stage.lake
+    rows = lake.rows()
+    planned = lake.outlook().files
+    assert planned.data and planned.manifests and planned.manifest_lists and planned.metadata
+    recorded = Faults()
+    stage.run(recorded)
+    assert recorded.calls.count("commit_table") == 1
+
+    for way in ways(recorded):
+        stage.set_back()
+        with pytest.raises(Crash):
+            stage.run(Faults(way))
+        assert lake.reachable() <= lake.disk().keys(), way
+        promised, left = lake.outlook().files.sizes().keys(), lake.disk().keys()
+        stage.run(Faults())
+        assert lake.rows() == rows, way
+        assert lake.reachable() <= lake.disk().keys(), way
+        assert not planned.sizes().keys() & lake.disk().keys(), way
+        assert promised == left - lake.disk().keys(), way
+        assert not (lake.folder / "reaper/journal.json").exists(), way
+
+
+def test_a_tag_made_in_the_last_moment_survives_a_run_killed_anywhere(stage: Stage) -> None:
+    lake = stage.lake
+    target = lake.history()[2]
+    rows = lake.rows(target)
+
+    def tagging(crash: tuple[int, str] | None) -> Faults:
+        return Faults(crash).before("commit_table", lambda: lake.ref("late", target))
+
+    recorded = tagging(None)
+    stage.run(recorded)
+    assert recorded.calls.count("commit_table") == 2
+    for way in ways(recorded):
+        stage.set_back()
+        with pytest.raises(Crash):
+            stage.run(tagging(way))
+        stage.run(Faults())
+        if way[0] >= recorded.calls.index("commit_table"):
+            assert lake.refs()["late"].snapshot_id == target, way
+            assert lake.rows(target) == rows, way
+        assert lake.reachable() <= lake.disk().keys(), way

@@ -1,0 +1,227 @@
+"""
+Which snapshots expire, and why the others stay.
+"""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
+
+from bookkeeper.core import marks
+from bookkeeper.core.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
+from bookkeeper.core.settings import Reaper
+from reaper.plan import Plan, make_plan
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)
+EMPTY = new_table_metadata(
+    Schema(NestedField(1, "n", LongType(), required=False)),
+    UNPARTITIONED_PARTITION_SPEC,
+    UNSORTED_SORT_ORDER,
+    "file:///t",
+    {"format-version": "2"},
+)
+
+
+def minute(count: float) -> datetime:
+    return START + timedelta(minutes=count)
+
+
+def snapshot(number: int, parent: int | None, operation: str = "append", **summary: str) -> Snapshot:
+    return Snapshot(
+        snapshot_id=number,
+        parent_snapshot_id=parent,
+        sequence_number=number,
+        timestamp_ms=int(minute(number).timestamp() * 1000),
+        manifest_list=f"file:///t/metadata/snap-{number}.avro",
+        summary=Summary(Operation(operation), **summary),
+    )
+
+
+def ref(number: int, kind: str = "tag") -> SnapshotRef:
+    return SnapshotRef.model_validate({"snapshot-id": number, "type": kind})
+
+
+def table(
+    *snapshots: Snapshot, head: int | None = None, properties: dict[str, str] | None = None, **refs: SnapshotRef
+) -> TableMetadata:
+    newest = max((item.timestamp_ms for item in snapshots), default=0)
+    main = {"main": ref(head or snapshots[-1].snapshot_id, "branch")} if snapshots else {}
+    changes: dict[str, Any] = {
+        "snapshots": list(snapshots),
+        "refs": {**main, **refs},
+        "properties": properties or {},
+        "last_updated_ms": newest,
+    }
+    return EMPTY.model_copy(update=changes)
+
+
+def line(count: int, *operations: str) -> list[Snapshot]:
+    """Snapshots 1 to `count`, a minute apart; the last ones have `operations`, the others append."""
+    kinds = ["append"] * (count - len(operations)) + list(operations)
+    return [snapshot(number, number - 1 or None, kind) for number, kind in enumerate(kinds, 1)]
+
+
+def why(plan: Plan) -> dict[int, tuple[str, ...]]:
+    return {number: kept.reasons for kept in plan.kept for number in kept.snapshots}
+
+
+def test_an_empty_table_has_nothing_to_expire() -> None:
+    assert make_plan(table(), TEN, minute(0)) == Plan((), ())
+
+
+def test_only_snapshots_older_than_the_limit_expire() -> None:
+    plan = make_plan(table(*line(9)), TEN, minute(14))
+    assert plan.expire == (1, 2, 3)
+    assert why(plan)[4] == ("younger than 10 m",)
+
+
+def test_the_last_ones_are_retained_however_old() -> None:
+    plan = make_plan(table(*line(9)), TEN, minute(100))
+    assert plan.expire == (1, 2, 3, 4, 5, 6, 7)
+    assert why(plan)[8] == ("retain-last 2",)
+    assert set(why(plan)[9]) == {"main", "retain-last 2", "newest append, or after it"}
+
+
+def test_the_tables_own_properties_stand_in_for_missing_settings() -> None:
+    own = {"history.expire.max-snapshot-age-ms": "60000", "history.expire.min-snapshots-to-keep": "5"}
+    assert make_plan(table(*line(9), properties=own), Reaper(), minute(60)).expire == (1, 2, 3, 4)
+    assert make_plan(table(*line(9), properties=own), TEN, minute(60)).expire == (1, 2, 3, 4, 5, 6, 7)
+    assert make_plan(table(*line(9), properties=own), Reaper(retain_last=1), minute(9)).expire == (1, 2, 3, 4, 5, 6, 7)
+
+
+def test_without_any_setting_ten_minutes_and_a_hundred_snapshots_are_kept() -> None:
+    assert make_plan(table(*line(120)), Reaper(), minute(1000)).expire == tuple(range(1, 21))
+    assert make_plan(table(*line(200)), Reaper(retain_last=1), minute(200)).expire == tuple(range(1, 190))
+
+
+def test_a_property_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TableUnusable, match="min-snapshots"):
+        make_plan(table(*line(9), properties={"history.expire.min-snapshots-to-keep": "many"}), TEN, minute(60))
+
+
+def test_nothing_expires_while_gc_is_disabled() -> None:
+    plan = make_plan(table(*line(9), properties={"gc.enabled": "False"}), TEN, minute(60))
+    assert plan.expire == ()
+    assert set(why(plan).values()) == {("gc.enabled=false",)}
+
+
+def test_the_newest_append_stays_below_later_deletes_and_replaces() -> None:
+    plan = make_plan(table(*line(9, "delete", "replace", "replace")), Reaper(retain_last=1), minute(100))
+    assert plan.expire == (1, 2, 3, 4, 5)
+    assert why(plan)[6] == why(plan)[7] == ("newest append, or after it",)
+
+
+def test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_has_no_hole() -> None:
+    plan = make_plan(table(*line(9), keep=ref(3)), TEN, minute(100))
+    assert plan.expire == (1, 2)
+    assert why(plan)[3] == ("tag keep",)
+    assert why(plan)[4] == ("after a kept one",)
+
+
+def test_a_branch_holds_main_from_where_it_forks_off() -> None:
+    metadata = table(*line(6), snapshot(7, 3), snapshot(8, 7), head=6, audit=ref(8, "branch"))
+    plan = make_plan(metadata, TEN, minute(100))
+    assert plan.expire == (1, 2)
+    assert why(plan)[3] == why(plan)[7] == why(plan)[8] == ("branch audit",)
+
+
+def test_a_tag_beside_main_holds_only_its_own_snapshot() -> None:
+    metadata = table(*line(6), snapshot(7, 3), snapshot(8, 7), head=6, keep=ref(8))
+    plan = make_plan(metadata, TEN, minute(100))
+    assert plan.expire == (1, 2, 3, 4, 7)
+    assert why(plan)[8] == ("tag keep",)
+
+
+def test_what_no_ref_leads_to_expires_by_age_alone() -> None:
+    metadata = table(*line(6), snapshot(7, 3), snapshot(20, 7), head=6)
+    plan = make_plan(metadata, TEN, minute(25))
+    assert plan.expire == (1, 2, 3, 4, 7)
+    assert why(plan)[20] == ("younger than 10 m",)
+
+
+def test_the_snapshot_of_the_marks_and_all_after_it_stay() -> None:
+    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 4))}
+    plan = make_plan(table(*line(9), properties=own), TEN, minute(100))
+    assert plan.expire == (1, 2, 3)
+    assert why(plan)[4] == ("the marks' snapshot, or after it",)
+
+
+def test_nothing_expires_when_main_does_not_descend_from_the_marks() -> None:
+    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 7))}
+    with pytest.raises(HistoryChanged):
+        make_plan(table(*line(6), snapshot(7, 3), head=6, properties=own), TEN, minute(100))
+
+
+def test_nothing_expires_while_summaries_show_marks_that_are_gone() -> None:
+    marked = snapshot(10, 9, **{"bookkeeper.txlogs": "w:1-1"})
+    with pytest.raises(MarksLost):
+        make_plan(table(*line(9), marked), TEN, minute(100))
+
+
+def test_a_consumer_holds_its_snapshot_and_all_after_it() -> None:
+    plan = make_plan(table(*line(9)), TEN, minute(100), floor=5)
+    assert plan.expire == (1, 2, 3, 4)
+    assert why(plan)[5] == ("needed by a consumer",)
+
+
+def test_a_consumer_on_an_unknown_snapshot_holds_everything() -> None:
+    metadata = table(*line(6), snapshot(7, 3), head=6)
+    assert make_plan(metadata, TEN, minute(100), floor=7).expire == ()
+    assert make_plan(metadata, TEN, minute(100), floor=4711).expire == ()
+
+
+def test_nothing_expires_by_a_clock_that_is_behind() -> None:
+    make_plan(table(*line(9)), TEN, minute(9) - timedelta(seconds=30))
+    with pytest.raises(ClockBehind):
+        make_plan(table(*line(9)), TEN, minute(9) - timedelta(seconds=31))
+
+
+def test_the_brake_holds_when_most_would_go_from_a_table_that_looks_abandoned() -> None:
+    a_day = minute(9) + timedelta(days=1, seconds=1)
+    assert make_plan(table(*line(9)), TEN, a_day).brake
+    assert make_plan(table(*line(9)), TEN, a_day - timedelta(seconds=2)).brake is None
+    assert make_plan(table(*line(9)), Reaper(retain_last=5), a_day).brake is None
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> TableMetadata:
+    count = draw(st.integers(1, 12))
+    parents = [draw(st.integers(max(0, number - 2), number - 1)) or None for number in range(1, count + 1)]
+    kinds = draw(st.lists(st.sampled_from(["append", "delete", "replace"]), min_size=count, max_size=count))
+    found = [snapshot(number, parent, kind) for number, (parent, kind) in enumerate(zip(parents, kinds, strict=True), 1)]
+    named = draw(st.dictionaries(st.sampled_from(["a", "b"]), st.integers(1, count), max_size=2))
+    kind = draw(st.sampled_from(["tag", "branch"]))
+    return table(*found, **{name: ref(number, kind) for name, number in named.items()})
+
+
+@given(histories(), st.integers(0, 40), st.integers(1, 5), st.none() | st.integers(1, 12))
+def test_main_stays_a_line_without_holes_and_refs_keep_their_snapshots(
+    metadata: TableMetadata, at: int, retain: int, floor: int | None
+) -> None:
+    now = max(minute(at), datetime.fromtimestamp(metadata.last_updated_ms / 1000, UTC))
+    plan = make_plan(metadata, Reaper(retain_last=retain), now, floor)
+    left = {item.snapshot_id: item for item in metadata.snapshots if item.snapshot_id not in plan.expire}
+    assert set(why(plan)) == set(left)
+    assert {named.snapshot_id for named in metadata.refs.values()} <= set(left)
+    main, current = [], metadata.refs["main"].snapshot_id
+    parents = {item.snapshot_id: item.parent_snapshot_id for item in metadata.snapshots}
+    while current:
+        main.append(current)
+        current = parents[current]
+    kept = [number in left for number in main]
+    assert all(newer or not older for newer, older in pairwise(kept))
+    assert all(number in left for number in main[:retain])
+    appends = [number for number in main if metadata.snapshot_by_id(number).summary.operation == Operation.APPEND]
+    assert set(appends[:1]) <= set(left)
+    assert floor is None or floor not in main or set(main[: main.index(floor) + 1]) <= set(left)
