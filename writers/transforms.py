@@ -45,7 +45,7 @@ def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], source:
         return _truncated(column, transform, source)
     if isinstance(transform, (YearTransform, MonthTransform, DayTransform, HourTransform)):
         return _TEMPORAL[type(transform)](column, source)
-    raise SchemaRefused(f"partition transform {transform} is not known here", hint="Upgrade the writer.")
+    raise SchemaRefused(f"{transform!r} of the partition spec is not known here", hint="Upgrade the writer.")
 
 
 def by_value(column: pa.ChunkedArray, act: Callable[[Any], Any], kind: pa.DataType) -> pa.ChunkedArray:
