@@ -5,7 +5,7 @@ card.json: what a writer must know of the table, so that it needs no catalog and
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_origin
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -71,6 +71,15 @@ def loads(data: bytes) -> Card:
                 f"card.json has version {raw['version']}, known is {VERSION}", hint="Upgrade this program."
             )
         values = {name: raw[key] for name, key in _KEYS.items()}
-    except (ValueError, KeyError, TypeError) as exc:
+        return _checked(Card(**values | {"specs": tuple(values["specs"])}))
+    except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as exc:
         raise WrongFolder(f"card.json is not readable: {exc!r}", hint="Run `bookkeeper init` again.") from exc
-    return Card(**values | {"specs": tuple(values["specs"])})
+
+
+def _checked(card: Card) -> Card:
+    for name, field in Card.__dataclass_fields__.items():
+        kind: Any = get_origin(field.type) or field.type
+        if type(getattr(card, name)) is not kind:
+            raise TypeError(f"{_KEYS[name]} is {getattr(card, name)!r:.60}")
+    _ = (card.schema, card.spec)  # refused here, not where a writer first looks at them
+    return card

@@ -14,7 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.core.errors import ConfigInvalid, PathRefused
+from bookkeeper.core.locations import normal
 from bookkeeper.core.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
 from bookkeeper.core.units import duration, size, spoken
 
@@ -41,7 +42,11 @@ def load(option: str | None, environ: Mapping[str, str]) -> Settings:
     The settings of the file that `option`, the environment or the working folder names.
     """
     path = locate(option, environ)
-    return parse(path.read_text("utf-8"), {"HERE": str(path.resolve().parent), **environ}, source=str(path))
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigInvalid(f"{path} cannot be read: {exc}") from exc
+    return parse(text, {**environ, "HERE": str(path.resolve().parent)}, source=str(path))
 
 
 def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settings:
@@ -92,7 +97,9 @@ def _plain(value: Any, where: str) -> str:
         return str(value).lower()
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise ConfigInvalid(f"{where} = {value!r}: a string, number or boolean is allowed (write 's3.endpoint' in quotes)")
+    # Not the value itself: a section that is not one of ours often holds a secret.
+    shown = "{...}" if isinstance(value, dict) else repr(value)
+    raise ConfigInvalid(f"{where} = {shown}: a string, number or boolean is allowed (write 's3.endpoint' in quotes)")
 
 
 def _table(name: str, value: Any, reaper: Reaper) -> Table:
@@ -106,7 +113,17 @@ def _table(name: str, value: Any, reaper: Reaper) -> Table:
     identifier = table.identifier or f"default.{name}"
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", identifier):
         raise ConfigInvalid(f"{where}.identifier = {identifier!r}: namespace.table is allowed")
+    for key, place in (("folder", table.folder), ("location", table.location)):
+        if place is not None:
+            _check_location(f"{where}.{key}", place)
     return replace(table, name=name, identifier=identifier, **nested)
+
+
+def _check_location(where: str, value: str) -> None:
+    try:
+        normal(value)
+    except PathRefused as exc:
+        raise ConfigInvalid(f"{where} = {value!r}: an absolute path or URL, without \\ % ? #, is allowed") from exc
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
@@ -133,6 +150,8 @@ def _section(kind: type[T], data: Any, where: str, hidden: tuple[str, ...] = (),
 def _value(item: "Field[Any]", value: Any, where: str) -> Any:
     try:
         converted = _convert(_plain_type(item.type), value, bool(item.metadata.get("size")))
+        if isinstance(converted, tuple):
+            _check_items(item.type, converted)
     except ValueError as exc:
         raise ConfigInvalid(f"{where} = {value!r}: {exc} is allowed") from exc
     _check_limits(item, converted, value, where)
@@ -148,8 +167,8 @@ def _plain_type(annotation: Any) -> Any:
 def _convert(kind: Any, value: Any, is_size: bool) -> Any:
     if kind is timedelta:
         return duration(value if isinstance(value, str) else "")
-    if is_size and isinstance(value, str):
-        return size(value)
+    if is_size and type(value) is not int:
+        return size(value if isinstance(value, str) else "")
     if kind is tuple and isinstance(value, list):
         return tuple(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -161,13 +180,20 @@ def _convert(kind: Any, value: Any, is_size: bool) -> Any:
     )
 
 
+def _check_items(annotation: Any, values: tuple[Any, ...]) -> None:
+    kind = typing.get_args(annotation)[0]
+    plain, name = (str, "strings") if kind is str else (dict, "tables")
+    if not all(isinstance(value, plain) for value in values):
+        raise ValueError(f"a list of {name}")
+
+
 def _check_limits(item: "Field[Any]", value: Any, shown: Any, where: str) -> None:
     least, most, choices = (item.metadata.get(key) for key in ("least", "most", "choices"))
     if choices and value not in choices:
         raise ConfigInvalid(f"{where} = {shown!r}: one of {', '.join(choices)} is allowed")
-    if least is not None and value < least:
+    if least is not None and not value >= least:  # so written, it refuses nan
         raise ConfigInvalid(f"{where} = {shown!r}: at least {_shown(least)} is allowed")
-    if most is not None and value > most:
+    if most is not None and not value <= most:
         raise ConfigInvalid(f"{where} = {shown!r}: at most {_shown(most)} is allowed")
 
 

@@ -41,8 +41,9 @@ def folder_url(settings: Table, location: str) -> str:
     """
     if settings.folder is None:
         return join(location, "_bookkeeper")
-    if inside(settings.folder, location):
-        first = normal(settings.folder).removeprefix(normal(location) + "/").split("/")[0]
+    folder, table = normal(settings.folder), normal(location)
+    if folder == table or inside(folder, table):
+        first = folder.removeprefix(table).lstrip("/").split("/")[0]
         if not first.startswith("_"):
             # remove_orphan_files deletes whatever else it does not know below the table's location.
             raise ConfigInvalid(
@@ -124,7 +125,12 @@ class Folder:
         try:
             self.store.create(key, data)
         except AlreadyExists:
-            if self.store.read(key) != data:
+            try:
+                there = self.store.read(key)
+            except Missing:
+                # Consumed between our two requests. Under a name only we use that was our own put.
+                return
+            if there != data:
                 raise
 
     def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime) -> None:
@@ -135,27 +141,28 @@ class Folder:
         tick rejects it again or, if it has become good, commits it; the copy is then recognised by its mark.
         """
         data = self.store.read(f"{PENDING}{name}")
+        kept = f"{REJECTED}{_short(str(name))}"
         reason = {
             "error": type(why).__name__,
             "reason": str(why),
             "hint": why.hint,
             "rejected-at": now.isoformat(),
         }
-        self.store.replace(f"{REJECTED}{name}{REASON}", json.dumps(reason, indent=1).encode() + b"\n")
+        self.store.replace(f"{kept}{REASON}", json.dumps(reason, indent=1).encode() + b"\n")
         try:
-            self._create_once(f"{REJECTED}{name}", data)
+            self._create_once(kept, data)
         except AlreadyExists:
             # Another txlog was rejected under this name before: neither may be lost.
-            self._create_once(f"{REJECTED}{name}.{content_tag(data)[:12]}", data)
+            self._create_once(f"{kept}.{content_tag(data)[:12]}", data)
         self.store.delete_many([f"{PENDING}{name}"])
 
     def reason(self, name: TxlogName) -> Mapping[str, Any]:
         """Why it was rejected; empty when nobody wrote that down."""
         try:
-            data: Mapping[str, Any] = json.loads(self.store.read(f"{REJECTED}{name}{REASON}"))
-        except (Missing, ValueError):
+            data = json.loads(self.store.read(f"{REJECTED}{name}{REASON}"))
+        except (Missing, ValueError, RecursionError):
             return {}
-        return data
+        return data if isinstance(data, dict) else {}
 
     def replay(self, name: TxlogName) -> None:
         """
@@ -207,9 +214,9 @@ class Folder:
         try:
             raw = json.loads(data)
             copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
-        except (ValueError, KeyError, TypeError, BookkeeperError):
+        except (ValueError, KeyError, TypeError, RecursionError, BookkeeperError):
             return None, tag
-        return copy, tag
+        return copy if type(copy.sequence_number) is int else None, tag
 
     def publish_marks(self, copy: MarksCopy) -> bool:
         """
@@ -230,6 +237,15 @@ class Folder:
         raise StorageUnavailable(
             "marks.json is replaced by others all the time", hint="Is a second bookkeeper running?"
         )
+
+
+def _short(name: str) -> str:
+    """A stranger's name, cut where a disk would refuse it with what reject() adds; a txlog's name always fits."""
+    coded = name.encode("utf-8", "surrogateescape")
+    if len(coded) <= 200:
+        return name
+    head = coded[:100].decode("utf-8", "ignore").replace("/", "_")
+    return f"{head}.{content_tag(coded)[:12]}{SUFFIX}"
 
 
 def _marks_bytes(copy: MarksCopy) -> bytes:

@@ -39,42 +39,51 @@ class FsspecStore:
         return data, content_tag(data)
 
     def create(self, key: str, data: bytes) -> None:
-        with translated(f"{self.url}/{key}"), _MEMORY:
-            if self.fs.exists(self._path(key)):
+        with _MEMORY:
+            if self._tag(key):
                 raise AlreadyExists(f"{self.url}/{key} is there already")
-            self.fs.pipe_file(self._path(key), data)
+            self._put(key, data)
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        with translated(f"{self.url}/{key}"), _MEMORY:
+        with _MEMORY:
             if if_match is not None and self._tag(key) != if_match:
                 raise Changed(f"{self.url}/{key} was replaced by somebody else")
-            self.fs.pipe_file(self._path(key), data)
+            self._put(key, data)
 
     def upload(self, key: str, data: Buffer) -> None:
-        with translated(f"{self.url}/{key}"):
-            self.fs.pipe_file(self._path(key), bytes(data))
+        self._put(key, bytes(data))
 
     def size(self, key: str) -> int:
-        with translated(f"{self.url}/{key}"):
-            return int(self.fs.info(self._path(key))["size"])
+        return len(self.read(key))
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return {key: self._outcome(key, self.size) for key in keys}
 
     def list(self, prefix: str) -> Iterator[Listed]:
         start = self._path(prefix.rstrip("/")) if prefix else self.root
-        with translated(start):
-            for path, info in self.fs.find(start, detail=True).items():
+        with translated(start), _MEMORY:
+            found = self.fs.find(start, detail=True)
+        for path, info in found.items():
+            if path != start:  # else it is an object, not a folder
                 created = info.get("created") or datetime.fromtimestamp(0, UTC)
                 yield Listed(path[len(self.root) + 1 :], int(info["size"]), created)
 
     def delete_many(self, keys: Iterable[str]) -> int:
         count = 0
         for key in keys:
-            with translated(f"{self.url}/{key}"), suppress(FileNotFoundError):
+            with translated(f"{self.url}/{key}"), suppress(FileNotFoundError), _MEMORY:
                 self.fs.rm_file(self._path(key))
             count += 1
         return count
+
+    def _put(self, key: str, data: bytes) -> None:
+        what = f"{self.url}/{key}"
+        try:
+            with translated(what):
+                self.fs.pipe_file(self._path(key), data)
+        except AlreadyExists as exc:
+            # fsspec's answer when a part of the path is an object itself.
+            raise StorageUnavailable(f"{what} cannot be written") from exc
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{checked_key(key)}"

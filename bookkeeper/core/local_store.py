@@ -5,11 +5,13 @@ Publishes by temporary file, fsync, link, fsync of the directory: link is atomic
 local `mode="create"` is not. What a crash leaves is a `*.tmp` that nothing names; it is swept by age.
 """
 
+import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -19,6 +21,8 @@ from bookkeeper.core.store import Buffer, Listed, checked_key, content_tag, tran
 T = TypeVar("T")
 TEMPORARY = ".tmp"
 LOCK = ".lock"
+#: what the disk says of a name under which there can be no object
+_NO_OBJECT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class LocalStore:
@@ -27,9 +31,11 @@ class LocalStore:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
+        #: whether the root was there once: then it is never made again
+        self._rooted = False
 
     def read(self, key: str) -> bytes:
-        with self._translated(key), open(self._path(key), "rb") as file:
+        with self._reading(key), open(self._path(key), "rb") as file:
             return file.read()
 
     def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
@@ -41,52 +47,52 @@ class LocalStore:
 
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with self._translated(key):
+        with self._writing(key):
             self._make_parent(path)
-            temporary = _write_temporary(path, data)
-            try:
-                os.link(temporary, path)
-            finally:
-                os.unlink(temporary)
-            _sync_directory(os.path.dirname(path))
+            with _temporary(path, data) as temporary:
+                _link(temporary, path)
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
         path = self._path(key)
-        with self._translated(key):
+        with self._writing(key):
             self._make_parent(path)
             with self._locked():
                 self._expect(key, if_match)
-                temporary = _write_temporary(path, data)
-                os.rename(temporary, path)
+                with _temporary(path, data) as temporary:
+                    os.rename(temporary, path)
                 _sync_directory(os.path.dirname(path))
 
     def upload(self, key: str, data: Buffer) -> None:
         path = self._path(key)
-        with self._translated(key):
+        with self._writing(key):
             self._make_parent(path)
             _write_durably(path, data)
             _sync_directory(os.path.dirname(path))
 
     def size(self, key: str) -> int:
-        with self._translated(key):
-            return os.stat(self._path(key)).st_size
+        with self._reading(key):
+            found = os.stat(self._path(key))
+            if stat.S_ISDIR(found.st_mode):
+                raise IsADirectoryError(errno.EISDIR, "a directory")
+            return found.st_size
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return self._each(self.size, keys)
 
     def list(self, prefix: str) -> Iterator[Listed]:
         start = self._path(prefix.rstrip("/")) if prefix else self.root
-        with self._translated(prefix or self.url):
-            yield from _walk(start, len(self.root) + 1)
+        self._check_root()
+        with translated(prefix or self.url):
+            for item in _walk(start, len(self.root) + 1):
+                if item.key != LOCK:
+                    yield item
+        self._check_root()
 
     def delete_many(self, keys: Iterable[str]) -> int:
         count = 0
         for key in keys:
-            with self._translated(key):
-                try:
-                    os.unlink(self._path(key))
-                except FileNotFoundError:
-                    self._check_root()
+            with suppress(Missing), self._reading(key):
+                os.unlink(self._path(key))
             count += 1
         return count
 
@@ -103,24 +109,33 @@ class LocalStore:
         return results
 
     @contextmanager
-    def _translated(self, key: str) -> Iterator[None]:
+    def _reading(self, key: str) -> Iterator[None]:
         try:
-            with translated(f"{self.root}/{key}"):
+            with translated(f"{self.root}/{key}"), _no_object():
                 yield
         except Missing:
             self._check_root()
             raise
 
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[None]:
+        try:
+            with translated(f"{self.root}/{key}"):
+                yield
+        except Missing as exc:
+            raise StorageUnavailable(f"{self.root}/{key}: its directory vanished") from exc
+
     def _check_root(self) -> None:
         # A disk that is not mounted shows nothing at all: that is no proof that a file is gone.
         if not os.path.isdir(self.root):
             raise StorageUnavailable(f"{self.root} is not there", hint="Is the disk mounted?")
+        self._rooted = True
 
     def _make_parent(self, path: str) -> None:
-        parent = os.path.dirname(path)
-        if not os.path.isdir(parent):
-            os.makedirs(parent, exist_ok=True)
-            _sync_directory(os.path.dirname(parent))
+        if self._rooted:
+            self._check_root()
+        _make_directory(os.path.dirname(path))
+        self._rooted = True
 
     def _expect(self, key: str, if_match: str | None) -> None:
         if if_match is None:
@@ -139,16 +154,53 @@ class LocalStore:
             yield
 
 
-def _write_temporary(path: str, data: Buffer) -> str:
-    temporary = f"{path}.{secrets.token_hex(6)}{TEMPORARY}"
+@contextmanager
+def _no_object() -> Iterator[None]:
+    """A name that no object can have is as good as absent, as on an object store."""
     try:
-        _write_durably(temporary, data)
-    except OSError:
-        # A full disk must not fill up further with what could not be finished.
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        yield
+    except OSError as exc:
+        if exc.errno in _NO_OBJECT:
+            raise FileNotFoundError(exc.errno, exc.strerror) from exc
         raise
-    return temporary
+
+
+@contextmanager
+def _temporary(path: str, data: Buffer) -> Iterator[str]:
+    """A durable copy of `data` beside `path`; a full disk must not fill up further with what was not finished."""
+    name = f"{path}.{secrets.token_hex(6)}{TEMPORARY}"
+    try:
+        _write_durably(name, data)
+        yield name
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _link(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError as exc:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "a directory") from exc
+        raise
+    finally:
+        # Also when it was there: who finds his own bytes takes them for durable.
+        _sync_directory(os.path.dirname(path))
+
+
+def _make_directory(path: str) -> None:
+    """Makes `path` and what is missing above it, every level durable."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    _make_directory(above)
+    try:
+        os.mkdir(path)
+    except FileExistsError as exc:
+        if not os.path.isdir(path):
+            raise NotADirectoryError(errno.ENOTDIR, f"{path} is not a directory") from exc
+    _sync_directory(above)
 
 
 def _write_durably(path: str, data: Buffer) -> None:
@@ -181,10 +233,13 @@ def _walk(start: str, cut: int) -> Iterator[Listed]:
 
 def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
     try:
-        stat = entry.stat()
+        with _no_object():
+            found = entry.stat()
     except FileNotFoundError:
         return None
-    return Listed(entry.path[cut:], stat.st_size, datetime.fromtimestamp(stat.st_mtime, UTC))
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return Listed(entry.path[cut:], found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 
 
 def sync_file(path: str) -> None:

@@ -8,7 +8,7 @@ import re
 
 from bookkeeper.core.errors import PathRefused
 
-_URL = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
 
@@ -20,11 +20,11 @@ def normal(location: str) -> str:
     Raises PathRefused for anything that could resolve to another place than it says.
     """
     match = _URL.fullmatch(location)
-    scheme, rest = (match[1].lower(), match[2]) if match else ("file", location)
+    scheme, rest = (match[1], match[2]) if match else ("file", location)
     if _SUSPECT.search(rest):
         raise PathRefused(f"{location[:300]!r} holds characters that storage could interpret (control, \\, %, ?, #)")
     authority, path = _split(rest, location)
-    if any(part in ("", ".", "..") for part in path.split("/")[1:]):
+    if path != "/" and any(part in ("", ".", "..") for part in path.split("/")[1:]):
         raise PathRefused(f"{location[:300]!r} holds an empty, '.' or '..' segment")
     return f"{_SAME.get(scheme, scheme)}://{authority}{path}"
 
@@ -32,12 +32,12 @@ def normal(location: str) -> str:
 def _split(rest: str, location: str) -> tuple[str, str]:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
-        path = slash + path
+        path = slash + path or "/"
     else:
         authority, path = "", rest
     if not path.startswith("/"):
         raise PathRefused(f"{location[:300]!r} is not an absolute location")
-    return authority, path.rstrip("/") if path.endswith("/") and len(path) > 1 else path
+    return authority, path.removesuffix("/") if len(path) > 1 else path
 
 
 def inside(location: str, root: str) -> bool:

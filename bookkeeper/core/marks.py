@@ -104,27 +104,34 @@ class Marks:
         return replace(self, writers=writers, pruned_before_ms=before)
 
     def forgotten(self, writer: str) -> "Marks":
-        """Without anything of `writer`: its position and marks are gone, its old txlogs count as pruned."""
-        marks = self.writer(writer)
-        seen = [mark.seen_ms + FUTURE_MS + 1 for mark in marks.incarnations.values()]
+        """
+        Without the position of `writer`, so that its next run starts anew.
+
+        Its marks stay until they are pruned: nothing of its runs gets in twice, and nobody else's is refused.
+        """
+        incarnations = self.writer(writer).incarnations
         writers = {key: value for key, value in self.writers.items() if key != writer}
-        return replace(self, writers=writers, pruned_before_ms=max([self.pruned_before_ms, *seen]))
+        return replace(self, writers=writers | ({writer: WriterMarks(None, incarnations)} if incarnations else {}))
 
     def opened(self, name: TxlogName, at_ms: int) -> "Marks":
         """With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles."""
         mark = self.mark(name) or Mark()
-        holes = {*mark.holes, *range(mark.last + 1, name.sequence), name.sequence}
-        opened = _checked(name, Mark(max(mark.last, name.sequence), tuple(sorted(holes)), at_ms))
+        holes = {*mark.holes, *_passed(mark, name), name.sequence}
+        opened = _checked(name, Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms)))
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: opened}
         marks = WriterMarks(self.writer(name.writer).position, incarnations)
         return replace(self, writers={**self.writers, name.writer: marks})
 
 
-def _advanced(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+def _passed(mark: Mark, name: TxlogName) -> range:
     passed = range(mark.last + 1, name.sequence)
     if len(passed) > MOST_HOLES:
         raise TooManyHoles(f"{name} comes {len(passed)} sequences after the last one that is in")
-    holes = tuple(sorted({*mark.holes, *passed} - {name.sequence}))
+    return passed
+
+
+def _advanced(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+    holes = tuple(sorted({*mark.holes, *_passed(mark, name)} - {name.sequence}))
     return _checked(name, Mark(max(mark.last, name.sequence), holes, max(at_ms, mark.seen_ms)))
 
 
@@ -168,19 +175,37 @@ def from_json(data: Any) -> Marks:
         if data["version"] != 1:
             raise MarksLost(f"{PROPERTY} has version {data['version']}, this bookkeeper knows 1", hint="Upgrade it.")
         writers = {writer: _writer_from(value) for writer, value in data["writers"].items()}
-        times = tuple((sequence, ms) for sequence, ms in data.get("times", ()))
-        return Marks(data["folder"], data["snapshot"], data["pruned-before-ms"], writers, times)
+        times = tuple((_whole(sequence), _whole(ms)) for sequence, ms in data.get("times", ()))
+        snapshot = None if data["snapshot"] is None else _whole(data["snapshot"])
+        return Marks(_text(data["folder"]), snapshot, _whole(data["pruned-before-ms"]), writers, times)
     except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise MarksLost(f"{PROPERTY} is not readable: {exc!r}") from exc
 
 
 def _writer_from(data: Mapping[str, Any]) -> WriterMarks:
     position = data.get("position")
-    incarnations = {
-        key: Mark(mark["last"], tuple(mark.get("holes", ())), mark["seen-ms"])
-        for key, mark in data["incarnations"].items()
-    }
+    incarnations = {key: _mark_from(mark) for key, mark in data["incarnations"].items()}
     return WriterMarks(None if position is None else base64.b64decode(position, validate=True), incarnations)
+
+
+def _mark_from(data: Mapping[str, Any]) -> Mark:
+    holes = tuple(_whole(hole) for hole in data.get("holes", ()))
+    last = _whole(data["last"])
+    if any(not 0 < hole <= last for hole in holes):
+        raise ValueError(f"a hole above the mark {last}")
+    return Mark(last, holes, _whole(data["seen-ms"]))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is not a whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
 
 
 def dumps(marks: Marks) -> str:
@@ -196,6 +221,6 @@ def loads(text: str) -> Marks:
     """
     try:
         data = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise MarksLost(f"{PROPERTY} is not JSON") from exc
     return from_json(data)

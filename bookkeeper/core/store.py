@@ -28,7 +28,11 @@ class Listed:
 
 
 class Store(Protocol):
-    """What we ask of a storage, and what it guarantees."""
+    """
+    What we ask of a storage, and what it guarantees.
+
+    A folder is no object: under its name there is nothing to read, and it need not exist before a write.
+    """
 
     url: str
 
@@ -82,7 +86,7 @@ def checked_key(key: str) -> str:
     """
     `key` itself; raises PathRefused when it would leave the store's root.
     """
-    if key.startswith("/") or any(part in ("", ".", "..") for part in key.split("/")):
+    if "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
         raise PathRefused(f"{key[:300]!r} is not a key below the store's root")
     return key
 
@@ -100,7 +104,7 @@ def key_in(store: Store, location: str) -> str:
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """
-    Turns the storage's exceptions into ours, once, where they enter.
+    Turns the storage's exceptions into ours, once, where they enter: Missing, AlreadyExists, StorageUnavailable.
     """
     try:
         yield

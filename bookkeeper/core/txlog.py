@@ -4,6 +4,7 @@ The txlog: an Iceberg manifest with our header keys (docs/txlog-format.md).
 Encoded once by its writer; decoding runs no code and refuses whatever it does not know.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.core.names import TxlogName
-from bookkeeper.format import manifest
+from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.layout import Physical
 
@@ -20,7 +21,10 @@ VERSION = 1
 PREFIX = "bookkeeper."
 POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
-_OPTIONAL = {"position", "previous-position", "entries", "companion"}
+_OPTIONAL = {"position", "previous-position", "entries"}
+_POSITIONS = ("position", "previous-position")
+#: decoding takes a few KiB of memory for each
+MOST_ENTRIES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +103,16 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
 
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
-    raw = manifest.decode(data, most_bytes)
-    own = _own_keys(raw.meta)
+    own = _own_keys(avro.read_meta(data))
+    raw = manifest.decode(data, most_bytes, MOST_ENTRIES)
     _check_name(name, own)
     _check_header(raw.meta)
-    if "entries" in own and _number(own, "entries") != len(raw.entries):
-        raise TxlogCorrupt(f"the header announces {own['entries']!r} entries, the file holds {len(raw.entries)}")
+    _check_count(own, raw)
     return Txlog(
         name,
         _text(own, "table-uuid"),
         _number(own, "created-ms"),
-        _number(raw.meta, "schema-id"),
+        _schema_id(raw.meta),
         _number(raw.meta, "partition-spec-id"),
         raw.layout.partition,
         own.get("position"),
@@ -122,17 +125,45 @@ def _own_keys(meta: Mapping[str, bytes]) -> dict[str, bytes]:
     own = {key.removeprefix(PREFIX): value for key, value in meta.items() if key.startswith(PREFIX)}
     if "version" not in own:
         raise TxlogCorrupt(f"the header has no {PREFIX}version, so this is no txlog")
-    if _number(own, "version") > VERSION:
-        raise NewerVersion(f"format version {_number(own, 'version')}, this bookkeeper knows up to {VERSION}")
+    _check_version(_number(own, "version"))
     unknown, lacking = own.keys() - _REQUIRED - _OPTIONAL, _REQUIRED - own.keys()
     if unknown:
         raise TxlogCorrupt(f"unknown header key {PREFIX}{min(unknown)[:60]}")
     if lacking:
         raise TxlogCorrupt(f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}")
-    for key in ("position", "previous-position"):
+    for key in _POSITIONS:
         if len(own.get(key, b"")) > POSITION_BYTES:
             raise TxlogCorrupt(f"{PREFIX}{key} is longer than {POSITION_BYTES} bytes")
     return own
+
+
+def _check_version(version: int) -> None:
+    # Looked at before anything else: what a newer version holds may not look like entries to us at all.
+    if version > VERSION:
+        raise NewerVersion(f"format version {version}, this bookkeeper knows up to {VERSION}")
+    if version < 1:
+        raise TxlogCorrupt(f"there is no format version {version}")
+
+
+def _check_count(own: Mapping[str, bytes], raw: manifest.Manifest) -> None:
+    if "entries" not in own and raw.blocks > 1:
+        # Cut behind a block it would be a whole Avro file, with fewer rows.
+        raise TxlogCorrupt(f"the header lacks {PREFIX}entries, which more than one block of entries needs")
+    if "entries" in own and _number(own, "entries") != len(raw.entries):
+        raise TxlogCorrupt(f"the header announces {_number(own, 'entries')} entries, the file holds {len(raw.entries)}")
+
+
+def _schema_id(meta: Mapping[str, bytes]) -> int:
+    if "schema-id" in meta:
+        return _number(meta, "schema-id")
+    # Iceberg Java writes it nowhere but in the schema.
+    try:
+        number = json.loads(meta.get("schema", b""))["schema-id"]
+    except (ValueError, LookupError, TypeError, RecursionError) as exc:
+        raise TxlogCorrupt("the header has neither schema-id nor a schema that says its id") from exc
+    if type(number) is not int:
+        raise TxlogCorrupt(f"the header's schema has the id {str(number)[:40]}, not a number")
+    return number
 
 
 def _check_name(name: TxlogName, own: Mapping[str, bytes]) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_LONGEST_SECONDS = 36500 * 86400
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)?")
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -19,7 +20,11 @@ def duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text.strip())
     if not match:
         raise ValueError("a duration such as 500ms, 10s, 10m, 24h or 7d")
-    return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds > _LONGEST_SECONDS:
+        # Now minus the duration must still be a date.
+        raise ValueError("a duration of at most 36500d")
+    return timedelta(seconds=seconds)
 
 
 def size(text: str) -> int:
@@ -29,7 +34,10 @@ def size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError("a size such as 512, 64KiB, 128MiB or 2GiB")
-    return int(float(match[1]) * _BYTES[match[2] or "B"])
+    count = float(match[1]) * _BYTES[match[2] or "B"]
+    if count >= 2**63:
+        raise ValueError("a size below 8 EiB")
+    return int(count)
 
 
 def spoken(span: timedelta) -> str:
@@ -37,10 +45,10 @@ def spoken(span: timedelta) -> str:
     A duration in its largest fitting unit: `1.5 s`, `10 m`, `2 d`.
     """
     seconds = span.total_seconds()
-    for unit, worth in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= worth:
-            return f"{seconds / worth:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+    for unit, worth in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if abs(seconds) >= worth:
+            return f"{_short(seconds / worth)} {unit}"
+    return f"{_short(seconds * 1000)} ms"
 
 
 def spoken_size(count: float) -> str:
@@ -49,9 +57,14 @@ def spoken_size(count: float) -> str:
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
-            return f"{count:.3g} {unit}"
+            return f"{_short(count)} {unit}"
         count /= 1024
-    return f"{count:.3g} TiB"
+    return f"{_short(count)} TiB"
+
+
+def _short(number: float) -> str:
+    """Three digits, or all that stand before the point; never an exponent."""
+    return f"{number:.3g}" if abs(number) < 999.5 else f"{number:.0f}"
 
 
 def millis(span: timedelta) -> int:

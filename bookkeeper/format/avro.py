@@ -123,14 +123,25 @@ def decode(data: bytes, most_bytes: int) -> Container:
     if len(data) > most_bytes:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
     cursor = Cursor(data)
-    if cursor.take(len(MAGIC)) != MAGIC:
-        raise TxlogCorrupt("not an Avro file")
-    meta = _decode_meta(cursor)
+    meta = _header(cursor)
     sync = cursor.take(SYNC_BYTES)
     codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
     if codec not in ("null", "deflate"):
         raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
     return Container(meta, tuple(_blocks(cursor, sync, codec, most_bytes)))
+
+
+def read_meta(data: bytes) -> Mapping[str, bytes]:
+    """
+    The metadata in the header alone, whatever comes behind it; raises TxlogCorrupt.
+    """
+    return _header(Cursor(data))
+
+
+def _header(cursor: Cursor) -> dict[str, bytes]:
+    if cursor.take(len(MAGIC)) != MAGIC:
+        raise TxlogCorrupt("not an Avro file")
+    return _decode_meta(cursor)
 
 
 def _decode_meta(cursor: Cursor) -> dict[str, bytes]:

@@ -16,6 +16,9 @@ from bookkeeper.core.errors import TxlogCorrupt
 from bookkeeper.format.entries import DATA_FILE, ENTRY
 
 Physical = str | tuple[str, int]
+#: a schema is kept once parsed, so a padded one must not be; 1,000 partition fields fit
+_SCHEMA_BYTES = 2**18
+_FIXED_BYTES = 2**16
 _PRIMITIVE = {"boolean", "int", "long", "float", "double", "string", "bytes"}
 
 
@@ -32,6 +35,8 @@ def parse_layout(avro_schema: bytes) -> Layout:
     """
     The layout an Avro schema describes; raises TxlogCorrupt when it is not that of manifest entries.
     """
+    if len(avro_schema) > _SCHEMA_BYTES:
+        raise TxlogCorrupt(f"the header's avro.schema has {len(avro_schema)} bytes, at most {_SCHEMA_BYTES} are read")
     try:
         schema = json.loads(avro_schema)
     except (ValueError, RecursionError) as exc:
@@ -45,7 +50,7 @@ def _record(schema: Any, name: str, known: dict[int, Any], partition: list[tuple
     fields, seen = [], set()
     for item in _fields(schema, name):
         number = item.get("field-id")
-        if number not in known or number in seen:
+        if type(number) is not int or number not in known or number in seen:
             raise TxlogCorrupt(
                 f"field {str(item.get('name'))[:60]!r} of {name} has the id {str(number)[:20]}, not one of format v2"
             )
@@ -111,12 +116,17 @@ def _list(written: Any, kind: list[Any], name: str) -> dict[str, Any]:
 
 
 def _partition(written: Any, partition: list[tuple[int, Physical]]) -> dict[str, Any]:
-    fields = []
+    fields: list[dict[str, Any]] = []
+    named: dict[str, Physical] = {}
     for index, item in enumerate(_fields(written, "partition")):
         optional, inner = _unwrapped(item.get("type"))
-        kind, number = physical(inner), item.get("field-id")
-        if kind is None or not isinstance(number, int):
+        # Avro defines a fixed type once and then names it: Java does so for a second uuid or decimal field.
+        known = named.get(inner) if isinstance(inner, str) else None
+        kind, number = known or physical(inner), item.get("field-id")
+        if kind is None or type(number) is not int:
             raise TxlogCorrupt(f"partition field {str(item.get('name'))[:60]!r} has no field id or no primitive type")
+        if isinstance(inner, dict):
+            named[str(inner.get("name"))] = kind
         partition.append((number, kind))
         plain: Any = kind if isinstance(kind, str) else {"type": "fixed", "name": f"fixed_{index}", "size": kind[1]}
         fields.append({"name": f"p{index}", "type": ["null", plain] if optional else plain})
@@ -131,6 +141,7 @@ def physical(written: Any) -> Physical | None:
         return written if written in _PRIMITIVE else None
     if not isinstance(written, dict):
         return None
-    if written.get("type") == "fixed" and isinstance(written.get("size"), int):
-        return ("fixed", written["size"])
+    if written.get("type") == "fixed":
+        size = written.get("size")
+        return ("fixed", size) if type(size) is int and 0 < size <= _FIXED_BYTES else None
     return physical(written.get("type")) if isinstance(written.get("type"), str) else None

@@ -61,7 +61,7 @@ def compatible(name: str) -> str:
     """
     `name` as Iceberg makes it an Avro name: other characters become `_x<HEX>`, a leading digit gets a `_`.
     """
-    first = f"_{name[0]}" if name[0].isdigit() else _letter(name[0])
+    first = f"_{name[0]}" if name[0].isdigit() and name[0].isascii() else _letter(name[0])
     return first + "".join(char if char.isdigit() and char.isascii() else _letter(char) for char in name[1:])
 
 
