@@ -19,6 +19,7 @@ from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnk
 from bookkeeper.core.settings import Catalog
 
 SQLITE = "sqlite:///"
+FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
 _BUSY_SECONDS = 20
 
 
@@ -31,6 +32,10 @@ def open_catalog(settings: Catalog, create: bool = False) -> IcebergCatalog:
     if uri.startswith(SQLITE):
         _prepare_sqlite(uri, create)
         properties["uri"] = uri if "timeout=" in uri else f"{uri}{'&' if '?' in uri else '?'}timeout={_BUSY_SECONDS}"
+    if properties.get("type") == "sql":
+        # The same catalog with a flat commit; named, not imported, for it lies on a floor above.
+        del properties["type"]
+        properties["py-catalog-impl"] = FLAT_SQL
     with asked("open the catalog"):
         catalog = load_catalog(settings.name, **properties)
         if uri.startswith(SQLITE):

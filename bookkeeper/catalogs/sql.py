@@ -1,0 +1,136 @@
+"""
+SQL catalogs whose commit costs the same however many snapshots are kept.
+
+The same tables and the same `UPDATE ... WHERE metadata_location = old` as pyiceberg's SqlCatalog, so both, and
+Spark's JdbcCatalog, work side by side. Stock `commit_table` loads, validates and deep-copies all snapshots: 105 ms
+at 1,000 of them, 2.1 s at 17,280. Here the caller's metadata is the base (the UPDATE refuses it when it is stale)
+and every snapshot is serialized once. What remains is writing the bytes of metadata.json.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    TableRequirement,
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+)
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from bookkeeper.core.local_store import LocalStore
+from bookkeeper.core.locations import local_path
+
+_KEPT = 200_000
+_GZIP = ".gz.metadata.json"
+
+
+class FlatSqlCatalog(SqlCatalog):
+    """SqlCatalog with a commit that does not grow with history, and metadata files that are durable on local disk."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._json = SnapshotJson()
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """
+        Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current.
+
+        A crash before the UPDATE leaves a metadata file that nothing names; the orphan sweep takes it.
+        """
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+        metadata = applied(table.metadata, updates, table.metadata_location)
+        version = self._parse_metadata_version(table.metadata_location) + 1
+        provider = load_location_provider(metadata.location, metadata.properties)
+        location = provider.new_table_metadata_file_location(version)
+        self._write_bytes(table, metadata, location)
+        self._swap(table, location)
+        return CommitTableResponse(metadata=metadata, metadata_location=location)
+
+    def _write_bytes(self, table: Table, metadata: TableMetadata, location: str) -> None:
+        path = local_path(location)
+        if path is None or location.endswith(_GZIP):
+            self._write_metadata(metadata, table.io, location)
+            return
+        folder, _, name = path.rpartition("/")
+        LocalStore(folder).create(name, self._json.dump(metadata))
+
+    def _swap(self, table: Table, location: str) -> None:
+        identifier = table.name()
+        namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
+        name = Catalog.table_name_from(identifier)
+        statement = (
+            update(IcebergTables)
+            .where(
+                IcebergTables.catalog_name == self.name,
+                IcebergTables.table_namespace == namespace,
+                IcebergTables.table_name == name,
+                IcebergTables.metadata_location == table.metadata_location,
+            )
+            .values(metadata_location=location, previous_metadata_location=table.metadata_location)
+        )
+        with Session(self.engine) as session:
+            changed: Any = session.execute(statement)
+            if changed.rowcount < 1:
+                raise CommitFailedException(f"Table has been updated by another process: {namespace}.{name}")
+            session.commit()
+
+
+def applied(base: TableMetadata, updates: Sequence[TableUpdate], location: str) -> TableMetadata:
+    """
+    pyiceberg's own application of `updates`, without its closing deep copy of everything.
+    """
+    context = _TableMetadataUpdateContext()
+    metadata = base
+    for item in updates:
+        metadata = _apply_table_update(item, metadata, context)
+    return _update_table_metadata_log(metadata, location, base.last_updated_ms)
+
+
+class SnapshotJson:
+    """Serializes metadata; remembers the JSON of each snapshot and of each log entry, which never change."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], str] = OrderedDict()
+
+    def dump(self, metadata: TableMetadata) -> bytes:
+        """
+        What pyiceberg would write for `metadata`.
+        """
+        bare = metadata.model_copy(update={"snapshots": [], "snapshot_log": []}).model_dump_json()
+        snapshots = self._joined(
+            metadata.snapshots, lambda item: (metadata.table_uuid, item.snapshot_id, item.parent_snapshot_id)
+        )
+        log = self._joined(metadata.snapshot_log, lambda item: (item.snapshot_id, item.timestamp_ms))
+        return _spliced(_spliced(bare, "snapshots", snapshots), "snapshot-log", log).encode()
+
+    def _joined(self, items: Iterable[Any], key: Callable[[Any], tuple[object, ...]]) -> str:
+        return ",".join([self._one(key(item), item) for item in items])
+
+    def _one(self, key: tuple[object, ...], item: Any) -> str:
+        text = self._known.get(key)
+        if text is None:
+            text = self._known[key] = item.model_dump_json()
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return text
+
+
+def _spliced(text: str, key: str, items: str) -> str:
+    # Inside a JSON string the quotes would be escaped, so this stands there once: at the top.
+    before, empty, after = text.partition(f'"{key}":[]')
+    if not empty:
+        raise ValueError(f"the metadata has no {key}")
+    return f'{before}"{key}":[{items}]{after}'
