@@ -1,0 +1,104 @@
+"""
+The account: every published row against the table and against the stream, by key. Pure.
+
+Published is what a writer's close log says, written after its publish succeeded, or what was seen in pending/. A
+writer that was killed between the two, and whose txlog the bookkeeper took before anybody looked, leaves one more:
+the last of its run, known only from the snapshot that names it. That one counts as published; any other row that
+arrives without having been published is reported.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bookkeeper.core.names import TxlogName
+from demo.evidence import Committed, Evidence, Published
+
+NOBODY = "(nobody)"
+Keys = Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    One writer's rows; committed and consumed count every arrival.
+
+    `missing` were published and did not arrive in the table or in the stream, `double` are arrivals too many,
+    `unpublished` arrived though nobody published them.
+    """
+
+    writer: str
+    published: int
+    committed: int
+    consumed: int
+    missing: int
+    double: int
+    unpublished: int = 0
+
+    @property
+    def even(self) -> bool:
+        """Whether every published row arrived exactly once, and nothing else."""
+        return not (self.missing or self.double or self.unpublished)
+
+
+def account(evidence: Evidence) -> list[Row]:
+    """
+    One row per writer, and one for what nobody published if there is any.
+    """
+    txlogs = by_name(evidence.published)
+    published: dict[str, Keys] = {name.writer: Counter() for name in txlogs}
+    for name, item in txlogs.items():
+        published[name.writer].update(item.keys)
+    for writer, keys in list(unseen(txlogs, evidence.committed)):
+        published.setdefault(writer, Counter()).update(keys)
+    committed = Counter(key for snapshot in evidence.committed for keys in snapshot.files.values() for key in keys)
+    consumed = Counter(key for batch in evidence.consumed for key in batch.keys)
+    rows = [_row(writer, keys, committed, consumed) for writer, keys in sorted(published.items())]
+    strange = _strange({key for keys in published.values() for key in keys}, committed, consumed)
+    return rows + ([strange] if not strange.even else [])
+
+
+def by_name(published: Iterable[Published]) -> dict[TxlogName, Published]:
+    """
+    What is known of each txlog; what its writer says it published counts before what was seen of it.
+    """
+    found: dict[TxlogName, Published] = {}
+    for item in published:
+        if item.logged or item.name not in found:
+            found[item.name] = item
+    return found
+
+
+def unseen(txlogs: Mapping[TxlogName, Published], committed: Iterable[Committed]) -> Iterator[tuple[str, list[str]]]:
+    """
+    Writer and keys of the txlogs that only their snapshot knows, one per run at most: the one after the last known.
+
+    Its data files are known by the run in their names.
+    """
+    known = {key for item in txlogs.values() for key in item.keys}
+    last: Counter[str] = Counter()
+    for name in txlogs:
+        last[name.incarnation] = max(last[name.incarnation], name.sequence)
+    for snapshot in committed:
+        for name in snapshot.names:
+            if name not in txlogs and name.sequence == last[name.incarnation] + 1:
+                files = (keys for path, keys in snapshot.files.items() if name.incarnation in path)
+                yield name.writer, [key for keys in files for key in keys if key not in known]
+
+
+def _row(writer: str, published: Keys, committed: Keys, consumed: Keys) -> Row:
+    return Row(
+        writer,
+        published.total(),
+        sum(committed[key] for key in published),
+        sum(consumed[key] for key in published),
+        sum(not (committed[key] and consumed[key]) for key in published),
+        sum(max(published[key], committed[key], consumed[key]) - 1 for key in published),
+    )
+
+
+def _strange(published: set[str], committed: Keys, consumed: Keys) -> Row:
+    in_table = {key: count for key, count in committed.items() if key not in published}
+    in_stream = {key: count for key, count in consumed.items() if key not in published}
+    several = len(in_table.keys() | in_stream.keys())
+    return Row(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, several)

@@ -1,0 +1,99 @@
+"""
+The closing table: every row accounted for, and how long things took.
+
+`python -m demo.closing .demo` draws it again from the evidence of a former run.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bookkeeper.console.output import table
+from bookkeeper.core.units import spoken
+from demo import figures
+from demo.account import Row, account
+from demo.evidence import Evidence, load
+from demo.figures import Took
+
+MISSED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What is printed, the verdict in words, and whether every published row arrived exactly once."""
+
+    lines: tuple[str, ...]
+    verdict: str
+    even: bool
+
+
+def closing(evidence: Evidence) -> Closing:
+    """
+    The account of a run. A run in which nothing was published proves nothing, and is not even.
+    """
+    rows = account(evidence)
+    even = all(row.even for row in rows) and any(row.published for row in rows)
+    return Closing((*_rows(rows), "", *_figures(evidence)), _verdict(rows, even), even)
+
+
+def _rows(rows: Sequence[Row]) -> Iterator[str]:
+    shown = [
+        {
+            "writer": row.writer,
+            "published": row.published,
+            "committed": row.committed,
+            "consumed": row.consumed,
+            "missing": row.missing,
+            "double": row.double,
+            "unpublished": row.unpublished,
+        }
+        for row in [*rows, total(rows)]
+    ]
+    lines = table(shown)
+    yield from lines[:-1]
+    yield "-" * len(lines[0])
+    yield lines[-1]
+
+
+def total(rows: Sequence[Row]) -> Row:
+    """
+    The sum of all writers.
+    """
+    names = ("published", "committed", "consumed", "missing", "double", "unpublished")
+    return Row("all", *(sum(getattr(row, name) for row in rows) for name in names))
+
+
+def _figures(evidence: Evidence) -> Iterator[str]:
+    named = (txlog for snapshot in evidence.committed for txlog in snapshot.txlogs)
+    txlogs = {*(item.txlog for item in evidence.published), *named}
+    yield f"{len(txlogs)} txlogs in {len(evidence.committed)} commits, read in {len(evidence.consumed)} micro-batches"
+    yield _percentiles("visible   data file closed -> seen by Spark", figures.visible(evidence))
+    yield _percentiles("commit    txlog published -> in the table  ", figures.committed(evidence))
+
+
+def _percentiles(what: str, found: Took | None) -> str:
+    return f"{what}  " + ("-" if found is None else f"p50 {spoken(found.p50)}   p99 {spoken(found.p99)}")
+
+
+def _verdict(rows: Sequence[Row], even: bool) -> str:
+    found = total(rows)
+    if even:
+        return f"Each of {found.published:,} published rows arrived exactly once (compared by key)."
+    if not found.published:
+        return "NOTHING was published."
+    wrong = f"{found.missing} missing, {found.double} double, {found.unpublished} never published"
+    return f"NOT exactly once: {wrong} (compared by key)."
+
+
+def main(folder: str = ".demo") -> int:
+    """
+    Print the account of the run in `folder`.
+    """
+    done = closing(load(Path(folder) / "evidence"))
+    print(*done.lines, "", done.verdict, sep="\n")
+    return 0 if done.even else MISSED
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))
