@@ -24,9 +24,10 @@ Report = Callable[[Progress], None]
 _PAUSE_SECONDS = 0.2
 _TURNS_TO_FINISH = 150
 _START_ANEW = "Start with a new --checkpoint and --from the last time seen; let the reaper keep more."
+_EXPIRED = f"Its place was expired. A drained available-now stream can be mended (docs/spark.md). Else: {_START_ANEW}"
 # Iceberg's words in a failed query, and what to do about each.
 _HINTS = (
-    ("Cannot load current offset at snapshot", f"The stream fell behind snapshot expiry. {_START_ANEW}"),
+    ("Cannot load current offset at snapshot", _EXPIRED),
     ("Snapshot.parentId()", f"Snapshots after the stream's offset were expired. {_START_ANEW}"),
     (
         "Cannot process delete snapshot",

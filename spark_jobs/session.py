@@ -6,6 +6,7 @@ Every Spark conf of the project, in one place, and the session built from them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,7 +130,7 @@ def _load_iceberg(context: SparkContext, jars: Sequence[Path], coordinates: str)
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     if _loadable(loader):
         return
-    if jars and str(context.master).startswith("local"):
+    if jars and re.match(r"local(\[|$)", str(context.master)):
         for jar in jars:
             loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())
         return

@@ -60,6 +60,13 @@ def name_of(table: Table) -> str:
     return ".".join(("lake", *table.name()))
 
 
+def folder_of(table: Table) -> Path:
+    """
+    The table's txlog folder.
+    """
+    return Path(table.location().removeprefix("file://")) / "_bookkeeper"
+
+
 def data_file(table: Table, content: Sequence[Row]) -> DataFile:
     """
     Write `content` (rows of one day) as a Parquet file of the table and describe it.
@@ -114,11 +121,12 @@ class Lake:
         spec: PartitionSpec = BY_DAY,
         **properties: str,
     ) -> Table:
-        """An empty format v2 table, in the configuration under its name."""
+        """An empty format v2 table with its txlog folder, in the configuration under its name."""
         name = name or f"t{len(self.made)}"
         table = self.catalog.create_table(
             f"queue.{name}", schema, partition_spec=spec, properties={"format-version": "2", **properties}
         )
+        folder_of(table).mkdir(parents=True)
         with self.config_path.open("a") as text:
             text.write(f'\n[tables.{name}]\nidentifier = "queue.{name}"\n')
         self.made.append(name)

@@ -21,6 +21,8 @@ from .lake import new_lake, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+# Nothing that the job needs, only what makes a JVM quick to start.
+QUICK = ["--conf", "spark.ui.enabled=false", "--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
 PATIENCE_SECONDS = 120
 
 pytestmark = pytest.mark.spark
@@ -91,7 +93,7 @@ def own_lake(tmp_path):
     "start",
     [
         pytest.param([sys.executable, "-m", "spark_jobs.read_stream"], id="python -m"),
-        pytest.param([SUBMIT, str(ROOT / "spark_jobs" / "read_stream.py")], id="spark-submit"),
+        pytest.param([SUBMIT, *QUICK, str(ROOT / "spark_jobs" / "read_stream.py")], id="spark-submit"),
     ],
 )
 def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, start):

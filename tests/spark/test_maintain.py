@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.expressions import EqualTo
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.core.errors import NotPossible, StorageUnavailable
 from spark_jobs import maintain
 from spark_jobs.maintain import Work
 
-from .lake import START, days, name_of, rows
+from .lake import START, days, folder_of, name_of, rows
 
 SOON = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 
@@ -160,6 +160,17 @@ def test_files_of_a_rejected_txlog_are_not_taken_for_orphans(lake, work):
         maintain.remove_orphan_files(work(table))
 
     assert named.exists()
+
+
+def test_orphans_are_left_alone_while_the_txlog_folder_cannot_be_read(lake, work):
+    table = lake.append(lake.new_table(), rows("a"))
+    old = orphan(table, "data/old.parquet", days(9))
+    folder_of(table).rmdir()
+
+    with pytest.raises(StorageUnavailable):
+        maintain.remove_orphan_files(work(table))
+
+    assert old.exists()
 
 
 def test_the_commands_find_the_table_in_the_configuration(lake, work):

@@ -3,6 +3,7 @@ A stream sees every append once, and lives through what a queue does to its tabl
 """
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -159,6 +160,73 @@ def test_a_stream_that_fell_behind_expiry_ends_with_a_hint(spark, lake, tmp_path
         consumer.drain()
 
     assert "--checkpoint" in failed.value.hint
+
+
+def test_rewritten_rows_end_the_stream_with_a_hint(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    lake.append(table, rows("ab"))
+    consumer.drain()
+    spark.sql(f"DELETE FROM {consumer.source} WHERE key = 'a'")
+    lake.append(table, rows("c"))
+
+    with pytest.raises(NotPossible) as failed:
+        consumer.drain()
+
+    assert "Somebody rewrote rows" in failed.value.hint
+
+
+def test_a_hole_in_the_history_ends_the_stream_with_a_hint(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    lake.append(table, rows("a"))
+    consumer.drain()
+    gone = lake.append(table, rows("b")).current_snapshot().snapshot_id
+    table = lake.append(table, rows("c"))
+    table.maintenance.expire_snapshots().by_id(gone).commit()
+
+    with pytest.raises(NotPossible) as failed:
+        consumer.drain()
+
+    assert "after the stream's offset were expired" in failed.value.hint
+
+
+def test_a_drained_available_now_stream_is_cut_off_by_expiry_and_mended_by_its_first_offset(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    for key in "ab":
+        lake.append(table, rows([key]))
+        consumer.drain()
+    spark.sql(
+        f"CALL lake.system.expire_snapshots(table => '{consumer.source}', "
+        f"older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    )
+    lake.append(table, rows("c"))
+    with pytest.raises(NotPossible) as failed:
+        consumer.drain()
+    assert "docs/spark.md" in failed.value.hint
+
+    first = Path(consumer.checkpoint) / "sources" / "0" / "offsets" / "0"
+    first.write_text('{"version":1,"snapshot_id":-1,"position":-1,"scan_all_files":false}')
+    first.with_name(".0.crc").unlink()
+    consumer.drain()
+
+    assert consumer.keys == list("abc")
+
+
+def test_a_stream_skips_compaction_without_loss_or_repetition(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    lake.append(table, *(rows([key]) for key in "abcde"))
+    consumer.drain()
+    lake.append(table, rows("f"))
+    spark.sql(f"CALL lake.system.rewrite_data_files('{consumer.source}')")
+    spark.sql(f"CALL lake.system.rewrite_manifests('{consumer.source}')")
+    lake.append(table, rows("g"))
+
+    consumer.drain()
+
+    assert consumer.keys == list("abcdefg")
 
 
 def test_a_live_stream_reads_on_when_a_column_is_added(spark, lake, tmp_path):
