@@ -5,7 +5,7 @@ An incarnation's share is always a prefix of what it published: if n cannot go i
 incarnation waits, so a mark never passes over a txlog that may still get in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.core.errors import (
@@ -21,6 +21,8 @@ from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
+
+Run = tuple[str, str]  # writer and incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +50,24 @@ class Known:
 
 @dataclass
 class Batch:
-    """The next commit, and what has to be said of the others."""
+    """The next commit, and what has to be said of the others; `before` are the marks it was planned against."""
 
+    before: Marks
     txlogs: list[Txlog] = field(default_factory=list)
     positions: dict[str, bytes] = field(default_factory=dict)
     #: refused because of what is in the table: only true for marks read after the listing
     refused: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     holes: list[TxlogName] = field(default_factory=list)
+    #: incarnations that could not go on, however much room there was
+    stuck: set[Run] = field(default_factory=set)
+    #: whether `before` holds incarnations that go on after their marks were pruned
+    resumed: bool = False
 
     @property
     def doubtful(self) -> bool:
-        """Whether it says something that only marks read after the listing can say."""
-        return bool(self.refused or self.holes)
+        """Whether it says something that only a second look at listing and marks can say."""
+        return bool(self.refused or self.holes or self.resumed)
 
     @property
     def names(self) -> list[TxlogName]:
@@ -95,6 +102,30 @@ def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     return sorted(set(missing))
 
 
+def resumed(
+    marks: Marks,
+    order: Sequence[TxlogName],
+    good: Mapping[TxlogName, Txlog],
+    absent: frozenset[TxlogName],
+    rejected: Callable[[], Iterable[TxlogName]],
+) -> Marks:
+    """
+    `marks`, with one more for each incarnation that goes on after its own was pruned.
+
+    Nobody can tell which of its earlier sequences are in, so all of them count as in except those in rejected/.
+    """
+    firsts: dict[Run, TxlogName] = {}
+    for name in order:
+        firsts.setdefault((name.writer, name.incarnation), name)
+    for name in firsts.values():
+        txlog = good.get(name)
+        if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
+            continue
+        run = [item for item in rejected() if (item.writer, item.incarnation) == (name.writer, name.incarnation)]
+        marks = marks.gone_on(name, [item.sequence for item in run if item.sequence < name.sequence])
+    return marks
+
+
 def plan(
     order: Sequence[TxlogName], known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]
 ) -> Batch:
@@ -102,42 +133,79 @@ def plan(
     The batch for txlogs in `order` (see `in_turn`) that are not in yet; `recent` maps committed paths to their txlog.
     """
     planner = _Planner(known, marks, limits, recent)
-    for name in order:
-        planner.consider(name)
+    while planner.turn(order):
+        pass
+    planner.refuse = True
+    planner.turn(order)
     return planner.batch
 
 
+class _Waits(Exception):
+    """Its position does not fit yet, and nobody knows whether it will."""
+
+
 class _Planner:
+    """
+    Goes through the txlogs in turns: a chain of positions may lie spread over incarnations, in any order. Only
+    when a turn adds nothing more, a position that does not fit is refused.
+    """
+
     def __init__(self, known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
         self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
-        self.batch = Batch()
-        self.stopped: set[tuple[str, str]] = set()
-        self.last: dict[tuple[str, str], Mark] = {}
+        self.batch = Batch(marks)
+        self.refuse = False
+        self.stopped: set[Run] = set()
+        #: writers of txlogs that wait for the next tick: their position may still move
+        self.waiting: set[str] = set()
+        self.last: dict[Run, Mark] = {}
         self.paths: dict[str, TxlogName] = {}
+        self.accepted: set[TxlogName] = set()
+        self.pruned: set[Run] = set()
+        self.unfit = False
         self.files = self.bytes = 0
 
-    def consider(self, name: TxlogName) -> None:
+    def turn(self, order: Sequence[TxlogName]) -> bool:
+        """Whether a further turn may add something."""
+        before = len(self.accepted)
+        self.stopped, self.batch.stuck, self.unfit = set(), set(), False
+        for name in order:
+            self._consider(name)
+        return self.unfit and len(self.accepted) > before
+
+    def _consider(self, name: TxlogName) -> None:
         run = (name.writer, name.incarnation)
-        if run in self.stopped or name in self.known.bad:
+        if run in self.stopped or name in self.known.bad or name in self.accepted or name in self.batch.refused:
             return
         txlog = self.known.good.get(name)
-        if txlog is None or not self._contiguous(name) or not self._fits(txlog):
-            self.stopped.add(run)
-            return
+        if txlog is None or not self._contiguous(name):
+            self._stop(run, stuck=True)
+        elif not self._fits(txlog):
+            self._stop(run, stuck=False)
+        else:
+            self._try(txlog, run)
+
+    def _stop(self, run: Run, stuck: bool) -> None:
+        self.stopped.add(run)
+        self.waiting.add(run[0])
+        if stuck:
+            self.batch.stuck.add(run)
+
+    def _try(self, txlog: Txlog, run: Run) -> None:
         try:
             self._accept(txlog)
-        except Reject as error:
-            self.batch.refused[name] = error
-        except Hold as error:
-            self.batch.held[name] = error
+        except _Waits:
+            self.unfit = True
             self.stopped.add(run)
+            self.batch.stuck.add(run)
+        except Reject as error:
+            self.batch.refused[txlog.name] = error
+        except Hold as error:
+            self.batch.held[txlog.name] = error
+            self._stop(run, stuck=True)
 
     def _contiguous(self, name: TxlogName) -> bool:
-        gone = {**self.known.bad, **self.batch.refused}
-        return all(
-            earlier in self.known.absent or earlier in gone
-            for earlier in (name.at(number) for number in self._between(name))
-        )
+        gone = (self.known.absent, self.known.bad, self.batch.refused)
+        return all(any(name.at(number) in known for known in gone) for number in self._between(name))
 
     def _between(self, name: TxlogName) -> range:
         last = self._mark(name).last
@@ -157,19 +225,27 @@ class _Planner:
 
     def _accept(self, txlog: Txlog) -> None:
         name = txlog.name
-        if self.marks.is_pruned(name, txlog.created_ms) and (name.writer, name.incarnation) not in self.last:
-            raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
+        self._check_age(txlog)
+        # Before position and paths: where too many are missing, nobody knows what those say.
+        mark = self._advanced(name)
         self._check_position(txlog)
-        paths = self._new_paths(txlog)
-        passed = [name.at(number) for number in self._between(name)]
-        self.last[name.writer, name.incarnation] = self._advanced(name)
-        self.paths.update(paths)
+        self.paths.update(self._new_paths(txlog))
+        self.batch.holes += [name.at(number) for number in self._between(name)]
+        self.last[name.writer, name.incarnation] = mark
         self.files += len(txlog.entries)
         self.bytes += txlog.data_bytes
-        self.batch.holes += passed
+        self.accepted.add(name)
         self.batch.txlogs.append(txlog)
         if txlog.position is not None:
             self.batch.positions[name.writer] = txlog.position
+
+    def _check_age(self, txlog: Txlog) -> None:
+        name, run = txlog.name, (txlog.name.writer, txlog.name.incarnation)
+        if self.marks.is_pruned(name, txlog.created_ms) and run not in self.last:
+            self.pruned.add(run)
+            raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
+        if run in self.pruned:
+            raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
 
     def _advanced(self, name: TxlogName) -> Mark:
         mark = self._mark(name)
@@ -186,6 +262,8 @@ class _Planner:
         writer = txlog.name.writer
         committed = self.batch.positions.get(writer, self.marks.writer(writer).position)
         if txlog.previous_position != committed:
+            if not self.refuse or writer in self.waiting:
+                raise _Waits
             raise PositionTaken(
                 f"{txlog.name} continues from {_shown(txlog.previous_position)}, "
                 f"but {writer} is committed up to {_shown(committed)}"
@@ -195,11 +273,16 @@ class _Planner:
         paths: dict[str, TxlogName] = {}
         for file in txlog.files:
             path = normal(file.path)
-            earlier = paths.get(path) or self.paths.get(path) or self.recent.get(path, txlog.name)
-            if earlier != txlog.name or path in paths:
+            earlier = paths.get(path) or self.paths.get(path) or self._committed(path)
+            if earlier is not None and (earlier != txlog.name or path in paths):
                 raise DuplicatePath(f"{file.path[:300]} is already named by {earlier}")
             paths[path] = txlog.name
         return paths
+
+    def _committed(self, path: str) -> TxlogName | None:
+        # An attempt that failed is remembered too: only the marks know whether it got in.
+        name = self.recent.get(path)
+        return name if name is not None and self.marks.is_in(name) else None
 
 
 def _shown(position: bytes | None) -> str:

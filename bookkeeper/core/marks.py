@@ -7,12 +7,12 @@ writer its position. Everything here is pure; O(incarnations), never O(txlogs).
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bookkeeper.core.errors import MarksLost, TooManyHoles
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import TxlogName, started_ms
 
 PROPERTY = "bookkeeper.marks"
 MOST_HOLES = 64
@@ -70,6 +70,17 @@ class Marks:
         """Whether its mark may have been dropped, so that nobody can tell if it is in."""
         return self.mark(name) is None and created_ms < self.pruned_before_ms
 
+    def may_go_on(self, name: TxlogName, created_ms: int) -> bool:
+        """Whether it may continue an incarnation whose mark was dropped: started before that, created after it."""
+        started = started_ms(name.incarnation)
+        return self.mark(name) is None and name.sequence > 1 and started < self.pruned_before_ms <= created_ms
+
+    def gone_on(self, name: TxlogName, holes: Sequence[int]) -> "Marks":
+        """With the mark of an incarnation that goes on with `name`; unchanged when it has too many holes."""
+        if len(holes) > MOST_HOLES:
+            return self
+        return self._with(name, Mark(name.sequence - 1, tuple(sorted(holes))))
+
     def advanced(self, names: Iterable[TxlogName], positions: Mapping[str, bytes], at_ms: int) -> "Marks":
         """
         These marks after `names` got in; sequences passed over become holes. Raises TooManyHoles.
@@ -115,10 +126,14 @@ class Marks:
 
     def opened(self, name: TxlogName, at_ms: int) -> "Marks":
         """With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles."""
-        mark = self.mark(name) or Mark()
+        # Of an unknown incarnation everything else counts as in: its mark was pruned, and one hole is asked for.
+        mark = self.mark(name) or Mark(name.sequence - 1)
         holes = {*mark.holes, *_passed(mark, name), name.sequence}
-        opened = _checked(name, Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms)))
-        incarnations = {**self.writer(name.writer).incarnations, name.incarnation: opened}
+        opened = Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms))
+        return self._with(name, _checked(name, opened))
+
+    def _with(self, name: TxlogName, mark: Mark) -> "Marks":
+        incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
         marks = WriterMarks(self.writer(name.writer).position, incarnations)
         return replace(self, writers={**self.writers, name.writer: marks})
 

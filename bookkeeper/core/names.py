@@ -76,3 +76,10 @@ def new_incarnation(now_ms: int, random: bytes) -> str:
     value = value & ~(0x3 << 62) | 0x2 << 62
     text = f"{value:032x}"
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def started_ms(incarnation: str) -> int:
+    """
+    When a UUIDv7 was made, by the clock of the machine that made it.
+    """
+    return int(incarnation[:8] + incarnation[9:13], 16)

@@ -1,0 +1,1 @@
+"""Pure tests of what a tick decides: no storage, no catalog."""
