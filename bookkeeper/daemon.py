@@ -9,18 +9,22 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from bookkeeper import retention
 from bookkeeper.check import rules_of
 from bookkeeper.core.errors import (
     BookkeeperError,
+    ClockBehind,
     CommitConflict,
     CommitUnknown,
+    DuplicatePath,
+    FromTheFuture,
     Missing,
     NameMismatch,
     WrongFolder,
 )
-from bookkeeper.core.folder import REJECTED, Folder, Found, MarksCopy
+from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.lease import Lease, NoLease
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
@@ -28,14 +32,14 @@ from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.intake import Intake
-from bookkeeper.ledger.ledger import Ledger, Share
+from bookkeeper.ledger.ledger import Ledger, shares
 from bookkeeper.ledger.view import View
-from bookkeeper.plan import Batch, Known, Limits, gaps, in_turn, plan
+from bookkeeper.plan import Batch, Known, Limits, Run, gaps, in_turn, plan, resumed
 from bookkeeper.upkeep import Upkeep
 
 log = logging.getLogger("bookkeeper")
 
-ATTEMPTS = 4
+ATTEMPTS = 5
 RECENT_PATHS = 20_000
 
 
@@ -94,19 +98,20 @@ class Bookkeeper:
         self.fresh = False
         self.loaded_at: datetime | None = None
         self.recent: dict[str, TxlogName] = {}
+        #: incarnations that could not go on at the last plan
+        self.stuck: set[Run] = set()
         self.said: set[tuple[str, str]] = set()
 
     def tick(self, now: datetime) -> Turn:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
-        turn = Turn()
         found = self.folder.pending()
         self.fresh = False
-        turn.pending = turn.waiting = len(found)
-        self._reject_strangers(turn, now)
+        turn = Turn(len(found), len(found))
         view = self._current(now)
         self._publish_marks(view)
+        self._reject_strangers(turn, now)
         if found:
             self._commit_pending(found, turn, now)
         self._keep_up(turn, now)
@@ -114,63 +119,77 @@ class Bookkeeper:
 
     def _commit_pending(self, found: Sequence[Found], turn: Turn, now: datetime) -> None:
         intake = Intake(self.folder, self.settings.max_txlog_bytes)
+        listed, sure = {item.name for item in found}, False
         for _ in range(ATTEMPTS):
             view = self._current(now)
             todo = self._todo(found, view, turn, now)
             if not todo:
                 return
             batch = self._prepare(intake, todo, view, turn, now)
-            if batch is None or (batch.doubtful and not self.fresh):
+            if batch is None:
                 self._load(now)
                 continue
+            if batch.doubtful and not sure:
+                # Whatever came before a txlog that a first listing shows, a second listing or the marks must show.
+                found, sure = self.folder.pending(), True
+                self._load(now)
+                continue
+            batch.refused = {name: why for name, why in batch.refused.items() if name in listed}
             if batch.txlogs and not self._append(view, batch, turn, now):
                 continue
             self._settle(batch, turn, now)
-            turn.trouble = next(iter(intake.unsure.values()), None)
+            turn.trouble = turn.trouble or next(iter(intake.unsure.values()), None)
             return
         raise CommitConflict(f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused")
 
     def _todo(self, found: Sequence[Found], view: View, turn: Turn, now: datetime) -> list[TxlogName]:
         """Deletes what is in already; the rest, oldest first, once the window has passed."""
         done = [item.name for item in found if view.marks.is_in(item.name)]
-        self._delete(done)
+        if done:
+            self._publish_marks(view)
+            self._delete(done)
         settled = {*map(str, done), *turn.rejected}
         rest = in_turn([item for item in found if str(item.name) not in settled])
+        # What could not go on comes last next time, or enough of it would take every place.
+        rest.sort(key=lambda item: (item.name.writer, item.name.incarnation) in self.stuck)
         turn.waiting = len(rest)
         full = len(rest) >= self.limits.txlogs
-        due = rest and (full or min(item.modified for item in rest) <= now - self.settings.window)
+        # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
+        due = rest and (full or abs(now - min(item.modified for item in rest)) >= self.settings.window)
         return [item.name for item in rest[: self.limits.txlogs]] if due else []
 
     def _prepare(
         self, intake: Intake, todo: Sequence[TxlogName], view: View, turn: Turn, now: datetime
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
-        rules = rules_of(view)
+        self.ledger.check_clock(view)
         intake.read(todo)
-        intake.judge(rules, _ms(now))
+        intake.judge(rules_of(view), _ms(now))
         if self.settings.check_files:
             intake.look_up(self.open_store(view.data_root))
         if intake.bad and not self.fresh:
             return None
+        self._check_future(intake, now)
         self._reject(intake.bad, turn, now)
-        for name, why in intake.held.items():
-            self._say_once("txlog held", "hold", name, why)
-        missing, gone = self._look_for(gaps(todo, view.marks))
-        known = Known(intake.good, intake.bad, missing | gone)
-        batch = plan(todo, known, view.marks, self.limits, self.recent)
+        missing, gone = intake.look_for(gaps(todo, view.marks))
+        marks = resumed(view.marks, todo, intake.good, missing | gone, self.folder.rejected)
+        batch = plan(todo, Known(intake.good, intake.bad, missing | gone), marks, self.limits, self.recent)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
+        batch.resumed = marks is not view.marks
+        self.stuck = batch.stuck
         return batch
 
-    def _look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
-        """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
-        absent = [name for name in names if not self.folder.exists(name)]
-        gone = frozenset(name for name in absent if self.folder.exists(name, REJECTED))
-        return frozenset(absent) - gone, gone
+    def _check_future(self, intake: Intake, now: datetime) -> None:
+        early = any(isinstance(why, FromTheFuture) for why in intake.bad.values())
+        if early and not self.upkeep.clocks_agree(now):
+            raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
 
     def _append(self, view: View, batch: Batch, turn: Turn, now: datetime) -> bool:
         """Commits the batch; False when the outcome must be read from the table."""
-        marks = view.marks.advanced(batch.names, batch.positions, _ms(now))
+        # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
+        self._reject({name: why for name, why in batch.refused.items() if isinstance(why, DuplicatePath)}, turn, now)
+        marks = batch.before.advanced(batch.names, batch.positions, _ms(now))
         marks = self.upkeep.pruned(marks, now)
         sequence = view.metadata.last_sequence_number + 1
         times = retention.noted(marks.times, sequence, _ms(now), self.settings.retention.max_age)
@@ -185,7 +204,6 @@ class Bookkeeper:
         return True
 
     def _committed(self, view: View, batch: Batch) -> Commit:
-        assert view.head is not None
         rows, size = (sum(getattr(txlog, what) for txlog in batch.txlogs) for what in ("row_count", "data_bytes"))
         files = sum(len(txlog.entries) for txlog in batch.txlogs)
         return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size)
@@ -206,18 +224,16 @@ class Bookkeeper:
     def _delete(self, names: Sequence[TxlogName]) -> None:
         try:
             self.folder.delete(names)
-        except BookkeeperError as error:
-            # Best effort: what stays is recognised by its mark next time.
+        except BookkeeperError as error:  # what stays is recognised by its mark next time
             log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
 
-    def _reject(self, refused: Mapping[TxlogName, BookkeeperError], turn: Turn, now: datetime) -> None:
+    def _reject(self, refused: Mapping[Any, BookkeeperError], turn: Turn, now: datetime) -> None:
         for name, why in refused.items():
             self._reject_one(name, why, turn, now)
 
     def _reject_strangers(self, turn: Turn, now: datetime) -> None:
-        for key in self.folder.strangers():
-            why = NameMismatch(f"{key[:200]!r} is not named <writer>.<incarnation>.<sequence>.txlog.avro")
-            self._reject_one(key, why, turn, now)
+        why = NameMismatch("it is not named <writer>.<incarnation>.<sequence>.txlog.avro")
+        self._reject(dict.fromkeys(self.folder.strangers(), why), turn, now)
 
     def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: Turn, now: datetime) -> None:
         if str(name) in turn.rejected:
@@ -226,8 +242,11 @@ class Bookkeeper:
             self.folder.reject(name, why, now)
         except Missing:
             return  # another bookkeeper was quicker
+        except BookkeeperError as error:
+            turn.trouble = error  # it stays where it is, and the others go on
+            return
         turn.rejected.append(str(name))
-        turn.waiting -= 1
+        turn.waiting -= isinstance(name, TxlogName)
         log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))
 
     def _say_once(self, message: str, action: str, name: TxlogName, why: BookkeeperError) -> None:
@@ -241,7 +260,6 @@ class Bookkeeper:
         if after is None:
             self.view = None
         elif after is not self.view:
-            assert after.head is not None and after.head.summary is not None
             turn.dropped_files = int(after.head.summary.additional_properties.get("deleted-data-files", 0))
             self.view = after
             self._publish_marks(after)
@@ -262,12 +280,12 @@ class Bookkeeper:
             card = self.folder.card()
         except Missing as exc:
             raise WrongFolder(f"{self.folder.store.url} has no card.json", hint="Run `bookkeeper init`.") from exc
-        self.view = self.ledger.load(card.folder)
-        self.loaded_at, self.fresh = now, True
-        if card.table_uuid != self.view.uuid:
-            raise WrongFolder(f"{self.folder.store.url} belongs to table {card.table_uuid}, not to {self.view.uuid}")
-        self.upkeep.write_card(self.view, card)
-        return self.view
+        view = self.ledger.load(card.folder)
+        if card.table_uuid != view.uuid:
+            raise WrongFolder(f"{self.folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
+        self.upkeep.write_card(view, card)
+        self.view, self.loaded_at, self.fresh = view, now, True
+        return view
 
     def _remember(self, txlogs: Iterable[Txlog]) -> None:
         self.recent.update((normal(file.path), txlog.name) for txlog in txlogs for file in txlog.files)
@@ -276,19 +294,6 @@ class Bookkeeper:
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
-
-
-def shares(txlogs: Iterable[Txlog]) -> list[Share]:
-    """
-    The data files of a batch, grouped by the schema and spec they were written with.
-    """
-    grouped: dict[tuple[int, int], list[Txlog]] = {}
-    for txlog in txlogs:
-        grouped.setdefault((txlog.spec_id, txlog.schema_id), []).append(txlog)
-    return [
-        Share(schema_id, spec_id, [file for txlog in group for file in txlog.files])
-        for (spec_id, schema_id), group in grouped.items()
-    ]
 
 
 def _ms(now: datetime) -> int:

@@ -4,7 +4,8 @@ From names of pending txlogs to what can be said of each: good, bad, held, or no
 Reads and decodes each txlog once per tick. Transient trouble never condemns one: it is just not known yet.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from bookkeeper.check import Rules, check
@@ -18,7 +19,7 @@ from bookkeeper.core.errors import (
     Reject,
     StorageUnavailable,
 )
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, key_in
 from bookkeeper.core.txlog import Txlog
@@ -42,13 +43,15 @@ class Intake:
         todo = [name for name in names if name not in self.decoded and name not in self.bad]
         for name, data in self.folder.read(todo).items():
             if isinstance(data, bytes):
+                self.unsure.pop(name, None)
                 self._decode(name, data)
             elif isinstance(data, StorageUnavailable):
                 self.unsure[name] = data
 
     def _decode(self, name: TxlogName, data: bytes) -> None:
         try:
-            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
+            with _defects_held():
+                self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
         except Reject as error:
             self.bad[name] = error
         except Hold as error:
@@ -59,13 +62,17 @@ class Intake:
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
         for name, txlog in self.decoded.items():
             try:
-                check(txlog, rules, now_ms)
+                with _defects_held():
+                    check(txlog, rules, now_ms)
             except Reject as error:
                 self.bad[name] = error
+            except Hold as error:
+                self.held[name] = error
 
     def look_up(self, store: Store) -> None:
         """Checks that every data file is there, with the size its txlog says."""
-        todo = {name: txlog for name, txlog in self.good.items() if name not in self.looked_up}
+        against = self.bad.keys() | self.held.keys() | self.looked_up
+        todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
         keys = {name: _keys(store, txlog) for name, txlog in todo.items()}
         sizes = store.sizes([key for named in keys.values() for key in named])
         for name, txlog in todo.items():
@@ -87,11 +94,33 @@ class Intake:
         self.looked_up.add(txlog.name)
         self.unsure.pop(txlog.name, None)
 
+    def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
+        """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
+        missing, gone = set(), set()
+        for name in names:
+            try:
+                if not self.folder.exists(name):
+                    (gone if self.folder.exists(name, REJECTED) else missing).add(name)
+            except StorageUnavailable as error:
+                self.unsure[name] = error
+        return frozenset(missing), frozenset(gone)
+
     @property
     def good(self) -> Mapping[TxlogName, Txlog]:
         """Txlogs with nothing known against them."""
-        against = self.bad.keys() | self.unsure.keys()
+        against = self.bad.keys() | self.unsure.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
+
+
+@contextmanager
+def _defects_held() -> Iterator[None]:
+    try:
+        yield
+    except (Reject, Hold):
+        raise
+    except Exception as exc:
+        # Ours to mend, not its writer's; and no reason to stop the others.
+        raise Hold(f"a defect of the bookkeeper: {exc!r}", hint="Report it, or move the txlog away.") from exc
 
 
 def _keys(store: Store, txlog: Txlog) -> list[str]:

@@ -91,7 +91,7 @@ class Upkeep:
 
     def pruned(self, marks: Marks, now: datetime) -> Marks:
         """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
-        if not self._due("prune", PRUNE_EVERY, now) or not self._clocks_agree(now):
+        if not self._due("prune", PRUNE_EVERY, now) or not self.clocks_agree(now):
             return marks
         named = [item.name for item in (*self.folder.pending(), *self.folder.rejected())]
         idle = int((now - self.settings.marks_keep).timestamp() * 1000)
@@ -111,7 +111,7 @@ class Upkeep:
             log.info("rejected txlogs swept", extra=self._about("sweep", txlogs=len(gone)))
 
     def _retain(self, view: View, now: datetime) -> View:
-        if not self._clocks_agree(now):
+        if not self.clocks_agree(now):
             return view
         found = retained(self.ledger, view, self.settings.retention, now)
         if found.held_back and found.held_back != self.warned:
@@ -122,7 +122,8 @@ class Upkeep:
         log.info("files dropped", extra=self._about("retain", files=found.files, snapshot=found.after.marks.snapshot))
         return found.after
 
-    def _clocks_agree(self, now: datetime) -> bool:
+    def clocks_agree(self, now: datetime) -> bool:
+        """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
         try:
             skew = self.folder.clock_skew(now)
         except BookkeeperError as error:

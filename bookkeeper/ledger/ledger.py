@@ -7,7 +7,7 @@ refused by its own guard once somebody else moved `main`.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -31,6 +31,7 @@ from bookkeeper.core.errors import ClockBehind, CommitConflict
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, open_store
+from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.entries import DataFile, added
 from bookkeeper.ledger import retain, summary
 from bookkeeper.ledger.manifests import write_list, write_manifest
@@ -48,6 +49,19 @@ class Share:
     schema_id: int
     spec_id: int
     files: Sequence[DataFile]
+
+
+def shares(txlogs: Iterable[Txlog]) -> list[Share]:
+    """
+    The data files of a batch, grouped by the schema and spec they were written with.
+    """
+    grouped: dict[tuple[int, int], list[Txlog]] = {}
+    for txlog in txlogs:
+        grouped.setdefault((txlog.spec_id, txlog.schema_id), []).append(txlog)
+    return [
+        Share(schema_id, spec_id, [file for txlog in group for file in txlog.files])
+        for (spec_id, schema_id), group in grouped.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +173,17 @@ class Ledger:
         counts = {"bookkeeper.reason": why}
         return self._commit(seen, draft, Operation.REPLACE, self.manifests(seen), counts, marks)
 
-    def _draft(self, seen: View) -> _Draft:
-        started = self.clock()
-        now_ms = int(started.timestamp() * 1000)
-        behind = seen.metadata.last_updated_ms - now_ms
+    def check_clock(self, seen: View) -> datetime:
+        """The time now; raises ClockBehind when the table was updated in the future of this clock."""
+        now = self.clock()
+        behind = seen.metadata.last_updated_ms - int(now.timestamp() * 1000)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
             raise ClockBehind(f"{self.identifier} was last updated {behind / 1000:.0f} s in the future of this clock")
+        return now
+
+    def _draft(self, seen: View) -> _Draft:
+        started = self.check_clock(seen)
+        now_ms = int(started.timestamp() * 1000)
         # Spark refuses a snapshot log that is not sorted, so time never goes back in it.
         parent_ms = seen.head.timestamp_ms + 1 if seen.head else 0
         timestamp_ms = max(now_ms, seen.metadata.last_updated_ms, parent_ms)
