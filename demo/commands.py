@@ -96,7 +96,9 @@ def writer(place: Place, folder: str, name: str, run: int, seconds: float) -> li
     return [
         _script("writer"),
         "generate",
-        *_options(folder=folder, name=name, seconds=f"{seconds:.0f}", records=ROWS, value_bytes=VALUE_BYTES),
+        *_options(
+            folder=folder, name=name, seconds=f"{seconds:.0f}", records=ROWS, value_bytes=VALUE_BYTES, pause="1s"
+        ),
         *_options(close_log=close_logs(place) / f"{name}.{run}.jsonl"),
     ]
 

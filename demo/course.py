@@ -39,6 +39,7 @@ class Course:
         """Make the table, and start the bookkeeper and the Spark stream."""
         self.view.say("making the table; starting the bookkeeper and a Spark stream")
         commands.write_config(self.place, commands.expire_after(self.wishes.chaos, 0))
+        commands.close_logs(self.place).mkdir()
         self.children.run("init", commands.init(self.place), _TO_BEGIN)
         self.children.add("consumer", lambda: commands.consumer(self.place))
         self.children.add("bookkeeper", lambda: commands.bookkeeper(self.place))
