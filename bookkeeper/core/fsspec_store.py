@@ -5,7 +5,6 @@ Store on any fsspec filesystem. Here: `memory:`; object stores get their conditi
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -62,11 +61,9 @@ class FsspecStore:
     def list(self, prefix: str) -> Iterator[Listed]:
         start = self._path(prefix.rstrip("/")) if prefix else self.root
         with translated(start), _MEMORY:
-            found = self.fs.find(start, detail=True)
-        for path, info in found.items():
-            if path != start:  # else it is an object, not a folder
-                created = info.get("created") or datetime.fromtimestamp(0, UTC)
-                yield Listed(path[len(self.root) + 1 :], int(info["size"]), created)
+            found = [(path, info["size"], self.fs.modified(path)) for path, info in self._find(start)]
+        for path, size, modified in found:
+            yield Listed(path[len(self.root) + 1 :], int(size), modified)
 
     def delete_many(self, keys: Iterable[str]) -> int:
         count = 0
@@ -87,6 +84,11 @@ class FsspecStore:
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{checked_key(key)}"
+
+    def _find(self, start: str) -> Iterator[tuple[str, Any]]:
+        for path, info in self.fs.find(start, detail=True).items():
+            if path != start:  # else it is an object, not a folder
+                yield path, info
 
     def _outcome(self, key: str, act: Any) -> Any:
         try:

@@ -44,7 +44,8 @@ def inside(location: str, root: str) -> bool:
     """
     Whether the file at `location` lies below the folder `root`; raises PathRefused like `normal`.
     """
-    return normal(location).startswith(normal(root).rstrip("/") + "/")
+    plain, folder = normal(location), normal(root).rstrip("/") + "/"
+    return plain.startswith(folder) and plain != folder
 
 
 def local_path(location: str) -> str | None:

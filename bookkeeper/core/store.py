@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
-from bookkeeper.core.locations import local_path, normal
+from bookkeeper.core.locations import inside, local_path, normal
 
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
 
@@ -95,10 +95,9 @@ def key_in(store: Store, location: str) -> str:
     """
     The key of the object at `location`; raises PathRefused when it is outside of the store.
     """
-    root, plain = normal(store.url).rstrip("/") + "/", normal(location)
-    if not plain.startswith(root):
+    if not inside(location, store.url):
         raise PathRefused(f"{location[:300]!r} is not below {store.url}")
-    return plain.removeprefix(root)
+    return normal(location).removeprefix(normal(store.url).rstrip("/") + "/")
 
 
 @contextmanager

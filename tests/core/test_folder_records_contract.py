@@ -1,0 +1,158 @@
+"""What the txlog folder guarantees on every backend: marks.json and card.json."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.errors import Missing, StorageUnavailable, WrongFolder
+from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.marks import Mark, Marks, WriterMarks
+from bookkeeper.core.store import Store
+from tests.core.cards import card
+from tests.core.crash import POINTS, CrashingStore, survived
+from tests.core.stores import Opener
+from tests.core.threads import at_once
+
+
+def copy(sequence: int, table: str = "t1", last: int = 0, folder: str = "f1") -> MarksCopy:
+    writers = {"w1": WriterMarks(b"\x00\xff", {"i": Mark(last or sequence, (), 5)})}
+    return MarksCopy(table, sequence, Marks(folder, 1, 0, writers))
+
+
+def test_there_are_no_marks_before_the_first_commit(folder: Folder) -> None:
+    assert folder.marks() is None
+
+
+def test_published_marks_are_read_back(folder: Folder) -> None:
+    assert folder.publish_marks(copy(1))
+    assert folder.marks() == copy(1)
+
+
+def test_newer_marks_replace_older_ones(folder: Folder) -> None:
+    folder.publish_marks(copy(1))
+    assert folder.publish_marks(copy(2))
+    assert folder.marks() == copy(2)
+
+
+def test_marks_are_never_replaced_by_older_ones(folder: Folder) -> None:
+    folder.publish_marks(copy(2))
+    assert not folder.publish_marks(copy(1))
+    assert folder.marks() == copy(2)
+
+
+def test_the_same_marks_are_not_written_again(store: Store) -> None:
+    Folder(store).publish_marks(copy(1))
+    counting = CrashingStore(store)
+    assert not Folder(counting).publish_marks(copy(1))
+    assert "replace" not in counting.calls
+
+
+def test_other_marks_of_the_same_sequence_number_are_mended(folder: Folder) -> None:
+    folder.publish_marks(copy(1, last=7))
+    assert folder.publish_marks(copy(1, last=8))
+    assert folder.marks() == copy(1, last=8)
+
+
+def test_marks_of_another_table_give_way_however_new(folder: Folder) -> None:
+    folder.publish_marks(copy(99, table="dropped"))
+    assert folder.publish_marks(copy(1, table="made again"))
+    assert folder.marks() == copy(1, table="made again")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"table-uuid": "t1", "sequence-number": "9", "marks": {"version": 1, "folder": "f", "snapshot": null, '
+        b'"pruned-before-ms": 0, "writers": {}}}',
+        b'{"table-uuid": "t1", "sequence-number": 9, "marks": {"version": 2}}',
+        b'{"table-uuid": "t1", "sequence-number": 9, "marks": {"version": 1, "folder": "f", "snapshot": null, '
+        b'"pruned-before-ms": 0, "writers": {"w": {"incarnations": {"i": {"last": "1", "seen-ms": 1}}}}}}',
+    ],
+)
+def test_marks_that_cannot_be_used_are_mended(folder: Folder, text: bytes) -> None:
+    folder.store.create("marks.json", text)
+    assert folder.marks() is None
+    assert folder.publish_marks(copy(1))
+    assert folder.marks() == copy(1)
+
+
+def test_of_two_that_publish_marks_at_once_the_newer_stay(stores: Opener) -> None:
+    for number in range(2, 60, 2):
+        older, newer = copy(number), copy(number + 1)
+        outcomes = at_once([partial(Folder(stores()).publish_marks, marks) for marks in (newer, older)])
+        assert outcomes[0] is True, outcomes
+        assert Folder(stores()).marks() == newer
+
+
+def test_many_that_publish_marks_at_once_never_go_back(stores: Opener) -> None:
+    def publish(offset: int) -> list[int]:
+        folder, seen = Folder(stores()), []
+        for number in range(offset, 120, 3):
+            try:
+                folder.publish_marks(copy(number))
+            except StorageUnavailable:
+                continue  # lost five races in a row; the next tick mends it
+            there = folder.marks()
+            assert there is not None
+            seen.append(there.sequence_number)
+        return seen
+
+    for seen in at_once([partial(publish, offset) for offset in (1, 2, 3)]):
+        assert isinstance(seen, list), seen
+        assert seen == sorted(seen)
+
+
+def test_marks_that_others_replace_all_the_time_are_given_up_for_now(store: Store) -> None:
+    class Busy(CrashingStore):
+        def __getattr__(self, name: str) -> Any:
+            call = super().__getattr__(name)
+            if name == "read_tagged":
+                Folder(store).publish_marks(copy(len(self.calls) + 1))
+                tagged = call("marks.json")
+                Folder(store).publish_marks(copy(len(self.calls) + 2))
+                return lambda key: tagged
+            return call
+
+    with pytest.raises(StorageUnavailable, match="all the time"):
+        Folder(Busy(store)).publish_marks(copy(1000))
+
+
+def test_one_that_dies_anywhere_while_publishing_marks_leaves_the_old_or_the_new(store: Store) -> None:
+    for fatal in range(POINTS):
+        Folder(store).publish_marks(copy(10 * fatal + 1))
+        newer = copy(10 * fatal + 2)
+        through = survived(store, lambda crashing, newer=newer: Folder(crashing).publish_marks(newer), fatal)
+        assert Folder(store).marks() in (copy(10 * fatal + 1), newer)
+        if through:
+            assert Folder(store).marks() == newer
+            return
+    pytest.fail("never got through")
+
+
+def test_the_card_is_missing_before_init(folder: Folder) -> None:
+    with pytest.raises(Missing):
+        folder.card()
+
+
+def test_the_card_is_written_when_something_in_it_changed_and_only_then(store: Store) -> None:
+    counting = CrashingStore(store)
+    folder = Folder(counting)
+    assert folder.write_card(card())
+    assert not folder.write_card(card())
+    assert folder.write_card(card(pending_limit=2000))
+    assert counting.calls.count("replace") == 2
+    assert folder.card() == card(pending_limit=2000)
+
+
+def test_a_broken_card_is_said_to_be_broken_and_is_mended(folder: Folder) -> None:
+    folder.store.create("card.json", b"{")
+    with pytest.raises(WrongFolder, match="not readable"):
+        folder.card()
+    assert folder.write_card(card())
+    assert folder.card() == card()
