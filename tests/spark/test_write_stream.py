@@ -86,7 +86,7 @@ def test_a_stream_and_a_committer_in_another_process_lose_nothing_to_each_other(
             ours.append(f"ours-{len(ours)}")
             process.stdin.write(f"{ours[-1]}\n")
             process.stdin.flush()
-            return len(batches) >= 6
+            return len(batches) >= 4
 
         write(spark, table, tmp_path, "rate:100", batches.append, commit_once_more, trigger="50ms")
         process.communicate()
