@@ -7,8 +7,10 @@ Raises a Reject with a reason a person can act on; whether the data files are th
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import FixedType, IcebergType
 
 from bookkeeper.core.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.core.locations import inside
@@ -20,6 +22,9 @@ from bookkeeper.format.layout import Physical, physical
 from bookkeeper.ledger.view import View
 
 FORMATS = ("PARQUET", "AVRO")
+#: bytes of a single-value serialized bound (Iceberg spec, Appendix D)
+_WIDTHS = {"boolean": 1, "int": 4, "date": 4, "float": 4, "long": 8, "double": 8, "time": 8, "uuid": 16}
+_WIDTHS |= {"timestamp": 8, "timestamptz": 8}
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,17 @@ class Rules:
         return frozenset(number for schema in self.schemas.values() for number in index_by_id(schema))
 
     @cached_property
+    def widths(self) -> dict[int, set[int]]:
+        """Bytes of a bound of each column of fixed width, in any schema: a widened column has two."""
+        found: dict[int, set[int]] = {}
+        for schema in self.schemas.values():
+            for number, field in index_by_id(schema).items():
+                width = _width(field.field_type)
+                if width is not None:
+                    found.setdefault(number, set()).add(width)
+        return found
+
+    @cached_property
     def bindings(self) -> dict[tuple[int, int], "Binding"]:
         """What each pair of schema and spec asks of a partition tuple; filled as txlogs come."""
         return {}
@@ -52,6 +68,10 @@ class Rules:
     def knows(self, txlog: Txlog) -> bool:
         """Whether the table has the schema and spec the txlog names; reload it once before believing a no."""
         return txlog.schema_id in self.schemas and txlog.spec_id in self.specs
+
+
+def _width(kind: IcebergType) -> int | None:
+    return len(kind) if isinstance(kind, FixedType) else _WIDTHS.get(str(kind))
 
 
 def rules_of(view: View) -> Rules:
@@ -101,11 +121,17 @@ def bind(spec: PartitionSpec, schema: Schema) -> Binding:
     """
     try:
         fields = spec.partition_type(schema).fields
-        required = tuple(schema.find_field(field.source_id).required for field in spec.fields)
+        required = tuple(_is_required(schema, field) for field in spec.fields)
     except ValueError as exc:
         raise UnknownSpec(f"schema {schema.schema_id} has not the columns of partition spec {spec.spec_id}") from exc
     kinds = (physical(partition.avro_type(field.field_type, field.field_id)) for field in fields)
     return Binding(tuple(zip((field.field_id for field in fields), kinds, strict=True)), required)
+
+
+def _is_required(schema: Schema, field: PartitionField) -> bool:
+    # A column inside a struct is null where the struct is.
+    column = schema.find_field(field.source_id)
+    return column.required and column in schema.fields and not isinstance(field.transform, VoidTransform)
 
 
 def _check_entry(entry: Entry) -> None:
@@ -131,6 +157,15 @@ def _check_file(file: DataFile, rules: Rules, required: tuple[bool, ...]) -> Non
     if file.sort_order_id is not None and file.sort_order_id not in rules.sort_orders:
         raise EntryInvalid(f"{path}: sort order {file.sort_order_id} is unknown")
     _check_statistics(file, rules.columns)
+    _check_bounds(file, rules.widths)
+
+
+def _check_bounds(file: DataFile, widths: dict[int, set[int]]) -> None:
+    for named in (file.lower_bounds, file.upper_bounds):
+        for number, bound in named.items():
+            # Readers fail on such a bound when they plan; retention would read it as another time.
+            if number in widths and len(bound) not in widths[number]:
+                raise EntryInvalid(f"{file.path[:300]}: a bound of {len(bound)} bytes for column {number}")
 
 
 def _check_statistics(file: DataFile, columns: frozenset[int]) -> None:
