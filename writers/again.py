@@ -10,8 +10,9 @@ from bookkeeper.core.errors import BookkeeperError, StorageUnavailable
 T = TypeVar("T")
 Wait = Callable[[float], object]
 
-ATTEMPTS = 5
+ATTEMPTS = 8
 FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0  # some 16 s in all
 
 
 def again(act: Callable[[], T], wait: Wait, also: type[BookkeeperError] = StorageUnavailable) -> T:
@@ -27,5 +28,5 @@ def again(act: Callable[[], T], wait: Wait, also: type[BookkeeperError] = Storag
         except (StorageUnavailable, also):
             if wait(pause) is True:
                 break
-            pause *= 2
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
     return act()

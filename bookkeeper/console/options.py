@@ -37,18 +37,22 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 
-def log_options(command: Command) -> Command:
+def log_options_from(level: str) -> Callable[[Command], Command]:
     """
-    Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`.
+    Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`; `level` is the default.
     """
-    levels = click.Choice(["debug", "info", "warning", "error"])
-    formats = click.Choice(FORMATS)
-    for flag, kind, default, text in (
-        ("--log-level", levels, "info", "Least level shown."),
-        ("--log-format", formats, "human", "Log lines for people or for programs."),
-    ):
-        command = click.option(flag, default=default, show_default=True, type=kind, help=text)(command)
-    return command
+    levels, formats = click.Choice(["debug", "info", "warning", "error"]), click.Choice(FORMATS)
+
+    def add(command: Command) -> Command:
+        text = "Least level shown."
+        command = click.option("--log-level", default=level, show_default=True, type=levels, help=text)(command)
+        text = "Log lines for people or for programs."
+        return click.option("--log-format", default="human", show_default=True, type=formats, help=text)(command)
+
+    return add
+
+
+log_options = log_options_from("info")
 
 
 def common(command: Command) -> Command:

@@ -165,10 +165,11 @@ class Tampered:
 
         def call(key: Any, *rest: Any, **more: Any) -> Any:
             self._before(operation, str(key))
-            result = act(key, *rest, **more)
-            result = list(result) if isinstance(result, Iterator) else result
-            self._after(operation, str(key))
-            return result
+            try:
+                result = act(key, *rest, **more)
+                return list(result) if isinstance(result, Iterator) else result
+            finally:
+                self._after(operation, str(key))
 
         return call
 

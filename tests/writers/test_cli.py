@@ -1,0 +1,170 @@
+"""`writer` as a person or a script starts it."""
+
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.writers.kit import Desk, Ledger
+from writers.cli import main
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = sorted(main.commands)
+
+
+def _writer(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(_command(*arguments), capture_output=True, text=True, timeout=120, env=_environ(), **more)
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "writers", *arguments]
+
+
+def _environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _folder(desk: Desk) -> str:
+    return f"{desk.root.removeprefix('file://')}/_bookkeeper"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_ends_in_examples(name: str) -> None:
+    text = CliRunner().invoke(main, [name, "--help"]).output
+    examples = [line.strip() for line in text.splitlines() if line.strip().startswith(f"writer {name} ")]
+    assert examples
+    command: click.Command = main.commands[name]
+    for example in examples:
+        arguments = [word for word in shlex.split(example)[2:] if not word.endswith((".ndjson", ".txt"))]
+        command.make_context(name, arguments)
+
+
+def test_help_is_instant_and_imports_nothing_heavy() -> None:
+    # CPU seconds, not wall time: the machine may be busy.
+    script = (
+        "import sys, time; from writers.cli import main; main(['lines', '--help'], standalone_mode=False); "
+        "print(time.process_time(), [m for m in ('pyarrow', 'pyiceberg', 'fastavro', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=_environ(), check=True)
+    seconds, _, heavy = done.stdout.splitlines()[-1].partition(" ")
+    assert heavy == "[]"
+    assert float(seconds) < 0.5
+
+
+def test_generate_publishes_as_many_files_as_asked(local: Desk, tmp_path: Path) -> None:
+    log = tmp_path / "closed.jsonl"
+    arguments = shlex.split("--files 3 --records 4 --value-bytes 10 --name load-1 --run r1 --quiet --close-log")
+    done = _writer("generate", "--folder", _folder(local), *arguments, str(log))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    closed = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [item["name"] for item in closed] == [str(item.name) for item in local.txlogs()]
+    assert [(item["first"], item["last"]) for item in closed] == [(0, 3), (4, 7), (8, 11)]
+    assert local.keys() == [f"load-1/r1/{number:012d}" for number in range(12)]
+
+
+def test_generate_shows_how_far_it_is(local: Desk) -> None:
+    done = _writer("generate", "--folder", _folder(local), "--files", "1", "--records", "2", "--value-bytes", "1KiB")
+    assert done.stdout == ""
+    assert done.stderr.startswith("generate: txlogs 1, rows 2, bytes 2 KiB, rows/s ")
+
+
+def test_generate_ends_after_the_current_file_on_sigterm(local: Desk) -> None:
+    arguments = ["generate", "--folder", _folder(local), "--records", "5", "--value-bytes", "5", "--pause", "1h"]
+    process = subprocess.Popen(_command(*arguments), env=_environ(), stderr=subprocess.PIPE, text=True)
+    _until(local.folder.pending, process)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "rows 5" in said
+    assert len(local.keys()) == 5
+
+
+def test_the_folder_may_come_from_the_configuration(local: Desk, tmp_path: Path) -> None:
+    config = tmp_path / "b.toml"
+    config.write_text(f'[tables.events]\nfolder = "{_folder(local)}"\n[tables.bare]\n')
+    generate = ["generate", "--config", str(config), "--files", "1", "--records", "1", "--quiet"]
+    assert _writer(*generate, "--table", "events").returncode == 0
+    assert len(local.keys()) == 1
+    done = _writer(*generate, "--table", "bare")
+    assert done.returncode == 1
+    assert "error: tables.bare names neither folder nor location" in done.stderr
+    assert "hint: Give --folder URL" in done.stderr
+
+
+def test_no_folder_at_all_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    done = _writer("generate", "--files", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "hint: Give --folder URL as `bookkeeper init` prints it." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_lines_reads_stdin(local: Desk, tmp_path: Path) -> None:
+    lines = "".join(_line(f"k{number}") for number in range(3)) + "bad\n"
+    done = _writer("lines", "--folder", _folder(local), "--name", "in", input=lines, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.endswith("1 bad lines are in in.bad.ndjson, each with its reason\n")
+    assert local.keys() == ["k0", "k1", "k2"]
+    assert json.loads((tmp_path / "in.bad.ndjson").read_text())["text"] == "bad"
+
+
+def test_lines_takes_csv_by_the_files_ending(local: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("timestamp,key,value\n2026-03-01T00:00:00Z,a,AP8=\n")
+    done = _writer("lines", "--folder", _folder(local), "--name", "csv", "--base64", str(file), cwd=tmp_path)
+    assert done.returncode == 0
+    assert [row["value"] for row in local.rows()] == [b"\x00\xff"]
+
+
+def _line(key: str) -> str:
+    return json.dumps({"timestamp": "2026-03-01T00:00:00Z", "key": key, "value": "v" * 40}) + "\n"
+
+
+def _until(done: Any, process: "subprocess.Popen[str]") -> bool:
+    """Wait for another process; False when it ended first."""
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        try:
+            process.wait(0.01)
+        except subprocess.TimeoutExpired:
+            continue
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_lines_killed_and_started_again_and_again_loads_each_line_once(local: Desk, tmp_path: Path) -> None:
+    local.set_card(roll_after_ms=0)
+    count = 60_000
+    keys = [f"k{number:06d}" for number in range(count)]
+    for name, part in (("a", keys[: count // 2]), ("b", keys[count // 2 :])):
+        (tmp_path / f"{name}.ndjson").write_text("".join(map(_line, part)))
+    files = [str(tmp_path / "a.ndjson"), str(tmp_path / "b.ndjson")]
+    ledger, dice, kills = Ledger(local), random.Random(7), 0
+    while True:
+        process = subprocess.Popen(
+            _command("lines", "--folder", _folder(local), "--name", "import", "--quiet", *files), env=_environ()
+        )
+        enough = len(local.folder.pending()) + dice.randint(1, 2)
+        if not _until(lambda enough=enough: len(local.folder.pending()) >= enough, process):
+            break
+        process.kill()
+        process.wait()
+        kills += 1
+        if dice.random() < 0.5:
+            ledger.tick()
+    assert process.returncode == 0
+    assert kills >= 3
+    ledger.tick()
+    assert ledger.keys() == keys
+    assert not local.folder.rejected()

@@ -1,0 +1,138 @@
+"""
+`writer`: rows into a table without a program of one's own.
+"""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.console.errors import Commands
+from bookkeeper.console.logs import set_up
+from bookkeeper.console.options import DURATION, SIZE, config_option, log_options_from, table_option
+from bookkeeper.console.progress import Progress
+from bookkeeper.console.stopping import Stop
+
+if TYPE_CHECKING:
+    from writers.writer import Writer
+
+Command = Any
+
+
+def _where(command: Command) -> Command:
+    """Add --folder, --config, --table, --name, --patience, --quiet and the log options."""
+    quiet = click.option("--quiet", is_flag=True, help="No progress on stderr.")
+    text = "How long to wait while the bookkeeper is behind."
+    patience = click.option("--patience", type=DURATION, default="10m", show_default=True, help=text)
+    text = "The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
+    folder = click.option("--folder", metavar="URL", help=text)
+    # At info there is a line per txlog, which would only disturb the progress.
+    for option in (log_options_from("warning"), quiet, patience, table_option, config_option, folder):
+        command = option(command)
+    return command
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="iceberg-bookkeeper", prog_name="writer")
+def main() -> None:
+    """
+    Write rows into an Iceberg table that a bookkeeper commits: data files and a txlog, no catalog needed.
+
+    \b
+    Examples:
+      writer generate --folder /lake/events/_bookkeeper --files 10
+      writer lines --folder /lake/events/_bookkeeper --name import-1 july.ndjson august.ndjson
+    """
+
+
+@main.command()
+@_where
+@click.option("--name", default="generate", show_default=True, help="This writer's name.")
+@click.option("--records", type=click.IntRange(1), default=20_000, show_default=True, help="Rows per file.")
+@click.option("--value-bytes", type=SIZE, default="1700", show_default=True, help="Size of each value.")
+@click.option("--files", type=click.IntRange(1), help="Stop after so many files.")
+@click.option("--seconds", type=click.FloatRange(0), help="Stop after so many seconds.")
+@click.option("--pause", type=DURATION, default="0s", show_default=True, help="Pause between two files.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Equal seeds give equal values.")
+@click.option("--run", help="Second part of every key; default: the incarnation.")
+@click.option("--close-log", type=click.Path(dir_okay=False, path_type=Path), help="Append a JSON line per txlog.")
+def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, run: str | None, **more: Any) -> None:
+    """
+    Generate rows of timestamp, key and value, and publish each file as one txlog.
+
+    Without --files or --seconds it goes on until it is stopped (SIGTERM or Ctrl-C: after the current file).
+    The key is `<name>/<run>/<number>`, so that a reader can tell whether each row arrived, and once.
+
+    \b
+    Examples:
+      writer generate --folder /lake/events/_bookkeeper --files 10
+      writer generate --folder /lake/events/_bookkeeper --name load-1 --seconds 60 --pause 200ms
+      writer generate --folder /lake/events/_bookkeeper --records 1 --value-bytes 64MiB --files 1
+    """
+    from writers.generate import Load
+    from writers.run import Schedule, run_generate
+
+    stop = _begin(more)
+    with _open_writer(name, stop, more) as writer:
+        load = Load(name, run or writer.incarnation, records, value_bytes, seed)
+        schedule = Schedule(more["files"], more["seconds"], more["pause"], more["close_log"])
+        run_generate(writer, load, schedule, stop, _progress("generate", quiet), _now)
+
+
+@main.command()
+@_where
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", required=True, help="This writer's name; the position is kept under it, so keep it.")
+@click.option(
+    "--format", "kind", type=click.Choice(["ndjson", "csv"]), help="Default: by the file's ending, else ndjson."
+)
+@click.option("--delimiter", default=",", show_default=True, help="Between two CSV fields.")
+@click.option("--base64", "base64_bytes", is_flag=True, help="Values of binary columns are base64, not text.")
+@click.option("--bad", type=click.Path(dir_okay=False, path_type=Path), help="For bad lines; default: NAME.bad.ndjson.")
+def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **more: Any) -> None:
+    """
+    Load lines (NDJSON, or CSV with a header) from files or stdin into the table's columns.
+
+    Files are loaded exactly once: stop or kill it at any time and start it again with the same --name and files,
+    it continues where the last published txlog ends. More files may follow later, and the last one may grow.
+    Stdin has no position: what was not published when it is killed is lost.
+
+    A line that is no row of the table goes to the --bad file with its reason. One line is one record; times are
+    written like 2026-01-31T12:00:00Z; an empty CSV field is null.
+
+    \b
+    Examples:
+      writer lines --folder /lake/events/_bookkeeper --name import-1 july.ndjson august.ndjson
+      writer lines --folder /lake/events/_bookkeeper --name prices --format csv --delimiter ';' prices.txt
+      tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
+    """
+    from writers.run import Format, run_lines
+
+    stop = _begin(more)
+    form = Format.of(more["kind"], files, more["delimiter"], more["base64_bytes"])
+    with _open_writer(name, stop, more) as writer:
+        run_lines(writer, files, form, bad, stop, _progress("lines", quiet), _now)
+
+
+def _begin(options: dict[str, Any]) -> Stop:
+    set_up(options["log_format"], options["log_level"])
+    return Stop.on_signals()
+
+
+def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
+    from writers.run import folder_url
+    from writers.writer import Writer
+
+    folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
+    return Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"])
+
+
+def _progress(label: str, quiet: bool) -> Progress:
+    return Progress(label, _now, sys.stderr, quiet=quiet)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

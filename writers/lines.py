@@ -1,0 +1,161 @@
+"""
+Loads lines into the table: files exactly once, by position; stdin as it comes.
+
+What was read is published with the position behind it; lines that are no rows go to a side file, durable before
+the position moves, so that none is lost. After a crash some may be there twice: file and offset tell.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pyiceberg.schema import Schema
+
+from writers.records import BadLine, Parse, Row, UnknownColumn, table_of
+from writers.source import Line, Place, file_lines, first_line, pipe_lines, place_of, position_of
+from writers.writer import Writer
+
+_LOOK_AGAIN = timedelta(seconds=1)
+_PIPE_PAUSE_SECONDS = 0.5
+
+MakeParser = Callable[[Schema, bytes], Parse]
+Told = Callable[["Loader"], None]
+
+
+class Side:
+    """The file for bad lines, one JSON object each; made when the first one comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+        self._file: IO[bytes] | None = None
+
+    def add(self, source: str, line: Line, reason: str) -> None:
+        """Take note of a bad line."""
+        text = line.text.decode("utf-8", "backslashreplace").rstrip("\r\n")
+        record = {"file": source, "line": line.number, "offset": line.start, "reason": reason, "text": text}
+        self._file = self._file or _opened(self.path)
+        self._file.write(json.dumps(record).encode() + b"\n")
+        self.count += 1
+
+    def sync(self) -> None:
+        """Make what was added durable."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> "Side":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _opened(path: Path) -> IO[bytes]:
+    file = open(path, "ab+")  # noqa: SIM115 closed by Side
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")  # a crash cut the last record
+    return file
+
+
+class Loader:
+    """Turns lines into rows and publishes them when it is time."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        make_parser: MakeParser,
+        side: Side,
+        clock: Callable[[], datetime],
+        *,
+        header: bool,
+        stopped: Callable[[], bool] = lambda: False,
+        told: Told = lambda loader: None,
+    ) -> None:
+        self.rows = self.published = 0
+        self.side = side
+        self._writer, self._make_parser, self._clock = writer, make_parser, clock
+        self._header, self._stopped, self._told = header, stopped, told
+        self._looked: datetime | None = None
+        self._head = b""
+        self._parser: tuple[Schema, bytes, Parse] | None = None
+
+    def load_files(self, files: Sequence[str]) -> bool:
+        """Load what the published position does not cover yet; False when it was asked to stop before the end."""
+        place = place_of(files, self._writer.position)
+        for index in range(place.index, len(files)):
+            place = place if place.index == index else Place(index)
+            self._head = first_line(files[index]) if self._header else b""
+            for lines in file_lines(files[index], place):
+                self._take(files[index], lines)
+                place = Place(index, lines[-1].end, lines[-1].number)
+                self._publish(position_of(files, place), only_if_due=not self._stopped())
+                if self._stopped():
+                    return False
+        self._publish(position_of(files, place), only_if_due=False)
+        return True
+
+    def load_pipe(self, handle: int) -> bool:
+        """Load what comes until the pipe is closed; False when it was asked to stop before."""
+        for lines in pipe_lines(handle, _PIPE_PAUSE_SECONDS):
+            self._take("-", lines)
+            self._publish(None, only_if_due=not self._stopped())
+            if self._stopped():
+                return False
+        self._publish(None, only_if_due=False)
+        return True
+
+    def _publish(self, position: bytes | None, only_if_due: bool) -> None:
+        self._told(self)
+        if only_if_due and not self._writer.due():
+            return
+        self.side.sync()
+        self._writer.publish(position)
+        self.published = self.rows
+
+    def _take(self, source: str, lines: Sequence[Line]) -> None:
+        rows = []
+        for line in lines:
+            if self._header and line.number == 1:
+                self._head = line.text
+            elif line.text.strip():
+                row = self._row(source, line)
+                rows += [] if row is None else [row]
+        if rows:
+            self._writer.write(table_of(rows, self._writer.card.schema))
+            self.rows += len(rows)
+
+    def _row(self, source: str, line: Line) -> Row | None:
+        try:
+            try:
+                return self._parse()(line.text)
+            except UnknownColumn:
+                if not self._look_again():
+                    raise
+                return self._parse()(line.text)
+        except BadLine as exc:
+            self.side.add(source, line, str(exc))
+            return None
+
+    def _parse(self) -> Parse:
+        schema = self._writer.card.schema
+        if self._parser is None or self._parser[0] is not schema or self._parser[1] != self._head:
+            self._parser = (schema, self._head, self._make_parser(schema, self._head))
+        return self._parser[2]
+
+    def _look_again(self) -> bool:
+        """Whether the table changed since; asked at most once a second."""
+        now, before = self._clock(), self._writer.card
+        if self._looked is not None and timedelta(0) <= now - self._looked < _LOOK_AGAIN:
+            return False
+        self._looked = now
+        self._writer.roll()
+        return self._writer.card != before

@@ -1,0 +1,129 @@
+"""
+Lines as rows: one JSON object or one CSV record a line.
+
+Knows which column a name is; a line that is none of the table's rows raises BadLine with its reason.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import DecimalType
+
+from bookkeeper.core.errors import SchemaRefused
+from writers.values import converter, text_converter
+
+Row = Mapping[int, Any]
+Parse = Callable[[bytes], Row]
+
+
+class BadLine(ValueError):
+    """A line that cannot become a row."""
+
+
+class UnknownColumn(BadLine):
+    """A line with a column that the table does not have (yet)."""
+
+
+def ndjson_parser(schema: Schema, base64_bytes: bool = False) -> Parse:
+    """
+    Reads one JSON object with the table's columns as keys; raises BadLine, UnknownColumn.
+    """
+    fields = {field.name: (field.field_id, converter(field.field_type, base64_bytes)) for field in schema.fields}
+    required = _required(schema)
+    exact = any(isinstance(kind, DecimalType) for kind in _kinds(schema))
+    decoder = json.JSONDecoder(parse_float=Decimal if exact else None)
+
+    def parse(line: bytes) -> Row:
+        try:
+            data = decoder.decode(line.decode("utf-8").strip())
+        except (ValueError, RecursionError) as exc:
+            raise BadLine(f"not JSON: {exc}") from exc
+        if not isinstance(data, dict):
+            raise BadLine("not a JSON object")
+        return _row(data.items(), fields, required)
+
+    return parse
+
+
+def csv_parser(schema: Schema, header: bytes, delimiter: str = ",", base64_bytes: bool = False) -> Parse:
+    """
+    Reads one CSV record with the columns of `header`; raises BadLine. An unknown column raises SchemaRefused now.
+
+    An empty field is null, or an empty text in a required text column.
+    """
+    names = _cells(header, delimiter)
+    known = {field.name: field for field in schema.fields}
+    unknown = [name for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        raise SchemaRefused(f"CSV header {names}: the table has the columns {', '.join(known)}")
+    fields = {field.name: (field.field_id, text_converter(field.field_type, base64_bytes)) for field in schema.fields}
+    required = _required(schema)
+    keeps_empty = {name for name in names if known[name].required and str(known[name].field_type) == "string"}
+
+    def parse(line: bytes) -> Row:
+        cells = _cells(line, delimiter)
+        if len(cells) != len(names):
+            raise BadLine(f"{len(cells)} fields, the header has {len(names)}")
+        pairs = zip(names, cells, strict=True)
+        return _row(((name, cell if cell or name in keeps_empty else None) for name, cell in pairs), fields, required)
+
+    return parse
+
+
+def _cells(line: bytes, delimiter: str) -> list[str]:
+    try:
+        records = list(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=delimiter, strict=True))
+    except (csv.Error, UnicodeDecodeError) as exc:
+        raise BadLine(f"not CSV: {exc}") from exc
+    return records[0] if records else []
+
+
+def _row(
+    pairs: Iterable[tuple[str, Any]],
+    fields: Mapping[str, tuple[int, Callable[[Any], Any]]],
+    required: Mapping[int, str],
+) -> Row:
+    row: dict[int, Any] = {}
+    for name, value in pairs:
+        if name not in fields:
+            raise UnknownColumn(f"the table has no column {name!r}")
+        number, convert = fields[name]
+        if value is not None:
+            row[number] = _converted(name, value, convert)
+    for number, name in required.items():
+        if number not in row:
+            raise BadLine(f"required column {name!r} is missing")
+    return row
+
+
+def _converted(name: str, value: Any, convert: Callable[[Any], Any]) -> Any:
+    try:
+        return convert(value)
+    except (ValueError, OverflowError, RecursionError) as exc:
+        raise BadLine(f"column {name!r}: {exc}") from exc
+
+
+def _required(schema: Schema) -> dict[int, str]:
+    return {field.field_id: field.name for field in schema.fields if field.required}
+
+
+def _kinds(schema: Schema) -> list[Any]:
+    return [schema.find_type(number) for number in schema.field_ids]
+
+
+def table_of(rows: Sequence[Row], schema: Schema) -> pa.Table:
+    """
+    The rows as Arrow, with the columns of the schema.
+    """
+    arrow = schema_to_pyarrow(schema)
+    columns = []
+    for field, target in zip(schema.fields, arrow, strict=True):
+        kind = pa.binary(16) if isinstance(target.type, pa.UuidType) else target.type
+        columns.append(pa.array([row.get(field.field_id) for row in rows], kind))
+    return pa.Table.from_arrays(columns, names=arrow.names)

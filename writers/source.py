@@ -1,0 +1,153 @@
+"""
+Files of lines as a source with positions, and stdin as one without.
+
+A position names the file, proves by a hash of its beginning that it is still the same, and says how far it was
+read; it also stands for all files before it on the command line. A file may grow, it must not change.
+"""
+
+import hashlib
+import json
+import os
+import select
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.core.errors import NotPossible
+
+_HEAD_BYTES = 4096
+_PATH_BYTES = 600
+_CHUNK_BYTES = 2**20
+_MARK = b"\xef\xbb\xbf"  # a byte order mark, at the beginning of a file
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line with its number (from 1) and the offsets of its first byte and behind its last one."""
+
+    number: int
+    start: int
+    end: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a run of files was read: into `index`, up to `offset`, which is behind line `line`."""
+
+    index: int = 0
+    offset: int = 0
+    line: int = 0
+
+
+def position_of(files: Sequence[str], place: Place) -> bytes:
+    """
+    The position to publish for a place.
+    """
+    name = files[place.index]
+    data = {
+        "file": _identity(name),
+        "head": _head(name, place.offset),
+        "offset": place.offset,
+        "line": place.line,
+        "before": _hash("\n".join(map(_identity, files[: place.index])).encode()),
+    }
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def place_of(files: Sequence[str], position: bytes | None) -> Place:
+    """
+    Where to continue; raises NotPossible when the position is not one of these files as they are now.
+    """
+    if position is None:
+        return Place()
+    data = _parsed(position)
+    names = [_identity(name) for name in files]
+    hint = "Give the same files in the same order (more may follow), or use another --name for another source."
+    if data["file"] not in names:
+        raise NotPossible(f"this writer has read {data['file']} last, which is not among the files", hint=hint)
+    index = names.index(data["file"])
+    if _hash("\n".join(names[:index]).encode()) != data["before"]:
+        raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
+    if os.path.getsize(files[index]) < data["offset"] or _head(files[index], data["offset"]) != data["head"]:
+        raise NotPossible(f"{files[index]} is not the file that was read up to byte {data['offset']}", hint=hint)
+    return Place(index, data["offset"], data["line"])
+
+
+def _parsed(position: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(position)
+        return {key: data[key] for key in ("file", "head", "offset", "line", "before")}
+    except (ValueError, KeyError, TypeError) as exc:
+        hint = "This writer name belongs to another kind of source: use another --name."
+        raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
+
+
+def _identity(name: str) -> str:
+    path = str(Path(name).resolve())
+    return path if len(path.encode()) <= _PATH_BYTES else f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
+
+
+def _head(name: str, offset: int) -> str:
+    with open(name, "rb") as file:
+        return _hash(file.read(min(offset, _HEAD_BYTES)))
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def first_line(name: str) -> bytes:
+    """
+    The first line of a file, without a byte order mark.
+    """
+    with open(name, "rb") as file:
+        return file.readline().removeprefix(_MARK)
+
+
+def file_lines(name: str, place: Place) -> Iterator[list[Line]]:
+    """
+    The lines of a file from a place on, in pieces; the last line need not end in a newline.
+    """
+    with open(name, "rb") as file:
+        file.seek(place.offset)
+        offset, number = place.offset, place.line
+        while texts := file.readlines(_CHUNK_BYTES):
+            lines = list(_numbered(texts, offset, number))
+            offset, number = lines[-1].end, lines[-1].number
+            yield lines
+
+
+def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[Line]]:
+    """
+    The lines of a pipe as they come; an empty list when none came for a while, so that the caller can publish.
+    """
+    begun: list[bytes] = []
+    offset = number = 0
+    data = b" "
+    while data:
+        if not select.select([handle], [], [], pause_seconds)[0]:
+            yield []
+            continue
+        data = os.read(handle, _CHUNK_BYTES)
+        whole, newline, rest = data.rpartition(b"\n")
+        # A long line is joined once, when it is complete; the last one need not end in a newline.
+        texts = _split([*begun, whole, newline]) if newline or not data else []
+        begun = [rest] if newline else [*begun, rest]
+        lines = list(_numbered(texts, offset, number))
+        if lines:
+            offset, number = lines[-1].end, lines[-1].number
+        yield lines
+
+
+def _split(parts: Sequence[bytes]) -> list[bytes]:
+    *whole, rest = b"".join(parts).split(b"\n")
+    return [text + b"\n" for text in whole] + ([rest] if rest else [])
+
+
+def _numbered(texts: Sequence[bytes], offset: int, number: int) -> Iterator[Line]:
+    for index, text in enumerate(texts):
+        plain = text.removeprefix(_MARK) if number + index == 0 else text
+        yield Line(number + index + 1, offset, offset + len(text), plain)
+        offset += len(text)
