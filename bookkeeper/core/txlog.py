@@ -146,11 +146,11 @@ def _check_version(version: int) -> None:
 
 
 def _check_count(own: Mapping[str, bytes], raw: manifest.Manifest) -> None:
-    if "entries" not in own and raw.blocks > 1:
+    if "entries" not in own and len(raw.blocks) > 1:
         # Cut behind a block it would be a whole Avro file, with fewer rows.
         raise TxlogCorrupt(f"the header lacks {PREFIX}entries, which more than one block of entries needs")
-    if "entries" in own and _number(own, "entries") != len(raw.entries):
-        raise TxlogCorrupt(f"the header announces {_number(own, 'entries')} entries, the file holds {len(raw.entries)}")
+    if "entries" in own and _number(own, "entries") != len(raw.rows):
+        raise TxlogCorrupt(f"the header announces {_number(own, 'entries')} entries, the file holds {len(raw.rows)}")
 
 
 def _schema_id(meta: Mapping[str, bytes]) -> int:

@@ -1,5 +1,5 @@
 """
-Manifests (Iceberg spec, "Manifests", format v2) as bytes: header keys and entries.
+Manifests (Iceberg spec, "Manifests", format v2) as bytes: header keys and records.
 
 `decode` proves that every byte belongs to a record; it says nothing about what the entries mean.
 """
@@ -8,31 +8,43 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from fastavro import schemaless_reader, schemaless_writer
+from fastavro import schemaless_writer
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, partition
-from bookkeeper.format.entries import Entry, avro_schema, from_record, to_record
+from bookkeeper.format.avro import Block
+from bookkeeper.format.decoder import decode_block
+from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
+from bookkeeper.format.skim import Row, skimmer
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
-#: of one record: decoding takes about 100 times its bytes for a moment; 10,000 columns with all metrics fit
-RECORD_BYTES = 2**22
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
-    """A manifest's header (Iceberg's keys and ours) and its entries."""
+    """A manifest's header (Iceberg's keys and ours), its blocks, and the skimmed records of each block."""
 
     meta: Mapping[str, bytes]
     layout: Layout
-    entries: tuple[Entry, ...] = field(repr=False)
-    blocks: int = 1
+    blocks: tuple[Block, ...] = field(repr=False)
+    skimmed: tuple[tuple[Row, ...], ...] = field(repr=False)
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Every record, skimmed."""
+        return tuple(row for rows in self.skimmed for row in rows)
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every record, decoded in full."""
+        return tuple(entry for block in self.blocks for entry in decode_block(block, self.layout))
 
 
 def header(schema: Schema, spec: PartitionSpec) -> dict[str, bytes]:
@@ -59,7 +71,7 @@ def encode(meta: Mapping[str, bytes], entries: Iterable[Entry]) -> bytes:
     records = [_encode_record(schema, entry) for entry in entries]
     starts = range(0, len(records), RECORDS_PER_BLOCK)
     parts = [records[start : start + RECORDS_PER_BLOCK] for start in starts]
-    return avro.encode(meta, [avro.Block(len(part), b"".join(part)) for part in parts])
+    return avro.encode(meta, [Block(len(part), b"".join(part)) for part in parts])
 
 
 def _encode_record(schema: Any, entry: Entry) -> bytes:
@@ -70,54 +82,14 @@ def _encode_record(schema: Any, entry: Entry) -> bytes:
 
 def decode(data: bytes, most_bytes: int, most_entries: int = MOST_ENTRIES) -> Manifest:
     """
-    The manifest in `data`; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
+    The manifest in `data`, every record proven; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
     """
     container = avro.decode(data, most_bytes)
     if "avro.schema" not in container.meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    layout = parse_layout(container.meta["avro.schema"])
+    skims = skimmer(container.meta["avro.schema"])
     count = sum(block.count for block in container.blocks)
     if count > most_entries:
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")
-    entries = [entry for block in container.blocks for entry in _decode_block(block, layout)]
-    return Manifest(container.meta, layout, tuple(entries), len(container.blocks))
-
-
-def _decode_block(block: avro.Block, layout: Layout) -> list[Entry]:
-    if block.count > len(block.payload):
-        raise TxlogCorrupt(f"{block.count} records in {len(block.payload)} bytes")
-    entries: list[Entry] = []
-    at = 0
-    while len(entries) < block.count:
-        window = block.payload[at : at + RECORD_BYTES]
-        at += _decode_window(window, block.count - len(entries), layout, entries)
-    if at != len(block.payload):
-        raise TxlogCorrupt(f"{len(block.payload) - at} bytes behind the last record of a block")
-    return entries
-
-
-def _decode_window(window: bytes, most: int, layout: Layout, entries: list[Entry]) -> int:
-    """Appends the records that lie whole in `window`, at least one; returns the bytes they fill."""
-    stream, used = io.BytesIO(window), 0
-    for number in range(most):
-        try:
-            entry = from_record(_read(stream, layout))
-        except (EOFError, ValueError, TypeError, LookupError, OverflowError, MemoryError) as exc:
-            if number == 0:
-                raise TxlogCorrupt(f"a record does not decode: {str(exc) or type(exc).__name__}") from exc
-            break  # cut by the window, or broken: the next window starts with it and tells
-        _check_ints(entry, layout)
-        entries.append(entry)
-        used = stream.tell()
-    return used
-
-
-def _check_ints(entry: Entry, layout: Layout) -> None:
-    for value, (_, kind) in zip(entry.data_file.partition, layout.partition, strict=True):
-        # An Avro int has 32 bits, but the reader takes 64: Java would fail on what we then write.
-        if kind == "int" and value is not None and not -(2**31) <= value < 2**31:
-            raise TxlogCorrupt(f"partition value {value} is no int")
-
-
-def _read(stream: io.BytesIO, layout: Layout) -> Any:
-    return schemaless_reader(stream, layout.schema, None)
+    rows = tuple(tuple(skims.rows(block.payload, block.count)) for block in container.blocks)
+    return Manifest(container.meta, skims.layout, container.blocks, rows)
