@@ -26,8 +26,8 @@ SUFFIXES = (".metadata.json", ".metadata.json.gz")
 class Old:
     """Files that may go (bytes each): `sure` are in the table's log, `unsure` only lie in its folder."""
 
-    sure: Mapping[str, int]
-    unsure: Mapping[str, int]
+    sure: dict[str, int]
+    unsure: dict[str, int]
 
 
 def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
@@ -38,7 +38,8 @@ def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta)
     folder = current.rpartition("/")[0]
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
     old = _old(table, listed, current, now - keep)
-    return {**old.sure, **_of_this_table(old.unsure, storage, str(table.metadata.table_uuid))}
+    unsure = _of_this_table(old.unsure, storage, str(table.metadata.table_uuid))
+    return dict(sorted((old.sure | unsure).items()))
 
 
 def still_old(table: Table, planned: Iterable[str]) -> list[str]:

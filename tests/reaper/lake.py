@@ -245,7 +245,9 @@ class Lake:
         return reap(catalog, self.settings, now, open_store=given.pop("open_store", self.stores(now)), **given)
 
     def outlook(self, now: datetime | None = None, **given: Any) -> Any:
-        return outlook(open_catalog(self.catalog_settings), self.settings, now or self.now + timedelta(hours=1), **given)
+        return outlook(
+            open_catalog(self.catalog_settings), self.settings, now or self.now + timedelta(hours=1), **given
+        )
 
     def stores(self, now: datetime, **given: Any) -> Callable[[str], Store]:
         """Stores whose clock shows `now`."""

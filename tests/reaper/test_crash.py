@@ -13,7 +13,6 @@ from bookkeeper.core.catalog import open_catalog
 from tests.reaper.faults import Crash, Faults
 from tests.reaper.lake import Lake
 
-
 HOUR = timedelta(hours=1)
 CHANGES = {"create", "replace", "delete_many", "commit_table"}
 
