@@ -114,7 +114,7 @@ def test_a_predecessor_that_another_bookkeeper_takes_meanwhile_condemns_nobody(
     lake: Lake, writer: Writes, faults: Faults
 ) -> None:
     taken = writer.goes_on(b"1", "a")
-    slow, quick = lake.book(faults), lake.book()
+    slow, quick = lake.book(faults), lake.book(max_txlogs=1)
     lake.tick(slow)  # one view is loaded, nothing of `b` yet
     writer.position = b"1"
     lake.clock.move(seconds=1)
