@@ -5,12 +5,12 @@ Others at work on the table between plan, commit and deletion.
 import json
 import logging
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.errors import CommitConflict, CommitUnknown
 from tests.reaper.faults import Crash, Faults
 from tests.reaper.lake import NAME, Lake
@@ -19,8 +19,19 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def old(lake: Lake) -> Lake:
-    """A table with five snapshots to expire and a data file that goes with them."""
+def old(tmp_path: Path) -> Lake:
+    """Five snapshots to expire, on a catalog that commits on whatever it finds then (as REST servers do)."""
+    return made(Lake(tmp_path, stock=True))
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Lake:
+    """The same on our own catalog, which refuses a commit when anything has changed since the load."""
+    return made(Lake(tmp_path))
+
+
+def made(lake: Lake) -> Lake:
+    """Five snapshots to expire and a data file that goes with them."""
     file = lake.data_file()
     lake.append(file)
     lake.append()
@@ -32,7 +43,7 @@ def old(lake: Lake) -> Lake:
 
 def run(lake: Lake, faults: Faults, **given: Any) -> Any:
     now = lake.now + HOUR
-    catalog = faults.catalog(open_catalog(lake.catalog_settings))
+    catalog = faults.catalog(lake.opened())
     return lake.reap(catalog=catalog, open_store=faults.stores(now), now=now, **given)
 
 
@@ -41,7 +52,9 @@ def journal(lake: Lake) -> Any:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(old: Lake) -> None:
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(tmp_path: Path, stock: bool) -> None:
+    old = made(Lake(tmp_path, stock=stock))
     going = old.history()[:5]
     faults = Faults().before("commit_table", *[old.append] * 20)
     done = run(old, faults)
@@ -50,6 +63,15 @@ def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(old: L
     assert not set(going) & set(old.history())
     assert old.rows() == list(range(1, 26))
     assert old.reachable() <= old.disk().keys()
+
+
+def test_a_tag_made_between_plan_and_commit_makes_a_conflict_where_the_catalog_sees_it(flat: Lake) -> None:
+    target = flat.history()[1]
+    with pytest.raises(CommitConflict, match="branches or tags"):
+        run(flat, Faults().before("commit_table", lambda: flat.ref("late", target)))
+    assert flat.refs()["late"].snapshot_id == target
+    assert flat.reap().snapshots == 1
+    assert flat.rows(target) == [0, 1]
 
 
 def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
