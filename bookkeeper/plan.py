@@ -106,7 +106,7 @@ def resumed(
     order: Sequence[TxlogName],
     good: Mapping[TxlogName, Txlog],
     absent: frozenset[TxlogName],
-    rejected: Callable[[], Iterable[TxlogName]],
+    rejected: Callable[[], Iterable[Found]],
 ) -> Marks:
     """
     `marks`, with one more for each incarnation that goes on after its own was pruned.
@@ -120,8 +120,8 @@ def resumed(
         txlog = good.get(name)
         if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
             continue
-        run = [item for item in rejected() if (item.writer, item.incarnation) == (name.writer, name.incarnation)]
-        marks = marks.gone_on(name, [item.sequence for item in run if item.sequence < name.sequence])
+        run = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
+        marks = marks.gone_on(name, [sequence for sequence in run if sequence < name.sequence])
     return marks
 
 

@@ -36,7 +36,8 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     if view.marks.is_pruned(name, txlog.created_ms):
         if not force:
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
-        ledger.record(view, view.marks.opened(name, now_ms), f"replay {name}")
+        named = [item.name for item in (*folder.pending(), *folder.rejected())]
+        ledger.record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
     folder.replay(name)
 
 

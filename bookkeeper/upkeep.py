@@ -93,9 +93,10 @@ class Upkeep:
         """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
         if not self._due("prune", PRUNE_EVERY, now) or not self.clocks_agree(now):
             return marks
-        named = [item.name for item in (*self.folder.pending(), *self.folder.rejected())]
+        waiting = [item.name for item in self.folder.pending()]
+        named = [*waiting, *(item.name for item in self.folder.rejected())]
         idle = int((now - self.settings.marks_keep).timestamp() * 1000)
-        return marks.pruned(idle, named)
+        return marks.pruned(idle, named, waiting)
 
     def _sweep(self, view: View, now: datetime) -> None:
         """Removes from rejected/ what is in the table (a replay), and what lost its position long ago."""

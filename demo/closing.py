@@ -51,6 +51,8 @@ def _rows(rows: Sequence[Row]) -> Iterator[str]:
         for row in [*rows, total(rows)]
     ]
     lines = table(shown)
+    yield "rows, by key: published = a txlog names it, committed = a snapshot holds it, consumed = Spark saw it"
+    yield ""
     yield from lines[:-1]
     yield "-" * len(lines[0])
     yield lines[-1]
@@ -67,7 +69,8 @@ def total(rows: Sequence[Row]) -> Row:
 def _figures(evidence: Evidence) -> Iterator[str]:
     named = (txlog for snapshot in evidence.committed for txlog in snapshot.txlogs)
     txlogs = {*(item.txlog for item in evidence.published), *named}
-    yield f"{len(txlogs)} txlogs in {len(evidence.committed)} commits, read in {len(evidence.consumed)} micro-batches"
+    batches = sum(bool(batch.keys) for batch in evidence.consumed)
+    yield f"{len(txlogs)} txlogs in {len(evidence.committed)} commits, read in {batches} micro-batches"
     yield _percentiles("visible   data file closed -> seen by Spark", figures.visible(evidence))
     yield _percentiles("commit    txlog published -> in the table  ", figures.committed(evidence))
 

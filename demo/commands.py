@@ -2,34 +2,19 @@
 The command lines of the demo's processes, and the configuration they share.
 """
 
+import json
 import sys
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from demo.evidence import consumed_folder
 from demo.place import Place
 
 TABLE = "events"
-ROWS, VALUE_BYTES = 300, 1700
-
-_CONFIG = """\
-# Written by the demo. The embedded default, and retention so short that a minute shows it.
-[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///${{HERE}}/catalog.db"
-warehouse = "file://${{HERE}}/warehouse"
-
-[reaper]
-every = "5s"
-older-than = "{older}s"
-retain-last = 10
-metadata-keep = "10s"
-
-[tables.{table}]
-retention.keep = "10s"
-retention.every = "2s"
-retention.brake = 1.0
-"""
+_EMBEDDED = Path(__file__).resolve().parent.parent / "config" / "local.toml"
+ROWS, VALUE_BYTES, RETAIN_LAST = 300, 1700, 10
 
 
 def expire_after(chaos: bool, starting: float) -> int:
@@ -44,9 +29,27 @@ def expire_after(chaos: bool, starting: float) -> int:
 
 def write_config(place: Place, older: int) -> None:
     """
-    The configuration of this run, with snapshots expired after so many seconds.
+    The embedded default, with snapshots expired after so many seconds and retention to match.
     """
-    place.config.write_text(_CONFIG.format(table=TABLE, older=older))
+    settings = tomllib.loads(_EMBEDDED.read_text("utf-8"))
+    settings["reaper"] |= {
+        "every": "5s",
+        "older-than": f"{older}s",
+        "retain-last": RETAIN_LAST,
+        "metadata-keep": "10s",
+    }
+    settings["tables"][TABLE]["retention"] = {"keep": "10s", "every": "2s", "brake": 1.0}
+    place.config.write_text("\n".join(["# config/local.toml, in a hurry.", *_toml(settings)]) + "\n")
+
+
+def _toml(settings: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    if section:
+        yield f"\n[{section}]"
+    nested = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    # A JSON text, number or list of texts is TOML too.
+    yield from (f"{key} = {json.dumps(value)}" for key, value in settings.items() if key not in nested)
+    for key, value in nested.items():
+        yield from _toml(value, f"{section}.{key}".strip("."))
 
 
 def _script(name: str) -> str:
@@ -93,14 +96,10 @@ def writer(place: Place, folder: str, name: str, run: int, seconds: float) -> li
     """
     Run number `run` of a writer; each keeps a close log of its own, for a kill may leave half a line.
     """
-    return [
-        _script("writer"),
-        "generate",
-        *_options(
-            folder=folder, name=name, seconds=f"{seconds:.0f}", records=ROWS, value_bytes=VALUE_BYTES, pause="1s"
-        ),
-        *_options(close_log=close_logs(place) / f"{name}.{run}.jsonl"),
-    ]
+    pause = 800 + 100 * (int(name.rpartition("-")[2]) % 5)
+    size = _options(records=ROWS, value_bytes=VALUE_BYTES, pause=f"{pause}ms", seconds=f"{seconds:.0f}")
+    log = _options(close_log=close_logs(place) / f"{name}.{run}.jsonl")
+    return [_script("writer"), "generate", *_options(folder=folder, name=name), *size, *log]
 
 
 def close_logs(place: Place) -> Path:

@@ -57,7 +57,7 @@ def main(config: str, checkpoint: str, keep: Path, ready: Path, trigger: str) ->
     spark = job.begin(settings, "demo consumer", ())
     stop = Stop.on_signals()
     # The first query of a JVM takes seconds; they are not the stream's.
-    spark.table(name).select("key").toArrow()
+    spark.table(name).select("key").limit(1).toArrow()
     rows = read_stream.read(spark, name, max_files=_MOST_FILES)
     writer = rows.writeStream.trigger(**query.trigger(trigger)).option("checkpointLocation", checkpoint)
     started = writer.foreachBatch(keeper(keep, time.time)).start()

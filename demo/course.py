@@ -2,7 +2,8 @@
 The course of the demo: begin, let them write (and kill some), drain.
 """
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,8 @@ from demo.wishes import Wishes
 from demo.witness import Facts, Witness
 
 _TURN = 0.4
-_TO_BEGIN, _TO_END, _TO_DRAIN = 180.0, 60.0, 90.0
+_TO_BEGIN, _TO_END, _TO_DRAIN, _TO_REAP = 180.0, 60.0, 90.0, 20.0
+_REAP_AFTER = 5
 _SERVING = ("consumer", "bookkeeper", "reaper")
 #: what a writer says when its run is over and it should be started again
 _RESTART = 5
@@ -100,24 +102,38 @@ class Course:
         """Until everything published is consumed; what never comes is the account's to tell."""
         self.view.say("the writers are done; draining")
         self._until(witness, "draining", _TO_DRAIN, lambda facts: facts.settled)
-        self.children.stop(_SERVING)
-        for name in _SERVING:
-            if self.children.members[name].exit_code != 0:
-                raise failed(self.children.members[name])
+        self._stop("consumer")
+        if self.wishes.chaos:
+            self._reap(witness)
+        self._stop("bookkeeper", "reaper")
         witness.look()
+
+    def _reap(self, witness: Witness) -> None:
+        """Nobody needs old snapshots any more: what the reaper had to hold for a killed consumer goes."""
+        commands.write_config(self.place, _REAP_AFTER)
+        self._kill("reaper")
+        few = commands.RETAIN_LAST + _REAP_AFTER
+        self._until(witness, "reaping", _TO_REAP, lambda facts: facts.snapshots <= few)
+
+    def _stop(self, *names: str) -> None:
+        self.children.stop(names)
+        for name in names:
+            # One that was started just before ends by the signal itself.
+            if self.children.members[name].exit_code not in (0, -signal.SIGTERM):
+                raise failed(self.children.members[name])
 
     def _until(self, witness: Witness, phase: str, seconds: float, reached: Callable[[Facts], bool]) -> bool:
         deadline = self.clock() + seconds
         while self.clock() < deadline:
             facts = witness.look()
             self.view.show(phase, facts)
-            self._check(_SERVING)
+            self._check(name for name in _SERVING if not self.children.members[name].ended)
             if reached(facts):
                 return True
             self.pause(_TURN)
         return False
 
-    def _check(self, names: tuple[str, ...] | list[str]) -> None:
+    def _check(self, names: Iterable[str]) -> None:
         for name in names:
             if not self.children.members[name].running:
                 raise failed(self.children.members[name])

@@ -63,7 +63,7 @@ def _watching(place: Place, folder: Path, table: TableWatch) -> Iterator[Witness
     pending = Pending(folder / "pending")
     pending.start()
     try:
-        yield Witness(place.evidence, commands.close_logs(place), pending, table)
+        yield Witness(place.evidence, commands.close_logs(place), pending, table, time.time)
     finally:
         pending.end()
 

@@ -69,8 +69,8 @@ def _cells(facts: Facts) -> dict[str, str]:
         "published": f"{facts.published:,}",
         "committed": f"{facts.committed:,}",
         "consumed": f"{facts.consumed:,}",
-        "visible after": "-" if facts.latency is None else spoken(facts.latency),
-        "data files": f"{facts.files}",
+        "latency": "-" if facts.latency is None else spoken(facts.latency),
+        "files": f"{facts.files}",
         "snapshots": f"{facts.snapshots}",
     }
 
@@ -80,8 +80,8 @@ def _line(facts: Facts) -> str:
 
 
 def _table(facts: Facts) -> Table:
-    table = Table(title="an Iceberg table as a queue", title_justify="left")
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
     for name in _cells(facts):
-        table.add_column(name, justify="right", min_width=9)
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*_cells(facts).values())
     return table

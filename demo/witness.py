@@ -3,7 +3,7 @@ Watches the queue from outside while it runs: writes the evidence, and counts fo
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from io import BytesIO
@@ -21,7 +21,7 @@ from demo.figures import took
 from demo.pending import Pending, Sight
 from demo.table import TableWatch, path_of, txlogs_in
 
-_LATELY = 5
+_LATELY, _AWAY_MS = 5, 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,22 @@ def logged(said: Mapping[str, Any]) -> Published:
 
 class Witness:
     """
-    Looks when told to. What was published is looked at first: what comes later can then be known to have been.
+    Looks when told to, first at what is published: what is seen later can then be known to have been.
+
+    `now` is the time in seconds.
     """
 
-    def __init__(self, folder: Path, close_logs: Path, pending: Pending, table: TableWatch) -> None:
-        self._folder, self._close_logs, self._pending, self.table = folder, close_logs, pending, table
+    def __init__(
+        self, folder: Path, close_logs: Path, pending: Pending, table: TableWatch, now: Callable[[], float]
+    ) -> None:
+        self._folder, self._close_logs, self._pending, self.table, self._now = folder, close_logs, pending, table, now
         self._rows: dict[str, int] = {}
         self._keys: dict[Path, list[str]] = {}
         self._closed: dict[str, int] = {}
         self._read: dict[Path, int] = {}
         self._batches: dict[str, int] = {}
         self._latency: list[list[int]] = []
+        self._latest_ms = 0
         self._commits = self._committed = 0
 
     def look(self) -> Facts:
@@ -115,16 +120,18 @@ class Witness:
             self._batches[name] = len(batch.keys)
             closed = (self._closed[key] for key in batch.keys if key in self._closed)
             self._latency = [*self._latency[1 - _LATELY :], [batch.seen_ms - at for at in closed]]
+            self._latest_ms = batch.seen_ms
 
     def _facts(self) -> Facts:
         lately = took(latency for batch in self._latency for latency in batch)
+        away = self._now() * 1000 - self._latest_ms > _AWAY_MS
         return Facts(
             self._pending.now,
             self._commits,
             sum(self._rows.values()),
             self._committed,
             sum(self._batches.values()),
-            lately.p50 if lately else None,
+            lately.p50 if lately and not away else None,
             self.table.live_files,
             self.table.snapshots,
         )

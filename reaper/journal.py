@@ -29,6 +29,7 @@ class Journal:
 
     table_uuid: str
     planned_at: str
+    sequence_number: int
     refs: Mapping[str, int]
     known: tuple[int, ...]
     expire: tuple[int, ...]
@@ -43,6 +44,7 @@ def dumps(journal: Journal) -> bytes:
         "version": VERSION,
         "table-uuid": journal.table_uuid,
         "planned-at": journal.planned_at,
+        "sequence-number": journal.sequence_number,
         "refs": dict(journal.refs),
         "known": list(journal.known),
         "expire": list(journal.expire),
@@ -66,7 +68,8 @@ def loads(data: bytes) -> Journal:
 
 def _from(raw: Mapping[str, Any]) -> Journal:
     known, expire = tuple(raw["known"]), tuple(raw["expire"])
-    return Journal(raw["table-uuid"], raw["planned-at"], raw["refs"], known, expire, Files(**raw["files"]))
+    numbers = (raw["sequence-number"], raw["refs"], known, expire)
+    return Journal(raw["table-uuid"], raw["planned-at"], *numbers, Files(**raw["files"]))
 
 
 def read(store: Store) -> Journal | None:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from pyiceberg.table import Table
 
@@ -26,8 +27,8 @@ SUFFIXES = (".metadata.json", ".metadata.json.gz")
 class Old:
     """Files that may go (bytes each): `sure` are in the table's log, `unsure` only lie in its folder."""
 
-    sure: Mapping[str, int]
-    unsure: Mapping[str, int]
+    sure: dict[str, int]
+    unsure: dict[str, int]
 
 
 def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
@@ -38,7 +39,8 @@ def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta)
     folder = current.rpartition("/")[0]
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
     old = _old(table, listed, current, now - keep)
-    return {**old.sure, **_of_this_table(old.unsure, storage, str(table.metadata.table_uuid))}
+    unsure = _of_this_table(old.unsure, storage, str(table.metadata.table_uuid))
+    return dict(sorted((old.sure | unsure).items()))
 
 
 def still_old(table: Table, planned: Iterable[str]) -> list[str]:
@@ -56,7 +58,7 @@ def _log(table: Table) -> list[str]:
 def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> Old:
     if current not in listed:
         return Old({}, {})
-    log, replaced = _log(table), _replaced(table)
+    log, replaced = _log(table), _replaced(table, listed)
     sure: dict[str, int] = {}
     unsure: dict[str, int] = {}
     for location, item in listed.items():
@@ -70,12 +72,16 @@ def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datet
     return Old(sure, unsure)
 
 
-def _replaced(table: Table) -> dict[str, datetime]:
-    # Age counts from the day it was replaced: a quiet table's last file may be old and in use until just now.
-    entries = table.metadata.metadata_log
-    times = [entry.timestamp_ms for entry in entries[1:]] + [table.metadata.last_updated_ms]
-    pairs = zip(entries, times, strict=False)
-    return {spelled(entry.metadata_file): datetime.fromtimestamp(ms / 1000, UTC) for entry, ms in pairs}
+def _replaced(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:
+    # Age counts from the day it was replaced: a quiet table's last file may be old and in use until just now. The
+    # next one's own time says so too, for not every writer moves last-updated-ms.
+    entries = [(spelled(entry.metadata_file), entry.timestamp_ms) for entry in table.metadata.metadata_log]
+    entries.append((spelled(table.metadata_location), table.metadata.last_updated_ms))
+    result = {}
+    for (location, _), (successor, ms) in pairwise(entries):
+        said = datetime.fromtimestamp(ms / 1000, UTC)
+        result[location] = max(said, listed[successor].modified) if successor in listed else said
+    return result
 
 
 def _of_this_table(unsure: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:

@@ -250,5 +250,12 @@ def _brake(metadata: TableMetadata, expiring: int, now: datetime) -> str | None:
     return f"{share} snapshots would expire, the newest is {spoken(quiet)} old: is this clock right?"
 
 
+def last_sequence(metadata: TableMetadata) -> int:
+    """
+    The last sequence number that was given to a snapshot.
+    """
+    return getattr(metadata, "last_sequence_number", 0) or 0
+
+
 def _ms(moment: datetime) -> int:
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

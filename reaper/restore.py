@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
 from bookkeeper.core.catalog import commit
 from bookkeeper.core.errors import CommitConflict
 from reaper.expire import MOST_ATTEMPTS, guards
+from reaper.plan import last_sequence
 from reaper.site import Site
 
 Lost = tuple[tuple[str, SnapshotRef, Snapshot], ...]
@@ -61,7 +62,7 @@ def _forward(metadata: TableMetadata, like: Snapshot) -> tuple[TableUpdate, ...]
     passing = like.model_copy(
         update={
             "snapshot_id": secrets.randbits(62) | 1,
-            "sequence_number": (getattr(metadata, "last_sequence_number", 0) or 0) + 1,
+            "sequence_number": last_sequence(metadata) + 1,
             "timestamp_ms": metadata.last_updated_ms,
         }
     )

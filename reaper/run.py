@@ -23,7 +23,7 @@ from reaper.expire import MOST_SNAPSHOTS, expire
 from reaper.files import Files, Reaped, deletable, reaped
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
-from reaper.plan import Plan, make_plan, rules
+from reaper.plan import Plan, last_sequence, make_plan, rules
 from reaper.reading import Reader
 from reaper.restore import restore
 from reaper.site import Floor, Site, no_floor
@@ -141,6 +141,7 @@ def _step(site: Site, now: datetime) -> Reaped | None:
     journal = Journal(
         table_uuid=str(table.metadata.table_uuid),
         planned_at=now.isoformat(),
+        sequence_number=last_sequence(table.metadata),
         refs={name: ref.snapshot_id for name, ref in table.metadata.refs.items()},
         known=tuple(snapshot.snapshot_id for snapshot in table.metadata.snapshots),
         expire=going,

@@ -19,7 +19,7 @@ from reaper import txlogs
 from reaper.expire import remaining
 from reaper.files import Files
 from reaper.journal import Journal
-from reaper.plan import rules
+from reaper.plan import last_sequence, rules
 from reaper.reading import Reader, reading, spelled
 from reaper.site import Site
 
@@ -75,22 +75,22 @@ def _replaced(table: Table, journal: Journal) -> TableMetadata | None:
     metadata: TableMetadata | None = table.metadata
     while metadata is not None and metadata.metadata_log:
         locations = [entry.metadata_file for entry in metadata.metadata_log]
-        newest = _read(table.io, locations[-1])
-        if newest is None or _has(newest, journal):
-            return newest
-        oldest = _read(table.io, locations[0])
-        if oldest is not None and _has(oldest, journal):
-            return _last_with(table.io, locations, journal)
-        metadata = oldest
+        metadata = _read(table.io, locations[-1])
+        if _is_after(metadata, journal):
+            metadata = _read(table.io, locations[0])
+            if _is_after(metadata, journal):
+                # The log of the oldest goes further back.
+                continue
+            at = bisect.bisect_left(locations, True, key=lambda item: _is_after(_read(table.io, item), journal))
+            metadata = _read(table.io, locations[at - 1])
+        return metadata if metadata is not None and _has(metadata, journal) else None
     return None
 
 
-def _last_with(io: FileIO, locations: list[str], journal: Journal) -> TableMetadata | None:
-    def is_after(location: str) -> bool:
-        found = _read(io, location)
-        return found is not None and not _has(found, journal)
-
-    return _read(io, locations[bisect.bisect_left(locations, True, key=is_after) - 1])
+def _is_after(metadata: TableMetadata | None, journal: Journal) -> bool:
+    if metadata is None or last_sequence(metadata) < journal.sequence_number:
+        return False
+    return not _has(metadata, journal)
 
 
 def _has(metadata: TableMetadata, journal: Journal) -> bool:

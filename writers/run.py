@@ -18,7 +18,7 @@ from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
 from bookkeeper.core.errors import ConfigInvalid
-from bookkeeper.core.locations import join
+from bookkeeper.core.folder import folder_url as configured_url
 from writers.generate import Load, publish_file
 from writers.lines import Loader, Side
 from writers.records import Parse, csv_parser, ndjson_parser
@@ -38,14 +38,12 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
     except ConfigInvalid as exc:
         hint = f"Give --folder URL as `bookkeeper init` prints it. {exc.hint}".strip()
         raise ConfigInvalid(f"no txlog folder is given, and {exc}", hint=hint) from exc
-    if section.folder is not None:
-        return str(section.folder)
-    if section.location is not None:
-        return join(section.location, "_bookkeeper")
-    raise ConfigInvalid(
-        f"tables.{section.name} names neither folder nor location, and a writer cannot ask the catalog",
-        hint="Give --folder URL as `bookkeeper init` prints it, or set `folder` in the configuration.",
-    )
+    if section.folder is None and section.location is None:
+        raise ConfigInvalid(
+            f"tables.{section.name} names neither folder nor location, and a writer cannot ask the catalog",
+            hint="Give --folder URL as `bookkeeper init` prints it, or set `folder` in the configuration.",
+        )
+    return str(section.folder) if section.location is None else configured_url(section, section.location)
 
 
 @dataclass(frozen=True, slots=True)

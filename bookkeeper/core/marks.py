@@ -94,19 +94,23 @@ class Marks:
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
         return replace(self, writers=writers)
 
-    def pruned(self, idle_before_ms: int, named: Iterable[TxlogName]) -> "Marks":
+    def pruned(self, idle_before_ms: int, named: Iterable[TxlogName], waiting: Iterable[TxlogName] = ()) -> "Marks":
         """
         Without the marks of incarnations last seen before `idle_before_ms` that no name in the folder needs.
 
-        `pruned_before_ms` moves past any time at which their txlogs can have been created.
+        `pruned_before_ms` moves past any time at which their txlogs can have been created, but never past one that
+        is `waiting` to be committed as the first of its incarnation.
         """
         kept = {(name.writer, name.incarnation) for name in named}
+        most = min((started_ms(name.incarnation) for name in waiting if self.mark(name) is None), default=2**63)
         writers, before = {}, self.pruned_before_ms
         for writer, marks in self.writers.items():
             gone = {
                 incarnation: mark
                 for incarnation, mark in marks.incarnations.items()
-                if mark.seen_ms < idle_before_ms and (writer, incarnation) not in kept
+                if mark.seen_ms < idle_before_ms
+                and mark.seen_ms + FUTURE_MS < most
+                and (writer, incarnation) not in kept
             }
             before = max([before, *(mark.seen_ms + FUTURE_MS + 1 for mark in gone.values())])
             left = {key: mark for key, mark in marks.incarnations.items() if key not in gone}
@@ -124,11 +128,19 @@ class Marks:
         writers = {key: value for key, value in self.writers.items() if key != writer}
         return replace(self, writers=writers | ({writer: WriterMarks(None, incarnations)} if incarnations else {}))
 
-    def opened(self, name: TxlogName, at_ms: int) -> "Marks":
-        """With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles."""
-        # Of an unknown incarnation everything else counts as in: its mark was pruned, and one hole is asked for.
-        mark = self.mark(name) or Mark(name.sequence - 1)
-        holes = {*mark.holes, *_passed(mark, name), name.sequence}
+    def opened(self, name: TxlogName, at_ms: int, named: Iterable[TxlogName] = ()) -> "Marks":
+        """
+        With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles.
+
+        Of an unknown incarnation every other sequence counts as in, for its mark was pruned, except those `named`
+        in the folder: they too may still be wanted.
+        """
+        run = {other.sequence for other in named if other.at(1) == name.at(1)} | {name.sequence}
+        mark = self.mark(name)
+        if mark is None:
+            mark, holes = Mark(max(run)), run
+        else:
+            holes = {*mark.holes, *_passed(mark, name), name.sequence}
         opened = Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms))
         return self._with(name, _checked(name, opened))
 

@@ -110,7 +110,7 @@ class Table:
         ["day(timestamp)"], "partition fields for `init`, such as day(ts), bucket(16, key)"
     )
     schema: tuple[Mapping[str, Any], ...] = option(
-        [], "columns for `init`: {name, type, required}; default: the article's timestamp, key, value"
+        [], "columns for `init`: {name, type, required}; default: timestamp, key, value"
     )
     retention: Retention = Retention()
     reaper: Reaper = Reaper()

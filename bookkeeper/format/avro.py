@@ -181,6 +181,11 @@ def _inflate(payload: bytes, most_bytes: int) -> bytes:
         raise TxlogCorrupt(f"a block does not decompress: {exc}") from exc
     if len(plain) > most_bytes:
         raise TxlogTooLarge(f"more than {most_bytes} bytes once decompressed")
-    if not inflate.eof or inflate.unused_data:
+    if not inflate.eof or inflate.unused_data not in (b"", _checksum(plain)):
         raise TxlogCorrupt("a compressed block is cut short or has bytes behind its end")
     return plain
+
+
+def _checksum(plain: bytes) -> bytes:
+    # Avro's Python libraries leave three of the four bytes of zlib's checksum behind a block.
+    return zlib.adler32(plain).to_bytes(4, "big")[:3]

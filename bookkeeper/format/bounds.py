@@ -17,7 +17,7 @@ from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, Primiti
 
 from bookkeeper.core.errors import ConfigInvalid
 
-MODE = "write.metadata.metrics."
+PREFIX = "write.metadata.metrics."
 DEFAULT_MODE = "truncate(16)"
 #: retention and time travel over partitions look at these, whatever the modes say
 ALWAYS = {"timestamp", "timestamptz", "date"}
@@ -68,8 +68,11 @@ class Metrics:
 
 def leaves(schema: Schema, modes: Mapping[str, str]) -> tuple[Leaf, ...]:
     """
-    Every primitive column with its metrics mode (`modes`: `write.metadata.metrics.*`); raises ConfigInvalid.
+    Every primitive column with its metrics mode; raises ConfigInvalid.
+
+    `modes` holds `default` and `column.<name>`, with or without Iceberg's prefix `write.metadata.metrics.`.
     """
+    modes = {key.removeprefix(PREFIX): mode for key, mode in modes.items()}
     return tuple(_leaf(schema, modes, *found) for found in _walk(schema.as_struct(), (), False))
 
 
@@ -99,7 +102,7 @@ def _leaf(
     repeated: bool,
 ) -> Leaf:
     name = schema.find_column_name(number)
-    mode = modes.get(f"{MODE}column.{name}") or modes.get(f"{MODE}default") or DEFAULT_MODE
+    mode = modes.get(f"column.{name}") or modes.get("default") or DEFAULT_MODE
     counts, bounds, width = _parse_mode(mode)
     if str(kind) in ALWAYS:
         counts = bounds = True

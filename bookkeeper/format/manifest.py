@@ -100,6 +100,9 @@ def decode(data: bytes, most_bytes: int, most_entries: int = MOST_ENTRIES) -> Ma
     if "avro.schema" not in container.meta:
         raise TxlogCorrupt("the header has no avro.schema")
     skims = skimmer(container.meta["avro.schema"])
+    for block in container.blocks:
+        if block.count > len(block.payload):
+            raise TxlogCorrupt(f"{block.count} records in {len(block.payload)} bytes")
     count = sum(block.count for block in container.blocks)
     if count > most_entries:
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")

@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.core.errors import CommitConflict, StorageUnavailable
 from tests.daemon.forge import Forged, elsewhere, twice, with_data, with_entry, with_file, with_header
 from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import BEFORE, Faults
+from tests.faults.faults import AFTER, BEFORE, Crash, Faults, crash
 
 HOUR_MS = 3_600_000
 Forge = Callable[[Writes, str], Forged]
@@ -231,22 +231,32 @@ def test_a_path_named_in_the_recent_past_is_refused(lake: Lake, writer: Writes) 
     assert lake.rejected() == {str(name): "DuplicatePath"}
 
 
-def test_a_path_of_a_txlog_that_was_rejected_may_be_published_again(lake: Lake, writer: Writes, faults: Faults) -> None:
-    """A conflict, then the txlog turns out bad: that it was tried does not count against its files."""
+def test_a_path_of_a_txlog_that_never_got_in_may_be_published_again(lake: Lake, writer: Writes, faults: Faults) -> None:
     file = writer.file(["a"])
     first, data = writer.encoded([file])
     lake.folder.publish(first, data)
-    book = lake.book(faults)
-    faults.on("commit_table", BEFORE, TimeoutError, times=1)
-    faults.between("load_table", lambda: None)
-    faults.on("size ", BEFORE, StorageUnavailable)
-    lake.tick(book)
+    book = lake.book(faults.on("commit_table", BEFORE, TimeoutError))
+    with pytest.raises(CommitConflict):
+        lake.tick(book)
     faults.clear()
     lake.folder.delete([first])
     name, data = writer.encoded([file])
     lake.folder.publish(name, data)
     lake.tick(book)
     assert (lake.keys(), lake.rejected()) == (["a"], {})
+
+
+def test_a_path_named_twice_is_out_of_the_way_before_the_commit(lake: Lake, writer: Writes, faults: Faults) -> None:
+    """After a crash nobody remembers the first: the second would get in through its hole."""
+    file = writer.file(["a"])
+    for _ in range(2):
+        name, data = writer.encoded([file])
+        lake.folder.publish(name, data)
+    writer.publish("b")
+    with pytest.raises(Crash):
+        lake.tick(lake.book(faults.on("commit_table", AFTER, crash)))
+    lake.drain()
+    assert (lake.keys(), list(lake.rejected())) == (["a", "b"], [str(name)])
 
 
 def test_a_file_check_can_be_turned_off(lake: Lake) -> None:

@@ -24,6 +24,7 @@ class Faults:
     def __init__(self, crash: tuple[int, str] | None = None) -> None:
         self.calls: list[str] = []
         self._crash = crash
+        self._fatal = ""
         self._before: dict[str, list[Callable[[], object]]] = {}
         self._errors: dict[str, Exception] = {}
 
@@ -35,6 +36,11 @@ class Faults:
     def lose_reply(self, name: str, error: Exception) -> "Faults":
         """Let the next operation called `name` happen, and raise."""
         self._errors[name] = error
+        return self
+
+    def crash_after(self, name: str) -> "Faults":
+        """Crash after the next operation called `name`."""
+        self._fatal = name
         return self
 
     def around(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
@@ -52,7 +58,7 @@ class Faults:
         try:
             result = act(*given, **named)
         finally:
-            if self._crash == (number, "after"):
+            if self._crash == (number, "after") or self._fatal == name:
                 raise Crash
         if name in self._errors:
             raise self._errors.pop(name)

@@ -15,6 +15,7 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
@@ -57,12 +58,12 @@ REAPER = Reaper(older_than=timedelta(minutes=10), retain_last=2, metadata_keep=t
 class Lake:
     """A table whose snapshots a test makes one by one; each moves the clock a minute."""
 
-    def __init__(self, root: Path, reaper: Reaper = REAPER, **settings: Any) -> None:
-        self.root, self.now = root, START
+    def __init__(self, root: Path, reaper: Reaper = REAPER, stock: bool = False, **settings: Any) -> None:
+        self.root, self.now, self.stock = root, START, stock
         self.settings = TableSettings(name="events", identifier=NAME, reaper=reaper, **settings)
         uri = f"sqlite:///{root}/catalog.db"
         self.catalog_settings = Catalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{root}"})
-        self.catalog = open_catalog(self.catalog_settings, create=True)
+        self.catalog = self.opened()
         self.catalog.create_namespace_if_not_exists("demo")
         self.make()
 
@@ -73,6 +74,12 @@ class Lake:
         for place in ("pending", "rejected"):
             os.makedirs(f"{self.location}/_bookkeeper/{place}", exist_ok=True)
         self.count = 0
+
+    def opened(self) -> Any:
+        """The catalog anew: ours, or pyiceberg's own, which like a REST server commits on whatever it finds then."""
+        if self.stock:
+            return SqlCatalog(self.catalog_settings.name, **self.catalog_settings.properties)
+        return open_catalog(self.catalog_settings, create=True)
 
     # -- looking
 
@@ -241,11 +248,11 @@ class Lake:
     def reap(self, **given: Any) -> Reaped:
         """A run an hour later, unless told otherwise."""
         now = given.pop("now", self.now + timedelta(hours=1))
-        catalog = given.pop("catalog", None) or open_catalog(self.catalog_settings)
+        catalog = given.pop("catalog", None) or self.opened()
         return reap(catalog, self.settings, now, open_store=given.pop("open_store", self.stores(now)), **given)
 
     def outlook(self, now: datetime | None = None, **given: Any) -> Any:
-        return outlook(open_catalog(self.catalog_settings), self.settings, now or self.now + timedelta(hours=1), **given)
+        return outlook(self.opened(), self.settings, now or self.now + timedelta(hours=1), **given)
 
     def stores(self, now: datetime, **given: Any) -> Callable[[str], Store]:
         """Stores whose clock shows `now`."""

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.catalog import open_catalog
 from tests.reaper.faults import Crash, Faults
 from tests.reaper.lake import Lake
-
 
 HOUR = timedelta(hours=1)
 CHANGES = {"create", "replace", "delete_many", "commit_table"}
@@ -21,8 +19,9 @@ CHANGES = {"create", "replace", "delete_many", "commit_table"}
 class Stage:
     """A lake that can be set back to how it was."""
 
-    def __init__(self, root: Path) -> None:
-        self.lake = Lake(root / "lake")
+    def __init__(self, root: Path, stock: bool) -> None:
+        (root / "lake").mkdir()
+        self.lake = Lake(root / "lake", stock=stock)
         self.copy = root / "copy"
 
     def keep(self) -> None:
@@ -32,23 +31,21 @@ class Stage:
     def set_back(self) -> None:
         shutil.rmtree(self.lake.root)
         shutil.copytree(self.copy, self.lake.root)
-        self.lake.catalog = open_catalog(self.lake.catalog_settings)
+        self.lake.catalog = self.lake.opened()
 
     def run(self, faults: Faults) -> Any:
         """One run, with objects of its own."""
         lake = self.lake
-        catalog = open_catalog(lake.catalog_settings)
+        catalog = lake.opened()
         try:
             return lake.reap(catalog=faults.catalog(catalog), open_store=faults.stores(lake.now + HOUR))
         finally:
             catalog.engine.dispose()
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
+def made(root: Path, stock: bool) -> Stage:
     """One line of history, with everything in it that a run deletes."""
-    (tmp_path / "lake").mkdir()
-    stage = Stage(tmp_path)
+    stage = Stage(root, stock)
     lake = stage.lake
     files = [lake.data_file() for _ in range(3)]
     for _ in range(7):
@@ -69,7 +66,8 @@ def ways(faults: Faults) -> list[tuple[int, str]]:
     return found + [(number, "middle") for number, name in calls if name == "delete_many"]
 
 
-def test_a_run_killed_anywhere_is_finished_by_the_next(stage: Stage) -> None:
+def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
+    stage = made(tmp_path, stock=False)
     lake = stage.lake
     rows = lake.rows()
     planned = lake.outlook().files
@@ -92,7 +90,8 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(stage: Stage) -> None:
         assert not (lake.folder / "reaper/journal.json").exists(), way
 
 
-def test_a_tag_made_in_the_last_moment_survives_a_run_killed_anywhere(stage: Stage) -> None:
+def test_a_tag_made_in_the_last_moment_survives_a_run_killed_anywhere(tmp_path: Path) -> None:
+    stage = made(tmp_path, stock=True)
     lake = stage.lake
     target = lake.history()[2]
     rows = lake.rows(target)

@@ -199,7 +199,9 @@ def histories(draw: st.DrawFn) -> TableMetadata:
     count = draw(st.integers(1, 12))
     parents = [draw(st.integers(max(0, number - 2), number - 1)) or None for number in range(1, count + 1)]
     kinds = draw(st.lists(st.sampled_from(["append", "delete", "replace"]), min_size=count, max_size=count))
-    found = [snapshot(number, parent, kind) for number, (parent, kind) in enumerate(zip(parents, kinds, strict=True), 1)]
+    found = [
+        snapshot(number, parent, kind) for number, (parent, kind) in enumerate(zip(parents, kinds, strict=True), 1)
+    ]
     named = draw(st.dictionaries(st.sampled_from(["a", "b"]), st.integers(1, count), max_size=2))
     kind = draw(st.sampled_from(["tag", "branch"]))
     return table(*found, **{name: ref(number, kind) for name, number in named.items()})

@@ -2,11 +2,6 @@
 A run on a real table: what goes, what stays, and that `outlook` says so before.
 """
 
-import logging
-from datetime import timedelta
-
-import pytest
-
 from tests.reaper.lake import Lake
 
 

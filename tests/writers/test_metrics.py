@@ -162,6 +162,11 @@ def test_metrics_modes_of_the_card_are_followed() -> None:
     assert (by_id[3].counts, by_id[3].bounds) == (True, False)
 
 
+def test_metrics_modes_may_come_without_icebergs_prefix() -> None:
+    by_id = {leaf.field_id: leaf for leaf in leaves(SCHEMA, {"default": "counts", "column.key": "full"})}
+    assert (by_id[2].bounds, by_id[2].width, by_id[3].bounds) == (True, None, False)
+
+
 def test_timestamps_always_have_bounds_for_retention(desk: Desk) -> None:
     desk.set_card(metrics={"write.metadata.metrics.default": "none"})
     with desk.writer() as writer:

@@ -1,0 +1,5 @@
+"""`python -m reaper`."""
+
+from reaper.cli import main
+
+main()

@@ -1,0 +1,231 @@
+"""
+`reaper run | once | plan`. What is heavy is imported by the command that needs it: `--help` is instant.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.console import logs, output
+from bookkeeper.console.errors import Commands, exit_code
+from bookkeeper.console.options import config_option, json_option, load_settings, log_options, pick_table
+from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from bookkeeper.core.settings import Settings, Table
+    from reaper.run import Outlook
+
+Row = dict[str, Any]
+WHAT = {
+    "data": "data file",
+    "statistics": "statistics file",
+    "manifests": "manifest",
+    "manifest_lists": "manifest list",
+    "metadata": "metadata file",
+}
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="iceberg-bookkeeper")
+def main() -> None:
+    """
+    Expires old snapshots and deletes the files that nothing references any more.
+
+    \b
+    Example:
+      reaper plan --config bookkeeper.toml
+      reaper run --config bookkeeper.toml
+    """
+
+
+def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Add --table, as often as wanted (argument `tables`).
+    """
+    text = "Name of a [tables.NAME] section, repeatable; default: all."
+    return click.option("--table", "tables", metavar="NAME", multiple=True, help=text)(command)
+
+
+@main.command()
+@config_option
+@tables_option
+@log_options
+def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str) -> None:
+    """
+    Reap every table by its interval, until SIGTERM; ends after the current step.
+
+    A catalog or storage that is down is tried again at the next interval, at start too.
+
+    \b
+    Example:
+      reaper run --config bookkeeper.toml --log-format json
+    """
+    from bookkeeper.console.stopping import Stop
+    from reaper.schedule import Round
+    from reaper.schedule import run as run_rounds
+
+    settings, chosen = _chosen(config, tables)
+    logs.set_up(log_format, log_level)
+    stop, catalog = Stop.on_signals(), _Catalog(settings)
+    act = partial(_reap, catalog, stopped=lambda: stop.requested)
+    log = logging.getLogger("reaper")
+    log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+    run_rounds([Round(table.name, table.reaper.every, partial(act, table)) for table in chosen], _utc_now, stop)
+    log.info("stopped", extra={"action": "stop"})
+
+
+@main.command()
+@config_option
+@tables_option
+@json_option
+@log_options
+@click.option("--dry-run", is_flag=True, help="Only say what would go, like `reaper plan`.")
+@click.option("--release-brake", is_flag=True, help="Go on although most snapshots of a quiet table would expire.")
+@click.pass_context
+def once(
+    context: click.Context,
+    config: str | None,
+    tables: tuple[str, ...],
+    as_json: bool,
+    log_format: str,
+    log_level: str,
+    dry_run: bool,
+    release_brake: bool,
+) -> None:
+    """
+    One run over each table, for cron and functions; exit code 3 or 4 when one could not.
+
+    \b
+    Example:
+      reaper once --config bookkeeper.toml --dry-run
+      reaper once --config bookkeeper.toml --table events --json
+    """
+    settings, chosen = _chosen(config, tables)
+    logs.set_up(log_format, log_level)
+    catalog = _Catalog(settings)
+    if dry_run:
+        context.exit(_show_plans(catalog, chosen, as_json))
+    act = partial(_reap, catalog, release_brake=release_brake)
+    found, worst = _each(chosen, lambda table: asdict(act(table, _utc_now())))
+    output.show_rows(found, as_json)
+    context.exit(worst)
+
+
+@main.command()
+@config_option
+@tables_option
+@json_option
+@click.pass_context
+def plan(context: click.Context, config: str | None, tables: tuple[str, ...], as_json: bool) -> None:
+    """
+    What `reaper once` would expire and delete now, with sizes, and why the rest is kept.
+
+    \b
+    Example:
+      reaper plan --config bookkeeper.toml --table events
+      reaper plan --json
+    """
+    settings, chosen = _chosen(config, tables)
+    context.exit(_show_plans(_Catalog(settings), chosen, as_json))
+
+
+class _Catalog:
+    """Opened at the first use, so that one that is down at start is tried again."""
+
+    def __init__(self, settings: "Settings") -> None:
+        self._settings = settings
+        self._catalog: Catalog | None = None
+
+    def get(self) -> "Catalog":
+        from bookkeeper.core.catalog import open_catalog
+
+        self._catalog = self._catalog or open_catalog(self._settings.catalog)
+        return self._catalog
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[Table]]":
+    settings: Settings = load_settings(config, os.environ)
+    if not settings.tables:
+        raise ConfigInvalid(f"{settings.source} has no [tables.NAME] section")
+    return settings, [pick_table(settings, name) for name in names] or list(settings.tables.values())
+
+
+def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
+    from reaper.run import reap
+
+    return reap(catalog.get(), table, now, holder=f"{socket.gethostname()} {os.getpid()}", **how)
+
+
+def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:
+    rows, worst = [], 0
+    for table in tables:
+        try:
+            rows.append({"table": table.name, "outcome": "done", **act(table)})
+        except BookkeeperError as exc:
+            # The others have their turn all the same; what happened is said beside their rows.
+            rows.append({"table": table.name, "outcome": type(exc).__name__})
+            output.say(f"error: {table.name}: {exc}" + (f"\nhint: {exc.hint}" if exc.hint else ""))
+            worst = max(worst, exit_code(exc))
+    return rows, worst
+
+
+def _show_plans(catalog: _Catalog, tables: "Sequence[Table]", as_json: bool) -> int:
+    from reaper.run import outlook
+
+    found, worst = _each(tables, lambda table: _plan_record(outlook(catalog.get(), table, _utc_now())))
+    if as_json:
+        click.echo(output.to_json(found))
+        return worst
+    for record in found:
+        _show_plan(record)
+    return worst
+
+
+def _plan_record(found: "Outlook") -> Row:
+    delete = [
+        {"what": WHAT[kind], "name": name, "bytes": size}
+        for kind, sizes in found.files.kinds()
+        for name, size in sizes.items()
+    ]
+    return {
+        "expire": list(found.plan.expire),
+        "delete": delete,
+        "bytes": sum(item["bytes"] for item in delete),
+        "kept": [{"snapshots": list(kept.snapshots), "why": list(kept.reasons)} for kept in found.plan.kept],
+        "left alone": list(found.refused),
+        "brake": found.plan.brake,
+    }
+
+
+def _show_plan(record: Row) -> None:
+    if "expire" not in record:
+        return
+    totals = {"table": record["table"], "snapshots": len(record["expire"]), "files": len(record["delete"])}
+    output.show_record({**totals, "bytes": record["bytes"], "brake": record["brake"]}, False)
+    going = [{"what": "snapshot", "name": str(snapshot), "bytes": None} for snapshot in record["expire"]]
+    alone = [{"what": "left alone: not in the table", "name": name, "bytes": None} for name in record["left alone"]]
+    for title, rows in (
+        ("goes", going + record["delete"] + alone),
+        ("stays", [_kept(item) for item in record["kept"]]),
+    ):
+        click.echo(f"\n{title}:")
+        output.show_rows(rows, False)
+    click.echo("")
+
+
+def _kept(item: Row) -> Row:
+    ids = item["snapshots"]
+    return {"snapshots": len(ids), "oldest": str(ids[0]), "newest": str(ids[-1]), "why": " + ".join(item["why"])}

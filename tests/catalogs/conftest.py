@@ -1,0 +1,52 @@
+"""
+Fixtures: one place per kind of catalog for the whole run; a test takes a queue of its own there.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.catalogs.lake import KINDS, CatalogLake, Place, place
+from tests.servers import Unavailable
+
+
+def _place(kind: str) -> Iterator[Place]:
+    try:
+        with place(kind) as made:
+            yield made
+    except Unavailable as exc:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{kind}: {exc}")
+        pytest.skip(f"{kind}: {exc}")
+
+
+@pytest.fixture(scope="session", params=KINDS)
+def where(request: pytest.FixtureRequest) -> Place:
+    """Each kind of catalog in turn."""
+    made: Place = request.getfixturevalue(request.param)
+    return made
+
+
+@pytest.fixture(scope="session")
+def sqlite() -> Iterator[Place]:
+    """The embedded default: an SQLite file."""
+    yield from _place("sqlite")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Place]:
+    """A Postgres server."""
+    yield from _place("postgres")
+
+
+@pytest.fixture(scope="session")
+def rest() -> Iterator[Place]:
+    """Iceberg's REST catalog server, with a proxy before it."""
+    yield from _place("rest")
+
+
+@pytest.fixture
+def lake(where: Place) -> CatalogLake:
+    """A new queue in each kind of catalog."""
+    return where.lake()

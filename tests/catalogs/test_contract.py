@@ -1,0 +1,122 @@
+"""What the ledger asks of a catalog, and what core.catalog makes of its answers: the same for every kind."""
+
+from dataclasses import replace
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.catalog import load_table
+from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, Retry, TableUnusable
+from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+from tests.catalogs.lake import CatalogLake, Chain, Place
+from tests.servers.line import Fault, Line
+
+
+def test_what_is_published_is_committed_with_its_marks(lake: CatalogLake) -> None:
+    chain = Chain(lake, "w1", positions=True)
+    names = [chain.publish(), chain.publish()]
+    turn = lake.tick()
+    assert (turn.commit.txlogs, turn.commit.rows) == (2, 4)
+    assert lake.keys() == lake.published
+    marks = marks_format.loads(lake.table().metadata.properties[marks_format.PROPERTY])
+    assert marks.snapshot == lake.table().current_snapshot().snapshot_id
+    assert all(map(marks.is_in, names)) and marks.writer("w1").position == b"2"
+    assert lake.wrong() == []
+
+
+def test_init_again_changes_nothing(lake: CatalogLake) -> None:
+    before = lake.table().metadata_location
+    made = initialise(lake.where.open(), lake.settings, schema_for(lake.settings))
+    assert made.made == () and lake.table().metadata_location == before
+
+
+def test_a_commit_for_an_older_head_is_a_conflict(lake: CatalogLake) -> None:
+    first, second = _ledger(lake), _ledger(lake)
+    seen = _seen(lake, first)
+    second.record(_seen(lake, second), seen.marks, "second")
+    with pytest.raises(CommitConflict):
+        first.record(seen, seen.marks, "first")
+    assert lake.operations() == ["replace"]
+
+
+def test_a_commit_to_another_table_of_that_name_is_refused(lake: CatalogLake) -> None:
+    seen = _seen(lake, _ledger(lake))
+    lake.catalog.drop_table(lake.settings.identifier)
+    anew = replace(lake.settings, folder=f"{lake.root}/folder-of-the-new-{lake.settings.name}")
+    initialise(lake.catalog, anew, schema_for(anew))
+    with pytest.raises(Retry):
+        _ledger(lake).record(seen, seen.marks, "too late")
+    assert lake.operations() == []
+
+
+def test_a_table_that_is_not_there_halts_and_asks_for_init(where: Place) -> None:
+    with pytest.raises(TableUnusable, match="nothing"):
+        load_table(where.near, "demo.nothing")
+
+
+def test_a_commit_to_a_dropped_table_is_a_retry_and_the_load_after_it_halts(lake: CatalogLake) -> None:
+    ledger = _ledger(lake)
+    seen = _seen(lake, ledger)
+    lake.catalog.drop_table(lake.settings.identifier)
+    with pytest.raises(Retry):
+        ledger.record(seen, seen.marks, "too late")
+    with pytest.raises(TableUnusable):
+        ledger.load("any")
+
+
+def test_a_table_of_another_format_version_halts(where: Place) -> None:
+    schema = Schema(NestedField(1, "key", StringType(), required=False))
+    where.near.create_namespace_if_not_exists("demo")
+    where.near.create_table("demo.version1", schema, properties={"format-version": "1"})
+    with pytest.raises(TableUnusable, match="format version 1"):
+        load_table(where.near, "demo.version1")
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault.value.startswith(("applied", "request", "50"))])
+def test_whatever_comes_back_from_a_commit_is_a_retry(lake: CatalogLake, fault: Fault) -> None:
+    ledger = Ledger(lake.where.over(Line(fault)), lake.settings.identifier, lake.clock)
+    seen = _seen(lake, ledger)
+    with pytest.raises(CommitConflict if fault is Fault.TWICE else CommitUnknown):
+        ledger.record(seen, seen.marks, "faulty")
+    assert lake.operations() == (["replace"] if fault.value.startswith("applied") else [])
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.REFUSED_500, Fault.REFUSED_503, Fault.REPLY_LOST])
+def test_a_load_that_fails_is_a_retry(lake: CatalogLake, fault: Fault) -> None:
+    catalog = lake.where.over(Line(fault), all_requests=True)
+    with pytest.raises(CatalogUnavailable, match=lake.settings.identifier):
+        load_table(catalog, lake.settings.identifier)
+
+
+def test_a_clock_far_ahead_of_a_rest_catalogs_commits_nothing_until_it_is_set_right(rest: Place) -> None:
+    lake = rest.lake()
+    Chain(lake, "w1").publish()
+    book = lake.book()
+    with pytest.raises(Retry):
+        lake.tick(book, minutes=10)
+    assert lake.operations() == [] and len(lake.pending()) == 1
+    assert lake.tick(book, minutes=-10).commit.rows == 2
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="Bookkeeper: after all attempts failed the error says only that commits were refused, not the last cause",
+)
+def test_commits_that_are_refused_again_and_again_name_the_cause(rest: Place) -> None:
+    lake = rest.lake()
+    Chain(lake, "w1").publish()
+    with pytest.raises(Retry) as caught:
+        lake.tick(minutes=10)
+    assert "timestamp" in str(caught.value)
+
+
+def _ledger(lake: CatalogLake) -> Ledger:
+    return Ledger(lake.where.near, lake.settings.identifier, lake.clock)
+
+
+def _seen(lake: CatalogLake, ledger: Ledger) -> View:
+    return ledger.load(lake.folder.card().folder)

@@ -1,0 +1,51 @@
+"""`init` under faults: whatever was lost on the way, running it again does the rest."""
+
+from contextlib import suppress
+
+import pytest
+
+from bookkeeper.core.errors import Retry
+from bookkeeper.initialise import Initialised, initialise, schema_for
+from tests.catalogs.lake import CatalogLake, Chain, Place
+from tests.servers.line import Fault, Line
+
+LOST = (Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.APPLIED_503)
+
+
+@pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name.lower())
+def test_init_after_an_init_that_broke_off_at_any_request_does_the_rest(rest: Place, fault: Fault) -> None:
+    points = _requests_of_init(rest)
+    assert points >= 4  # look for the table, make it, load it, commit its marks
+    for point in range(1, points + 1):
+        settings = rest.table()
+        line = Line(fault, every=point, most=1)
+        with pytest.raises(Retry):
+            initialise(rest.over(line, all_requests=True), settings, schema_for(settings))
+        assert line.injected == 1
+        _works(CatalogLake(rest, settings))
+
+
+def test_two_inits_at_once_make_one_queue(where: Place) -> None:
+    settings, made = where.table(), []
+
+    def rival() -> Initialised:
+        made.append(initialise(where.near, settings, schema_for(settings)))
+        return made[-1]
+
+    catalog = where.over(Line(Fault.OVERTAKEN, most=1, meanwhile=rival))
+    with suppress(Retry):  # its guard may see the other's marks come in between
+        initialise(catalog, settings, schema_for(settings))
+    assert len(made) == 1
+    _works(CatalogLake(where, settings))
+
+
+def _requests_of_init(where: Place) -> int:
+    line, settings = Line(), where.table()
+    initialise(where.over(line, all_requests=True), settings, schema_for(settings))
+    return line.requests
+
+
+def _works(lake: CatalogLake) -> None:
+    Chain(lake, "w1").publish()
+    lake.tick()
+    assert lake.keys() == lake.published and lake.wrong() == []

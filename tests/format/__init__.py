@@ -1,0 +1,1 @@
+"""Tests of the bytes: Avro containers, manifest entries, golden files."""

@@ -1,0 +1,159 @@
+"""
+The commands, as a person or a program meets them.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bookkeeper.core.lease import lease_on
+from bookkeeper.core.store import open_store
+from reaper.cli import main
+from tests.reaper.lake import Lake
+
+CONFIG = """
+[catalog]
+name = "lake"
+type = "sql"
+uri = "sqlite:///{root}/catalog.db"
+warehouse = "file://{root}"
+[tables.events]
+identifier = "demo.events"
+[tables.events.reaper]
+older-than = "10m"
+retain-last = 2
+"""
+
+
+def made(root: Path, ago: timedelta) -> Lake:
+    """A table whose snapshots and files are so old by the real clock, which the commands read."""
+    lake = Lake(root)
+    lake.now = datetime.now(UTC) - ago
+    files = [lake.data_file() for _ in range(2)]
+    lake.append(*files)
+    lake.delete(files[0].file_path)
+    for _ in range(13):
+        lake.append()
+    for path in lake.disk():
+        os.utime(path.removeprefix("file://"), ((lake.now - timedelta(hours=2)).timestamp(),) * 2)
+    os.utime(lake.table.metadata_location.removeprefix("file://"), (lake.now.timestamp(),) * 2)
+    (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+    return lake
+
+
+@pytest.fixture
+def recent(tmp_path: Path) -> Lake:
+    """Two hours old."""
+    return made(tmp_path, timedelta(hours=2))
+
+
+def call(lake: Lake, *words: str) -> Result:
+    return CliRunner().invoke(main, [words[0], "--config", f"{lake.root}/bookkeeper.toml", *words[1:]])
+
+
+def answer(lake: Lake, *words: str) -> Any:
+    result = call(lake, *words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_plan_lists_exactly_what_once_then_deletes(recent: Lake) -> None:
+    before, history = recent.disk(), recent.history()
+    [planned] = answer(recent, "plan")
+    assert recent.disk() == before
+
+    [done] = answer(recent, "once")
+
+    gone = {path: size for path, size in before.items() if path not in recent.disk()}
+    assert {item["name"]: item["bytes"] for item in planned["delete"]} == gone
+    assert {item["what"] for item in planned["delete"]} == {"data file", "manifest", "manifest list", "metadata file"}
+    assert set(planned["expire"]) == set(history) - set(recent.history())
+    assert planned["bytes"] == done["bytes"] == sum(gone.values())
+    assert (done["snapshots"], done["data_files"], done["outcome"]) == (13, 1, "done")
+    assert {number for item in planned["kept"] for number in item["snapshots"]} == set(recent.history())
+    assert recent.reachable() <= recent.disk().keys()
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(recent: Lake) -> None:
+    before = recent.disk()
+    assert answer(recent, "once", "--dry-run") == answer(recent, "plan")
+    assert recent.disk() == before
+    assert not (recent.folder / "reaper").exists()
+
+
+def test_a_person_reads_what_goes_and_why_the_rest_stays(recent: Lake) -> None:
+    recent.ref("keep", recent.history()[3])
+    text = call(recent, "plan").stdout
+    assert "goes:" in text and "stays:" in text
+    assert "tag keep" in text and "after a kept one" in text and "retain-last 2" in text
+    assert str(recent.history()[0]) in text
+
+
+def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: Lake) -> None:
+    with open(recent.root / "bookkeeper.toml", "a") as file:
+        file.write('[tables.absent]\nidentifier = "demo.absent"\n')
+    result = call(recent, "once", "--table", "absent", "--table", "events", "--json")
+    rows = json.loads(result.stdout)
+    assert [(row["table"], row["outcome"]) for row in rows] == [("absent", "TableUnusable"), ("events", "done")]
+    assert rows[1]["snapshots"] == 13
+    assert result.exit_code == 3
+    assert "error: absent:" in result.stderr and "hint:" in result.stderr
+
+
+def test_an_unknown_table_is_refused_in_one_line(recent: Lake) -> None:
+    result = call(recent, "plan", "--table", "nosuch")
+    assert result.exit_code == 1
+    assert "nosuch" in result.stderr and "events" in result.stderr
+
+
+def test_a_second_reaper_waits(recent: Lake) -> None:
+    lease = lease_on(open_store(f"file://{recent.folder}"), "reaper/lease", "another")
+    assert lease.hold(recent.now)
+    result = call(recent, "once")
+    lease.release()
+    assert result.exit_code == 4
+    assert "another reaper is at work" in result.stderr
+    assert len(recent.history()) == 15
+
+
+def test_the_brake_holds_until_a_person_releases_it(tmp_path: Path) -> None:
+    quiet = made(tmp_path, timedelta(days=3))
+    assert "13 of 15 snapshots would expire" in call(quiet, "plan").stdout
+    result = call(quiet, "once")
+    assert result.exit_code == 3
+    assert "--release-brake" in result.stderr
+    assert len(quiet.history()) == 15
+    assert answer(quiet, "once", "--release-brake")[0]["snapshots"] == 13
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"reaper {command} --" in result.output
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, reaper.cli; print([n for n in ('pyiceberg', 'pyarrow', 'apscheduler') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
+    command = [sys.executable, "-m", "reaper", "run", "--config", f"{recent.root}/bookkeeper.toml"]
+    with subprocess.Popen([*command, "--log-format", "json"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines = [json.loads(process.stderr.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGTERM)
+        lines += [json.loads(line) for line in process.stderr]
+    assert process.returncode == 0
+    assert [line["action"] for line in lines] == ["start", "reap", "stop"]
+    assert (lines[1]["snapshots"], lines[1]["data_files"], lines[1]["table"]) == (13, 1, "events")
+    assert recent.reachable() <= recent.disk().keys()

@@ -1,0 +1,103 @@
+"""
+Old metadata.json files: which go, and which must not.
+"""
+
+import gzip
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.core.settings import Reaper
+from tests.reaper.lake import NAME, Lake
+
+ONLY_METADATA = Reaper(retain_last=1000, metadata_keep=timedelta(hours=1))
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A table that nothing expires from, with 21 metadata files, each as old as its snapshot."""
+    lake = Lake(tmp_path, ONLY_METADATA)
+    for number in range(20):
+        lake.append()
+        stamp(lake, lake.table.metadata_location, number)
+    return lake
+
+
+def stamp(lake: Lake, location: str, minutes: float) -> None:
+    """Sets the file's time to so many minutes after the first snapshot."""
+    at = (lake.now - timedelta(minutes=19) + timedelta(minutes=minutes)).timestamp()
+    os.utime(location.removeprefix("file://"), (at, at))
+
+
+def versions(lake: Lake) -> list[int]:
+    names = [os.path.basename(path) for path in lake.disk() if path.endswith(".metadata.json")]
+    return sorted(int(name.partition("-")[0]) for name in names)
+
+
+def test_the_current_one_and_the_ten_before_it_stay_however_old(lake: Lake) -> None:
+    done = lake.reap(now=lake.now + timedelta(days=30))
+    assert (done.snapshots, done.metadata_files) == (0, 10)
+    assert versions(lake) == list(range(10, 21))
+    assert lake.rows() == list(range(20))
+
+
+def test_age_counts_from_when_a_file_was_replaced(lake: Lake) -> None:
+    lake.now += timedelta(hours=5)
+    for _ in range(11):
+        lake.append()
+    lake.reap(now=lake.now + timedelta(minutes=45))
+    assert versions(lake) == list(range(20, 32))
+    lake.reap(now=lake.now + timedelta(minutes=45) + HOUR)
+    assert versions(lake) == list(range(21, 32))
+
+
+def test_what_fell_out_of_the_log_and_what_a_lost_race_left_goes_by_its_own_age(lake: Lake) -> None:
+    lake.properties(write__metadata__previous_versions_max="12")
+    lake.append()
+    current = Path(lake.table.metadata_location.removeprefix("file://"))
+    in_flight = current.with_name("00099-younger.metadata.json")
+    lost = current.with_name("00003-lost.metadata.json")
+    packed = current.with_name("00004-packed.gz.metadata.json")
+    for path in (in_flight, lost):
+        path.write_bytes(current.read_bytes())
+    packed.write_bytes(gzip.compress(current.read_bytes()))
+    stamp(lake, str(current), 30)
+    stamp(lake, str(in_flight), 31)
+    stamp(lake, str(lost), 5)
+    stamp(lake, str(packed), 5)
+    lake.reap(now=lake.now + timedelta(days=1))
+    assert in_flight.exists() and current.exists()
+    assert not lost.exists() and not packed.exists()
+    assert versions(lake) == [*range(12, 23), 99]
+
+
+def test_metadata_of_another_table_in_the_same_place_stays(lake: Lake) -> None:
+    lake.catalog.drop_table(NAME)
+    lake.make()
+    for _ in range(3):
+        lake.append()
+    stamp(lake, lake.table.metadata_location, 60)
+    before = lake.disk().keys()
+    lake.reap(now=lake.now + timedelta(days=1))
+    assert lake.disk().keys() == before
+
+
+def test_files_in_the_folder_that_are_no_metadata_json_stay(lake: Lake) -> None:
+    stray = Path(lake.location) / "metadata" / "notes.txt"
+    stray.write_text("mine")
+    stamp(lake, str(stray), -1000)
+    lake.reap(now=lake.now + timedelta(days=1))
+    assert stray.exists()
+
+
+def test_a_file_that_becomes_one_of_the_last_ten_again_is_spared(lake: Lake) -> None:
+    planned = lake.outlook(lake.now + timedelta(days=1)).files.metadata
+    assert len(planned) == 10
+    log = lake.table.metadata.metadata_log
+    assert [datetime.fromtimestamp(entry.timestamp_ms / 1000, UTC) <= lake.now for entry in log]
+    lake.append()
+    done = lake.reap(now=lake.now + timedelta(days=1))
+    assert done.metadata_files == 11

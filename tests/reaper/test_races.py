@@ -1,0 +1,299 @@
+"""
+Others at work on the table between plan, commit and deletion.
+"""
+
+import json
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
+
+from bookkeeper.core.errors import CommitConflict, CommitUnknown
+from tests.reaper.faults import Crash, Faults
+from tests.reaper.lake import NAME, Lake
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Lake:
+    """Five snapshots to expire, on a catalog that commits on whatever it finds then (as REST servers do)."""
+    return made(Lake(tmp_path, stock=True))
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Lake:
+    """The same on our own catalog, which refuses a commit when anything has changed since the load."""
+    return made(Lake(tmp_path))
+
+
+def made(lake: Lake) -> Lake:
+    """Five snapshots to expire and a data file that goes with them."""
+    file = lake.data_file()
+    lake.append(file)
+    lake.append()
+    lake.delete(file.file_path)
+    for _ in range(4):
+        lake.append()
+    return lake
+
+
+def run(lake: Lake, faults: Faults, **given: Any) -> Any:
+    now = lake.now + HOUR
+    catalog = faults.catalog(lake.opened())
+    return lake.reap(catalog=catalog, open_store=faults.stores(now), now=now, **given)
+
+
+def journal(lake: Lake) -> Any:
+    path = lake.folder / "reaper/journal.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+@pytest.mark.parametrize("stock", [True, False])
+def test_a_busy_table_gets_through_twenty_appends_between_plan_and_commit(tmp_path: Path, stock: bool) -> None:
+    old = made(Lake(tmp_path, stock=stock))
+    going = old.history()[:5]
+    faults = Faults().before("commit_table", *[old.append] * 20)
+    done = run(old, faults)
+    assert faults.calls.count("commit_table") >= 21
+    assert done.data_files == 1
+    assert not set(going) & set(old.history())
+    assert old.rows() == list(range(1, 26))
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_a_tag_made_between_plan_and_commit_makes_a_conflict_where_the_catalog_sees_it(flat: Lake) -> None:
+    target = flat.history()[1]
+    with pytest.raises(CommitConflict, match="branches or tags"):
+        run(flat, Faults().before("commit_table", lambda: flat.ref("late", target)))
+    assert flat.refs()["late"].snapshot_id == target
+    assert flat.reap().snapshots == 1
+    assert flat.rows(target) == [0, 1]
+
+
+def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
+    old: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = old.history()[1]
+    rows, before = old.rows(target), old.disk().keys()
+    sequence = old.table.metadata.last_sequence_number
+    updated = old.table.metadata.last_updated_ms
+
+    with caplog.at_level(logging.WARNING, "reaper"):
+        done = run(old, Faults().before("commit_table", lambda: old.ref("late", target)))
+
+    assert not done
+    assert [record.action for record in caplog.records] == ["drop-journal"]
+    assert old.refs()["late"].snapshot_id == target
+    assert len(old.history()) == 3
+    assert before <= old.disk().keys()
+    assert old.rows(target) == rows
+    assert journal(old) is None
+    assert old.table.metadata.last_sequence_number > sequence
+    assert old.table.metadata.last_updated_ms >= updated or updated > 2_500_000_000_000
+    old.append()
+    assert old.rows() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_branch_with_its_own_settings_comes_back_with_them(old: Lake) -> None:
+    target = old.history()[1]
+    made = SetSnapshotRefUpdate(
+        ref_name="audit", type="branch", snapshot_id=target, max_ref_age_ms=5000, min_snapshots_to_keep=3
+    )
+    run(old, Faults().before("commit_table", lambda: old.catalog.commit_table(old.table, (), (made,))))
+    found = old.refs()["audit"]
+    assert (found.snapshot_id, found.max_ref_age_ms, found.min_snapshots_to_keep) == (target, 5000, 3)
+
+
+def test_two_tags_on_lost_snapshots_come_back_while_others_append(old: Lake) -> None:
+    first, second = old.history()[:2]
+
+    def tag() -> None:
+        old.ref("one", first)
+        old.ref("two", second)
+
+    run(old, Faults().before("commit_table", tag, old.append, old.append))
+    assert (old.refs()["one"].snapshot_id, old.refs()["two"].snapshot_id) == (first, second)
+    assert old.rows(first) == [0]
+    assert old.rows() == [1, 2, 3, 4, 5, 6, 7]
+    sequences = [item.sequence_number for item in old.table.metadata.snapshots]
+    assert len(set(sequences)) == len(sequences)
+    assert max(sequences) <= old.table.metadata.last_sequence_number
+
+
+def test_a_tag_on_a_snapshot_that_stays_disturbs_nothing(old: Lake) -> None:
+    done = run(old, Faults().before("commit_table", lambda: old.ref("late", old.history()[-1])))
+    assert (done.snapshots, done.data_files) == (5, 1)
+    assert old.refs().keys() == {"main", "late"}
+
+
+def test_a_branch_grown_from_an_expiring_snapshot_keeps_its_files(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    fork = old.history()[1]
+
+    def grow() -> None:
+        old.ref("audit", fork, "branch")
+        old.append(branch="audit")
+
+    with caplog.at_level(logging.WARNING, "reaper"):
+        run(old, Faults().before("commit_table", grow))
+    grown = old.refs()["audit"].snapshot_id
+    assert [record.action for record in caplog.records] == ["spare"]
+    assert old.rows(grown) == [0, 1, 6]
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_a_rollback_between_plan_and_commit_stops_the_expiry(old: Lake) -> None:
+    target = old.history()[1]
+    with pytest.raises(CommitConflict, match="rolled back"):
+        run(old, Faults().before("commit_table", lambda: old.rollback(target)))
+    assert len(old.history()) == 7
+    old.reap()
+    assert old.rows() == [0, 1]
+    assert target in old.history()
+
+
+def test_other_refs_that_moved_stop_the_expiry(old: Lake) -> None:
+    old.ref("keep", old.history()[-2])
+    with pytest.raises(CommitConflict, match="branches or tags"):
+        run(old, Faults().before("commit_table", lambda: old.ref("keep", old.history()[0])))
+    assert len(old.history()) == 7
+
+
+def test_another_reaper_that_was_first_leaves_nothing_to_lose(old: Lake) -> None:
+    with pytest.raises((CommitConflict, CommitUnknown)):
+        run(old, Faults().before("commit_table", lambda: _expire_as_spark(old, old.history()[:2])))
+    assert len(old.history()) == 5
+    old.reap()
+    assert old.rows() == [1, 2, 3, 4, 5]
+    assert old.reachable() <= old.disk().keys()
+
+
+def _expire_as_spark(lake: Lake, snapshots: list[int]) -> None:
+    lake.catalog.commit_table(lake.table, (), (RemoveSnapshotsUpdate(snapshot_ids=snapshots),))
+
+
+def test_a_lost_reply_to_the_commit_is_found_out_by_loading_again(old: Lake) -> None:
+    done = run(old, Faults().lose_reply("commit_table", OSError("connection reset")))
+    assert (done.snapshots, done.data_files) == (5, 1)
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_a_commit_that_never_arrived_deletes_nothing(old: Lake) -> None:
+    def refuse() -> None:
+        raise OSError("no route to host")
+
+    before = old.disk().keys()
+    with pytest.raises(CommitUnknown):
+        run(old, Faults().before("commit_table", refuse))
+    assert old.disk().keys() == before
+    assert journal(old)
+    assert old.reap().data_files == 1
+
+
+def test_a_consumer_that_went_back_stops_the_expiry(old: Lake) -> None:
+    answers = iter([None, None, old.history()[2]])
+    with pytest.raises(CommitConflict, match="consumer"):
+        run(old, Faults(), floor=lambda table: next(answers))
+    assert len(old.history()) == 7
+
+
+def test_a_consumer_holds_what_it_needs(old: Lake) -> None:
+    floor = old.history()[3]
+    assert run(old, Faults(), floor=lambda table: floor).snapshots == 3
+    assert floor in old.history()
+
+
+def test_a_table_dropped_and_made_anew_loses_nothing(old: Lake) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    assert journal(old)
+    planned = [path for sizes in journal(old)["files"].values() for path in sizes]
+    old.catalog.drop_table(NAME)
+    old.make()
+    old.append()
+    there = old.disk().keys()
+    assert not old.reap(now=old.now + timedelta(minutes=1))
+    assert journal(old) is None
+    assert set(planned) <= there == old.disk().keys()
+    assert old.rows() == [0]
+
+
+def test_a_table_dropped_between_plan_and_commit_is_not_touched(old: Lake) -> None:
+    def replace() -> None:
+        old.catalog.drop_table(NAME)
+        old.make()
+
+    with pytest.raises(CommitConflict):
+        run(old, Faults().before("commit_table", replace))
+    old.append()
+    old.reap(now=old.now + timedelta(minutes=1))
+    assert old.rows() == [0]
+
+
+def test_a_tag_made_between_commit_and_deletion_finds_its_files(old: Lake) -> None:
+    newest = old.history()[-2:]
+    done = run(old, Faults().before("delete_many", lambda: old.ref("late", newest[0])))
+    assert done.data_files == 1
+    assert old.rows(newest[0]) == [1, 2, 3, 4]
+
+
+def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    dead = next(iter(journal(old)["files"]["data"]))
+    back = old.data_file()
+    back._data[1] = dead
+    old.append(back)
+    with caplog.at_level(logging.WARNING, "reaper"):
+        assert old.reap().data_files == 0
+    assert ("spare", 1) in [(record.action, getattr(record, "files", 0)) for record in caplog.records]
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_gc_disabled_after_the_commit_deletes_nothing(old: Lake) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    old.properties(gc__enabled="false")
+    before = old.disk().keys()
+    assert not old.reap()
+    assert old.disk().keys() == before
+    assert journal(old) is None
+
+
+def test_a_journal_is_finished_after_hours_of_other_commits(old: Lake) -> None:
+    old.properties(write__metadata__previous_versions_max="4")
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    for _ in range(14):
+        old.append()
+    assert old.reap().data_files == 1
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
+    old.properties(write__metadata__previous_versions_max="4")
+    target = old.history()[0]
+    faults = Faults().crash_after("commit_table").before("commit_table", lambda: old.ref("late", target))
+    with pytest.raises(Crash):
+        run(old, faults)
+    for _ in range(14):
+        old.append()
+    old.reap()
+    assert old.rows(target) == [0]
+
+
+def test_nothing_is_deleted_when_nobody_knows_what_the_commit_replaced(
+    old: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    planned = [path for sizes in journal(old)["files"].values() for path in sizes]
+    for entry in old.table.metadata.metadata_log:
+        (old.folder.parent / "metadata" / entry.metadata_file.rpartition("/")[2]).unlink()
+    with caplog.at_level(logging.WARNING, "reaper"):
+        old.reap(now=old.now + timedelta(minutes=1))
+    assert set(planned) <= old.disk().keys()
+    assert [record.cause for record in caplog.records] == ["the metadata that the expiry replaced cannot be found"]

@@ -1,0 +1,107 @@
+"""
+A server process: started on a port, waited for with a deadline, ended by its pid. Nothing is ended by name.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+_MEMORY = "/dev/shm"
+
+
+class Unavailable(Exception):
+    """
+    What a server is made of cannot be had on this machine; the message says what and why.
+    """
+
+
+def free_port() -> int:
+    """
+    A port that nobody listened on a moment ago.
+    """
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def scratch() -> str | None:
+    """
+    Where files that need not outlive a test are quickest: memory when there is enough of it; None: the usual place.
+    """
+    try:
+        room = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    enough = room.f_bavail * room.f_frsize > 2**29 and os.access(_MEMORY, os.W_OK)
+    return _MEMORY if enough else None
+
+
+def answers(port: int) -> bool:
+    """
+    Whether somebody accepts connections on this port.
+    """
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+@dataclass
+class Server:
+    """
+    One server: `properties` are the `[catalog]` keys that reach it, `options` go to Popen.
+
+    Stopped and started again it has the same port and the same data.
+    """
+
+    name: str
+    port: int
+    command: Sequence[str]
+    log: Path
+    properties: Mapping[str, str]
+    ready: Callable[[int], bool] = answers
+    stop_signal: int = signal.SIGTERM
+    crash_signal: int = signal.SIGKILL
+    options: Mapping[str, Any] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, within_seconds: float = 30) -> None:
+        """Starts it and waits until it is ready; raises RuntimeError with the end of its log."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self.options
+            )
+        deadline = time.monotonic() + within_seconds
+        while not self.ready(self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.crash()
+                raise RuntimeError(f"{self.name} did not start: {self.log.read_text('utf-8', 'replace')[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Asks it to end, and ends it when it does not."""
+        self._signal(self.stop_signal)
+
+    def crash(self) -> None:
+        """Ends it in the middle of whatever it does."""
+        self._signal(self.crash_signal)
+
+    def _signal(self, number: int) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None

@@ -1,0 +1,76 @@
+"""
+Iceberg's own REST catalog server, on a local warehouse, its tables in an SQLite file.
+
+It has no authentication, and it listens on every address of the machine (its main takes a port only): for tests.
+"""
+
+import os
+import signal
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from bookkeeper.core.errors import NotPossible
+from spark_jobs import prepare
+from spark_jobs.versions import SQLITE
+from tests.servers import jars
+from tests.servers.process import LOOPBACK, Server, Unavailable, free_port, scratch
+
+_MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
+_HADOOP = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar")
+_SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+@contextmanager
+def rest_catalog(warehouse: Path) -> Iterator[Server]:
+    """
+    A running REST catalog without tables; its files go into `warehouse`. Raises Unavailable.
+    """
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-rest-", dir=scratch()) as place:
+        server = _prepare(Path(place), warehouse)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def _prepare(place: Path, warehouse: Path) -> Server:
+    environ = dict(os.environ)
+    try:
+        ready = prepare.prepare(environ, (SQLITE,))
+    except NotPossible as exc:
+        raise Unavailable(str(exc)) from exc
+    classes = [*jars.fetched(environ), *ready.jars, *_hadoop()]
+    port = free_port()
+    environ |= {
+        "CATALOG_REST_PORT": str(port),
+        "CATALOG_CATALOG_NAME": "lake",
+        "CATALOG_WAREHOUSE": warehouse.as_uri(),
+        "CATALOG_URI": f"jdbc:sqlite:{place}/catalog.db?busy_timeout=20000",
+    }
+    command = [f"{ready.java_home}/bin/java", *_SMALL, "-cp", ":".join(map(str, classes)), _MAIN]
+    properties = {"type": "rest", "uri": f"http://{LOOPBACK}:{port}"}
+    options = {"env": environ, "cwd": place}
+    # SIGKILL: it has nothing to save, and ends seconds after SIGTERM as long as a client keeps its connection.
+    return Server("REST catalog", port, command, place / "log", properties, _ready, signal.SIGKILL, options=options)
+
+
+def _hadoop() -> list[Path]:
+    """Spark brings Hadoop, which the server asks for and which would be 50 MB more."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise Unavailable("pyspark is not installed: pip install '.[spark]'")
+    folder = Path(spec.origin).parent / "jars"
+    return [jar for pattern in _HADOOP for jar in sorted(folder.glob(pattern))]
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/v1/config", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
