@@ -13,14 +13,17 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
 from bookkeeper.core.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
-from bookkeeper.core.locations import inside
+from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import FUTURE_MS
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
 from bookkeeper.format.layout import Physical, physical
+from bookkeeper.format.skim import Row, Shape
 from bookkeeper.ledger.view import View
 
+#: the prefix of a record that inherits everything: ADDED, and three nulls
+FRESH = b"\x02\0\0\0"
 FORMATS = ("PARQUET", "AVRO")
 #: bytes of a single-value serialized bound (Iceberg spec, Appendix D)
 _WIDTHS = {"boolean": 1, "int": 4, "date": 4, "float": 4, "long": 8, "double": 8, "time": 8, "uuid": 16}
@@ -52,6 +55,26 @@ class Rules:
                 if width is not None:
                     found.setdefault(number, set()).add(width)
         return found
+
+    @cached_property
+    def data_root(self) -> str:
+        """What the normal location of every data file starts with."""
+        return normal(self.data_path).rstrip("/") + "/"
+
+    @cached_property
+    def _fitting(self) -> dict[int, tuple[Shape, bool]]:
+        return {}
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether statistics of this shape are certainly what the table's columns allow."""
+        known = self._fitting.get(id(shape))
+        if known is None:
+            known = self._fitting[id(shape)] = (shape, self._judge(shape))
+        return known[1]
+
+    def _judge(self, shape: Shape) -> bool:
+        sound = all(width in self.widths.get(number, {width}) for number, width in shape.widths.items())
+        return sound and shape.columns <= self.columns
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], "Binding"]:
@@ -97,14 +120,15 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
         )
     if txlog.position is None and txlog.previous_position is not None:
         raise EntryInvalid("previous-position without position")
-    if not txlog.entries:
+    if not txlog.rows:
         raise EntryInvalid("it names no data file")
     binding = rules.binding(txlog)
     if txlog.partition != binding.partition:
         raise UnknownSpec(f"its partition tuples are {txlog.partition}, spec {txlog.spec_id} has {binding.partition}")
-    for entry in txlog.entries:
-        _check_entry(entry)
-        _check_file(entry.data_file, rules, binding.required)
+    for index, (row, path) in enumerate(zip(txlog.rows, txlog.paths, strict=True)):
+        if row.entry is not None or row.prefix != FRESH or not rules.fits(row.shape):
+            _check_entry(txlog.entries[index], rules)
+        _check_row(row, path, rules, binding.required)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +158,8 @@ def _is_required(schema: Schema, field: PartitionField) -> bool:
     return column.required and column in schema.fields and not isinstance(field.transform, VoidTransform)
 
 
-def _check_entry(entry: Entry) -> None:
+def _check_entry(entry: Entry, rules: Rules) -> None:
+    """What skimming has not proven of a record."""
     path = entry.data_file.path[:300]
     if entry.status != ADDED:
         raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")
@@ -142,22 +167,24 @@ def _check_entry(entry: Entry) -> None:
         raise EntryInvalid(f"{path}: snapshot id and sequence numbers must be null, so that they are inherited")
     if entry.content != DATA or entry.equality_ids or entry.referenced_data_file is not None:
         raise EntryInvalid(f"{path}: content {entry.content}; only data files are allowed, no deletes")
+    _check_statistics(entry.data_file, rules.columns)
+    _check_bounds(entry.data_file, rules.widths)
 
 
-def _check_file(file: DataFile, rules: Rules, required: tuple[bool, ...]) -> None:
-    path = file.path[:300]
-    if not inside(file.path, rules.data_path):
-        raise PathRefused(f"{path} is outside of the table's data path {rules.data_path}")
-    if file.file_format.upper() not in FORMATS:
-        raise EntryInvalid(f"{path}: file format {file.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
-    if file.record_count <= 0 or file.size_bytes <= 0:
-        raise EntryInvalid(f"{path}: {file.record_count} records in {file.size_bytes} bytes")
-    if any(value is None and needed for value, needed in zip(file.partition, required, strict=True)):
-        raise EntryInvalid(f"{path}: a partition value is null though its column is required")
-    if file.sort_order_id is not None and file.sort_order_id not in rules.sort_orders:
-        raise EntryInvalid(f"{path}: sort order {file.sort_order_id} is unknown")
-    _check_statistics(file, rules.columns)
-    _check_bounds(file, rules.widths)
+def _check_row(row: Row, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
+    shown = row.path[:300]
+    if not path.startswith(rules.data_root):
+        raise PathRefused(f"{shown} is outside of the table's data path {rules.data_path}")
+    if row.file_format.upper() not in FORMATS:
+        raise EntryInvalid(f"{shown}: file format {row.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
+    if row.record_count <= 0 or row.size_bytes <= 0:
+        raise EntryInvalid(f"{shown}: {row.record_count} records in {row.size_bytes} bytes")
+    if None in row.partition and any(
+        value is None and needed for value, needed in zip(row.partition, required, strict=True)
+    ):
+        raise EntryInvalid(f"{shown}: a partition value is null though its column is required")
+    if row.sort_order_id is not None and row.sort_order_id not in rules.sort_orders:
+        raise EntryInvalid(f"{shown}: sort order {row.sort_order_id} is unknown")
 
 
 def _check_bounds(file: DataFile, widths: dict[int, set[int]]) -> None:

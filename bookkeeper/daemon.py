@@ -26,13 +26,13 @@ from bookkeeper.core.errors import (
 )
 from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.lease import Lease, NoLease
-from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.intake import Intake
-from bookkeeper.ledger.ledger import Ledger, shares
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
 from bookkeeper.plan import Batch, Known, Limits, Run, gaps, in_turn, plan, resumed
 from bookkeeper.upkeep import Upkeep
@@ -205,7 +205,7 @@ class Bookkeeper:
 
     def _committed(self, view: View, batch: Batch) -> Commit:
         rows, size = (sum(getattr(txlog, what) for txlog in batch.txlogs) for what in ("row_count", "data_bytes"))
-        files = sum(len(txlog.entries) for txlog in batch.txlogs)
+        files = sum(len(txlog.rows) for txlog in batch.txlogs)
         return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size)
 
     def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
@@ -288,7 +288,7 @@ class Bookkeeper:
         return view
 
     def _remember(self, txlogs: Iterable[Txlog]) -> None:
-        self.recent.update((normal(file.path), txlog.name) for txlog in txlogs for file in txlog.files)
+        self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)
         for path in list(self.recent)[: max(0, len(self.recent) - RECENT_PATHS)]:
             del self.recent[path]
 

@@ -17,7 +17,6 @@ from bookkeeper.core.errors import (
     TooManyHoles,
 )
 from bookkeeper.core.folder import Found
-from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
@@ -219,7 +218,7 @@ class _Planner:
         batch = self.batch.txlogs
         return not batch or (
             len(batch) < self.limits.txlogs
-            and self.files + len(txlog.entries) <= self.limits.files
+            and self.files + len(txlog.rows) <= self.limits.files
             and self.bytes + txlog.data_bytes <= self.limits.bytes
         )
 
@@ -232,7 +231,7 @@ class _Planner:
         self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in self._between(name)]
         self.last[name.writer, name.incarnation] = mark
-        self.files += len(txlog.entries)
+        self.files += len(txlog.rows)
         self.bytes += txlog.data_bytes
         self.accepted.add(name)
         self.batch.txlogs.append(txlog)
@@ -271,11 +270,10 @@ class _Planner:
 
     def _new_paths(self, txlog: Txlog) -> dict[str, TxlogName]:
         paths: dict[str, TxlogName] = {}
-        for file in txlog.files:
-            path = normal(file.path)
+        for path in txlog.paths:
             earlier = paths.get(path) or self.paths.get(path) or self._committed(path)
             if earlier is not None and (earlier != txlog.name or path in paths):
-                raise DuplicatePath(f"{file.path[:300]} is already named by {earlier}")
+                raise DuplicatePath(f"{path[:300]} is already named by {earlier}")
             paths[path] = txlog.name
         return paths
 

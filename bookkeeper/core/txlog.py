@@ -7,15 +7,19 @@ Encoded once by its writer; decoding runs no code and refuses whatever it does n
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
+from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.layout import Physical
+from bookkeeper.format.manifest import Manifest
+from bookkeeper.format.skim import Row
 
 VERSION = 1
 PREFIX = "bookkeeper."
@@ -27,10 +31,10 @@ _POSITIONS = ("position", "previous-position")
 MOST_ENTRIES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Txlog:
     """
-    A decoded txlog. `partition` is the physical layout of its tuples: (field id, Avro type) per spec field.
+    A txlog whose every record is proven. `partition` is the layout of its tuples: (field id, Avro type) per field.
     """
 
     name: TxlogName
@@ -41,22 +45,37 @@ class Txlog:
     partition: tuple[tuple[int, Physical], ...]
     position: bytes | None
     previous_position: bytes | None
-    entries: tuple[Entry, ...] = field(repr=False)
+    body: Manifest = field(repr=False)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Its records, skimmed: what a commit needs to know of each data file."""
+        return self.body.rows
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its records, decoded in full when first asked for."""
+        return self.body.entries
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """The data files it names."""
-        return tuple(entry.data_file for entry in self.entries)
+        """The data files it names, decoded in full when first asked for."""
+        return tuple(entry.data_file for entry in self.body.entries)
 
-    @property
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The normal location of each data file; raises PathRefused."""
+        return tuple(normal(row.path) for row in self.body.rows)
+
+    @cached_property
     def row_count(self) -> int:
         """Rows in all its data files."""
-        return sum(entry.data_file.record_count for entry in self.entries)
+        return sum(row.record_count for row in self.body.rows)
 
-    @property
+    @cached_property
     def data_bytes(self) -> int:
         """Bytes of all its data files."""
-        return sum(entry.data_file.size_bytes for entry in self.entries)
+        return sum(row.size_bytes for row in self.body.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +136,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
         raw.layout.partition,
         own.get("position"),
         own.get("previous-position"),
-        raw.entries,
+        raw,
     )
 
 
@@ -145,7 +164,7 @@ def _check_version(version: int) -> None:
         raise TxlogCorrupt(f"there is no format version {version}")
 
 
-def _check_count(own: Mapping[str, bytes], raw: manifest.Manifest) -> None:
+def _check_count(own: Mapping[str, bytes], raw: Manifest) -> None:
     if "entries" not in own and len(raw.blocks) > 1:
         # Cut behind a block it would be a whole Avro file, with fewer rows.
         raise TxlogCorrupt(f"the header lacks {PREFIX}entries, which more than one block of entries needs")

@@ -23,6 +23,8 @@ class Block:
 
     count: int
     payload: bytes
+    #: the payload as it was read, compressed by deflate
+    packed: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,9 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block], codec: str = "def
 
 
 def _pack_block(block: Block, codec: str) -> bytes:
-    payload = _compress(block.payload) if codec == "deflate" else block.payload
+    payload = block.payload
+    if codec == "deflate":
+        payload = block.packed or _compress(payload)
     return encode_long(block.count) + encode_long(len(payload)) + payload
 
 
@@ -159,15 +163,14 @@ def _decode_meta(cursor: Cursor) -> dict[str, bytes]:
 def _blocks(cursor: Cursor, sync: bytes, codec: str, most_bytes: int) -> Iterator[Block]:
     left = most_bytes
     while not cursor.done():
-        count, payload = cursor.long(), cursor.take(cursor.long())
+        count, stored = cursor.long(), cursor.take(cursor.long())
         if count <= 0:
             raise TxlogCorrupt(f"a block of {count} records")
-        if codec == "deflate":
-            payload = _inflate(payload, left)
+        payload = _inflate(stored, left) if codec == "deflate" else stored
         left -= len(payload)
         if cursor.take(SYNC_BYTES) != sync:
             raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
-        yield Block(count, payload)
+        yield Block(count, payload, stored if codec == "deflate" else None)
 
 
 def _inflate(payload: bytes, most_bytes: int) -> bytes:

@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import Row, skimmer
+from bookkeeper.format.skim import Row, is_standard, skimmer
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -35,6 +35,11 @@ class Manifest:
     layout: Layout
     blocks: tuple[Block, ...] = field(repr=False)
     skimmed: tuple[tuple[Row, ...], ...] = field(repr=False)
+
+    @property
+    def standard(self) -> bool:
+        """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
+        return is_standard(self.layout)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -67,11 +72,18 @@ def encode(meta: Mapping[str, bytes], entries: Iterable[Entry]) -> bytes:
     """
     A manifest of `entries` under the header `meta`.
     """
-    schema = parse_layout(meta["avro.schema"]).schema
+    return avro.encode(meta, encode_blocks(meta["avro.schema"], entries))
+
+
+def encode_blocks(avro_schema: bytes, entries: Iterable[Entry]) -> list[Block]:
+    """
+    `entries` as blocks of records.
+    """
+    schema = parse_layout(avro_schema).schema
     records = [_encode_record(schema, entry) for entry in entries]
     starts = range(0, len(records), RECORDS_PER_BLOCK)
     parts = [records[start : start + RECORDS_PER_BLOCK] for start in starts]
-    return avro.encode(meta, [Block(len(part), b"".join(part)) for part in parts])
+    return [Block(len(part), b"".join(part)) for part in parts]
 
 
 def _encode_record(schema: Any, entry: Entry) -> bytes:

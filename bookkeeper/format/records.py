@@ -5,37 +5,39 @@ A record of the standard layout is a prefix (status, snapshot id, sequence numbe
 data file. Carrying a file on changes the prefix only.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.format import avro
-from bookkeeper.format.avro import Block, encode_long
+from bookkeeper.format.avro import Block, Cursor, encode_long
 
 EXISTING, ADDED, DELETED = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Inherits:
-    """What records without ids of their own inherit from their manifest (spec, "Sequence Number Inheritance")."""
-
-    snapshot_id: int
-    sequence: int
+#: smaller blocks are joined before they are compressed
+BLOCK_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The fields before the data file, ids filled in."""
+    """The fields before the data file; None is inherited from the manifest."""
 
     status: int
-    snapshot_id: int
-    sequence: int
-    file_sequence: int
+    snapshot_id: int | None = None
+    sequence: int | None = None
+    file_sequence: int | None = None
+
+    def inherited(self, snapshot_id: int, sequence: int) -> "Prefix":
+        """With what a manifest gives its records (spec, "Sequence Number Inheritance")."""
+        return Prefix(
+            self.status,
+            snapshot_id if self.snapshot_id is None else self.snapshot_id,
+            sequence if self.sequence is None else self.sequence,
+            sequence if self.file_sequence is None else self.file_sequence,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one layout and spec, ready to be a manifest; counts by status are (files, rows)."""
+    """Records of one spec, ready to be a manifest; `counts` are (files, rows) by status."""
 
     blocks: Sequence[Block]
     counts: dict[int, tuple[int, int]]
@@ -43,48 +45,47 @@ class Records:
     least_sequence: int | None = None
 
 
-def read_prefix(raw: bytes, inherits: Inherits) -> Prefix:
+def read_prefix(raw: bytes) -> Prefix:
     """
-    The prefix `raw` of a record; ids that are null are inherited.
+    The prefix of a record.
     """
-    cursor = avro.Cursor(raw)
+    cursor = Cursor(raw)
     status = cursor.long()
-    snapshot_id, sequence, file_sequence = (_optional(cursor) for _ in range(3))
-    return Prefix(
-        status,
-        inherits.snapshot_id if snapshot_id is None else snapshot_id,
-        inherits.sequence if sequence is None else sequence,
-        inherits.sequence if file_sequence is None else file_sequence,
-    )
-
-
-def _optional(cursor: avro.Cursor) -> int | None:
-    return cursor.long() if cursor.long() == 1 else None
+    return Prefix(status, *(cursor.long() if cursor.long() == 1 else None for _ in range(3)))
 
 
 def write_prefix(prefix: Prefix) -> bytes:
     """
-    The bytes of a prefix with every id written out.
+    The bytes of a prefix.
     """
     ids = (prefix.snapshot_id, prefix.sequence, prefix.file_sequence)
-    return encode_long(prefix.status) + b"".join(b"\x02" + encode_long(number) for number in ids)
+    return encode_long(prefix.status) + b"".join(b"\0" if item is None else b"\x02" + encode_long(item) for item in ids)
 
 
-def blocks_of(records: Sequence[bytes], per_block: int = 1000) -> list[Block]:
+def joined(blocks: Iterable[Block]) -> Iterator[Block]:
     """
-    Encoded records as blocks of an Avro file.
+    The same records in blocks of a good size; what is large enough is passed on as it is, still compressed.
     """
-    starts = range(0, len(records), per_block)
-    parts = (records[start : start + per_block] for start in starts)
-    return [Block(len(part), b"".join(part)) for part in parts]
+    count, size, parts = 0, 0, []
+    for block in blocks:
+        if len(block.payload) >= BLOCK_BYTES:
+            yield block
+            continue
+        count, size = count + block.count, size + len(block.payload)
+        parts.append(block.payload)
+        if size >= BLOCK_BYTES:
+            yield Block(count, b"".join(parts))
+            count, size, parts = 0, 0, []
+    if count:
+        yield Block(count, b"".join(parts))
 
 
-def counted(files: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def counted(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """
     (files, rows) by status, of (status, rows) pairs.
     """
     counts = dict.fromkeys((EXISTING, ADDED, DELETED), (0, 0))
-    for status, rows in files:
-        count, total = counts[status]
-        counts[status] = (count + 1, total + rows)
+    for status, rows in pairs:
+        files, total = counts[status]
+        counts[status] = (files + 1, total + rows)
     return counts

@@ -25,11 +25,12 @@ from bookkeeper.format.layout import Layout, Physical, parse_layout
 
 #: a varint of at most 63 bits; the second form is one that is not negative (its zigzag code is even)
 _VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_VARINT_64 = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
 _VARINT_32 = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"
 _EVEN_LAST = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0, 0x80, 2)) + b"]"
 _EVEN_MORE = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0x80, 0x100, 2)) + b"]"
 _NATURAL = b"(?:" + _EVEN_LAST + b"|" + _EVEN_MORE + rb"[\x80-\xff]{0,7}[\x00-\x7f])"
-_OPTIONAL_LONG = rb"(?:\x00|\x02" + _VARINT + rb")"
+_OPTIONAL_LONG = rb"(?:\x00|\x02" + _VARINT_64 + rb")"
 #: status, snapshot id, sequence number, file sequence number; then content and the length of the path
 _HEAD = re.compile(rb"([\x00\x02\x04]" + _OPTIONAL_LONG * 3 + rb")\x00(" + _NATURAL + b")", re.DOTALL)
 _MOST_EXPRESSIONS = 32
@@ -281,7 +282,7 @@ def _partition_pattern(kind: Physical) -> bytes:
     if isinstance(kind, tuple):
         value = b".{%d}" % kind[1]
     elif kind in ("int", "long"):
-        value = _VARINT_32 if kind == "int" else _VARINT
+        value = _VARINT_32 if kind == "int" else _VARINT_64
     elif kind in _FIXED:
         value = b".{%d}" % _FIXED[kind]
     else:

@@ -1,128 +1,122 @@
 """
-Writes manifests and manifest lists; each is durable when the function returns.
+Writes data manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists"); each is durable when the
+function returns.
 
 A crash leaves files that no snapshot names; nobody here deletes them (an attempt that was refused may have been
 sent twice), the orphan sweep does.
 """
 
-import io
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pyiceberg.io import OutputFile, OutputStream
-from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
+from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DecimalType
 
 from bookkeeper.core.locations import join
 from bookkeeper.core.store import Store
+from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.entries import ADDED, Entry
-from bookkeeper.format.layout import parse_layout
+from bookkeeper.format.entries import Entry
+from bookkeeper.format.layout import Physical, parse_layout
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, counted
 from bookkeeper.format.summaries import summarise
 
-EXISTING = 0
-DELETED = 2
-UNASSIGNED = -1
+_HEADERS = 1000
+_LINES = 100_000
 
 
-def write_manifest(
-    store: Store, key: str, schema: Schema, spec: PartitionSpec, entries: Sequence[Entry], snapshot_id: int
-) -> ManifestFile:
-    """
-    One data manifest under `key`, and its line for the manifest list; sequence numbers are inherited.
-    """
-    header = manifest_format.header(schema, spec)
-    data = manifest_format.encode(header, entries)
-    store.create(key, data)
-    live = [entry.sequence_number for entry in entries if entry.status != DELETED and entry.sequence_number is not None]
-    partition = parse_layout(header["avro.schema"]).partition
-    decimals = [isinstance(field.field_type, DecimalType) for field in spec.partition_type(schema).fields]
-    kinds = [(kind, decimal) for (_, kind), decimal in zip(partition, decimals, strict=True)]
-    counts: dict[str, Any] = _counts(entries)
-    return ManifestFile.from_args(
-        manifest_path=join(store.url, key),
-        manifest_length=len(data),
-        partition_spec_id=spec.spec_id,
-        content=ManifestContent.DATA,
-        sequence_number=UNASSIGNED,
-        min_sequence_number=min(live, default=UNASSIGNED),
-        added_snapshot_id=snapshot_id,
-        partitions=_summaries(kinds, entries),
-        key_metadata=None,
-        **counts,
-    )
+class ManifestWriter:
+    """Writes the manifests and manifest lists of one table; remembers headers and lines, which never change."""
+
+    def __init__(self) -> None:
+        self._headers: dict[tuple[str, str], Header] = {}
+        self._lines: dict[str, bytes] = {}
+
+    def header(self, schema: Schema, spec: PartitionSpec) -> "Header":
+        """The header of manifests written with this schema and spec."""
+        # By content: two tables, or a table made anew, both have schema 0 and spec 0.
+        key = (schema.model_dump_json(), spec.model_dump_json())
+        if key not in self._headers:
+            _forget(self._headers, _HEADERS)
+            self._headers[key] = Header(schema, spec)
+        return self._headers[key]
+
+    def write(
+        self, store: Store, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
+    ) -> ManifestFile:
+        """One data manifest under `key`; `sequence` is that of its snapshot."""
+        data = avro.encode(header.meta, records.blocks)
+        store.create(key, data)
+        counts: dict[str, Any] = {}
+        for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
+            counts[f"{name}_files_count"], counts[f"{name}_rows_count"] = records.counts[status]
+        return ManifestFile.from_args(
+            manifest_path=join(store.url, key),
+            manifest_length=len(data),
+            partition_spec_id=header.spec_id,
+            content=ManifestContent.DATA,
+            sequence_number=sequence,
+            min_sequence_number=sequence if records.least_sequence is None else records.least_sequence,
+            added_snapshot_id=snapshot_id,
+            partitions=header.summaries(records.partitions),
+            key_metadata=None,
+            **counts,
+        )
+
+    def write_list(
+        self,
+        store: Store,
+        key: str,
+        manifests: Sequence[ManifestFile],
+        snapshot_id: int,
+        parent_id: int | None,
+        sequence: int,
+    ) -> str:
+        """The manifest list of a new snapshot under `key`; returns its location."""
+        lines = [self._line(manifest) for manifest in manifests]
+        store.create(key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
+        return join(store.url, key)
+
+    def _line(self, manifest: ManifestFile) -> bytes:
+        line = self._lines.get(manifest.manifest_path)
+        if line is None:
+            _forget(self._lines, _LINES)
+            line = self._lines[manifest.manifest_path] = manifest_list.encode_line(manifest)
+        return line
 
 
-def _counts(entries: Sequence[Entry]) -> dict[str, int]:
-    counts = {}
-    for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
-        files = [entry.data_file for entry in entries if entry.status == status]
-        counts[f"{name}_files_count"] = len(files)
-        counts[f"{name}_rows_count"] = sum(file.record_count for file in files)
-    return counts
+class Header:
+    """Header and partition kinds of the manifests of one schema and spec."""
+
+    def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
+        self.meta = manifest_format.header(schema, spec)
+        self.spec_id = spec.spec_id
+        decimals = [isinstance(field.field_type, DecimalType) for field in spec.partition_type(schema).fields]
+        partition = parse_layout(self.meta["avro.schema"]).partition
+        self.kinds: list[tuple[Physical, bool]] = [
+            (kind, decimal) for (_, kind), decimal in zip(partition, decimals, strict=True)
+        ]
+
+    def summaries(self, tuples: Iterable[tuple[Any, ...]]) -> list[PartitionFieldSummary]:
+        """What a manifest list says of the partitions in a manifest."""
+        return [
+            PartitionFieldSummary(found.contains_null, found.contains_nan, found.lower, found.upper)
+            for found in summarise(self.kinds, tuples)
+        ]
+
+    def records(self, entries: Sequence[Entry]) -> Records:
+        """Decoded entries as records; for those whose records cannot be joined as bytes."""
+        live = [entry.sequence_number for entry in entries if entry.status != DELETED]
+        return Records(
+            manifest_format.encode_blocks(self.meta["avro.schema"], entries),
+            counted((entry.status, entry.data_file.record_count) for entry in entries),
+            frozenset(entry.data_file.partition for entry in entries),
+            min((sequence for sequence in live if sequence is not None), default=None),
+        )
 
 
-def _summaries(kinds: Sequence[tuple[Any, bool]], entries: Sequence[Entry]) -> list[PartitionFieldSummary]:
-    return [
-        PartitionFieldSummary(found.contains_null, found.contains_nan, found.lower, found.upper)
-        for found in summarise(kinds, [entry.data_file.partition for entry in entries])
-    ]
-
-
-def write_list(
-    store: Store,
-    key: str,
-    manifests: Sequence[ManifestFile],
-    snapshot_id: int,
-    parent: Snapshot | None,
-    sequence: int,
-) -> str:
-    """
-    The manifest list of a new snapshot under `key`; returns its location.
-    """
-    output = _Memory(join(store.url, key))
-    parent_id = parent.snapshot_id if parent else None
-    with write_manifest_list(2, output, snapshot_id, parent_id, sequence, "deflate") as writer:
-        writer.add_manifests(list(manifests))
-    store.create(key, output.data)
-    return output.location
-
-
-class _Memory(OutputFile):
-    """Takes what pyiceberg writes, so that our store can make it durable."""
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
-        self.data = b""
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> Any:
-        raise NotImplementedError("write only")
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        return _Stream(self)
-
-
-class _Stream(io.BytesIO):
-    def __init__(self, target: _Memory) -> None:
-        super().__init__()
-        self.target = target
-
-    def close(self) -> None:
-        if not self.closed:
-            self.target.data = self.getvalue()
-        super().close()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def _forget(known: dict[Any, Any], most: int) -> None:
+    if len(known) >= most:
+        known.pop(next(iter(known)))

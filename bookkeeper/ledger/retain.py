@@ -5,6 +5,7 @@ Manifests never change, so what is remembered of one never lies.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -12,7 +13,8 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from bookkeeper.core.store import Store, key_in
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import DataFile, Entry
-from bookkeeper.ledger.manifests import DELETED, EXISTING
+from bookkeeper.format.manifest import Manifest
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
 
 _MANIFEST_BYTES = 2**31
 _REMEMBERED = 100_000
@@ -54,13 +56,33 @@ class Ranges:
         self._known[manifest.manifest_path] = found
 
 
+def read_manifest(store: Store, manifest: ManifestFile) -> Manifest:
+    """
+    A data manifest, every record proven.
+    """
+    return manifest_format.decode(store.read(key_in(store, manifest.manifest_path)), _MANIFEST_BYTES)
+
+
 def live_entries(store: Store, manifest: ManifestFile) -> list[Entry]:
     """
     The live entries of a data manifest, ids and sequence numbers filled in as the spec's inheritance says.
     """
-    data = store.read(key_in(store, manifest.manifest_path))
-    found = manifest_format.decode(data, _MANIFEST_BYTES).entries
+    found = read_manifest(store, manifest).entries
     return [inherited(entry, manifest) for entry in found if entry.status != DELETED]
+
+
+def counted_out(store: Store, manifest: ManifestFile) -> ManifestFile:
+    """
+    `manifest` with its counts; they are optional in lists that a v1 writer made, so then its entries are counted.
+    """
+    if None not in (manifest.added_files_count, manifest.existing_files_count):
+        return manifest
+    entries = read_manifest(store, manifest).entries
+    counts = counted((entry.status, entry.data_file.record_count) for entry in entries)
+    filled = copy(manifest)
+    for status, place in ((ADDED, 7), (EXISTING, 8), (DELETED, 9)):
+        filled[place], filled[place + 3] = counts[status]
+    return filled
 
 
 def inherited(entry: Entry, manifest: ManifestFile) -> Entry:

@@ -5,19 +5,20 @@ Exact, always: Spark's stream trusts `added-data-files` and silently loses rows 
 files and rows come from the manifest list itself, so a wrong total of somebody else is not carried on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format.entries import DataFile
+from bookkeeper.format.skim import Row
 from bookkeeper.ledger.view import TXLOGS
 
 _TXLOGS_BYTES = 4096
 
 
-def appended(files: Sequence[DataFile]) -> dict[str, str]:
+def appended(files: Sequence[Row]) -> dict[str, str]:
     """
     The counts of an append.
     """
@@ -38,6 +39,20 @@ def deleted(files: Sequence[DataFile]) -> dict[str, str]:
         "deleted-records": str(sum(file.record_count for file in files)),
         "removed-files-size": str(sum(file.size_bytes for file in files)),
         "changed-partition-count": str(len({file.partition for file in files})),
+    }
+
+
+def merged(created: Sequence[ManifestFile], replaced: Collection[str], kept: Sequence[ManifestFile]) -> dict[str, str]:
+    """
+    The counts of a merge of manifests.
+    """
+    entries = sum(item.existing_files_count or 0 for item in created)
+    return {
+        "manifests-created": str(len(created)),
+        "manifests-replaced": str(len(replaced)),
+        "manifests-kept": str(len(kept)),
+        "entries-processed": str(entries),
+        "bookkeeper.reason": "merge",
     }
 
 

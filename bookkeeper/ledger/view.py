@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -29,6 +30,8 @@ class View:
 
     table: Table
     marks: Marks
+    #: of the head, when this process made it; else they are read from its manifest list
+    manifests: tuple[ManifestFile, ...] | None = None
 
     @property
     def metadata(self) -> TableMetadataV2:

@@ -2,15 +2,20 @@
 
 from typing import Any
 
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
 from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
 from bookkeeper.plan import Batch, Known, Limits, plan
 
 ONE = "01910000-0000-7000-8000-000000000001"
 TWO = "01920000-0000-7000-8000-000000000002"
 NO_LIMITS = Limits(10**9, 10**18, 10**9)
+HEADER = manifest.header(Schema(), PartitionSpec())
 CREATED = 2_000_000_000_000
 
 
@@ -27,8 +32,9 @@ def txlog(
 ) -> Txlog:
     """A txlog of files of one row each; by default one file that nobody else names."""
     named = paths or (f"file:///t/data/{about}.parquet",)
-    entries = tuple(added(DataFile(path, "PARQUET", (), 1, size)) for path in named)
-    return Txlog(about, "uuid", CREATED, 0, 0, (), position, after, entries)
+    entries = [added(DataFile(path, "PARQUET", (), 1, size)) for path in named]
+    body = manifest.decode(manifest.encode(HEADER, entries), 2**24)
+    return Txlog(about, "uuid", CREATED, 0, 0, (), position, after, body)
 
 
 def good(*items: Txlog | TxlogName) -> dict[TxlogName, Txlog]:

@@ -11,6 +11,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from bookkeeper.check import Rules, bind, check
 from bookkeeper.core.errors import EntryInvalid, FromTheFuture, UnknownSpec
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
 from tests.plan.made import CREATED, name
 
@@ -36,9 +37,8 @@ def rules(one: PartitionSpec) -> Rules:
 def txlog(one: PartitionSpec, value: object, schema_id: int = 0, **file: object) -> Txlog:
     data = DataFile("file:///t/data/a", "PARQUET", (value,), 1, 1, **file)  # type: ignore[arg-type]
     schema = {0: SCHEMA, 1: WIDER}[schema_id]
-    return Txlog(
-        name(1), "uuid", CREATED, schema_id, one.spec_id, bind(one, schema).partition, None, None, (added(data),)
-    )
+    body = manifest.decode(manifest.encode(manifest.header(schema, one), [added(data)]), 2**20)
+    return Txlog(name(1), "uuid", CREATED, schema_id, one.spec_id, bind(one, schema).partition, None, None, body)
 
 
 def test_a_null_partition_of_a_required_column_is_refused() -> None:

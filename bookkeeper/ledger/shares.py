@@ -1,0 +1,44 @@
+"""
+From the txlogs of a batch to the records of their manifests: joined as bytes, one manifest per schema and spec.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.core.txlog import Txlog
+from bookkeeper.format.avro import Block
+from bookkeeper.format.records import ADDED, Records, counted, joined
+from bookkeeper.ledger.manifests import Header
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The txlogs of a batch that were written with one schema and one partition spec."""
+
+    schema_id: int
+    spec_id: int
+    txlogs: Sequence[Txlog]
+
+    def records(self, header: Header) -> Records:
+        """All their records, never decoded where they lie as we write them."""
+        rows = [row for txlog in self.txlogs for row in txlog.rows]
+        return Records(
+            list(joined(block for txlog in self.txlogs for block in _blocks(txlog, header))),
+            counted((ADDED, row.record_count) for row in rows),
+            frozenset(row.partition for row in rows),
+        )
+
+
+def _blocks(txlog: Txlog, header: Header) -> Sequence[Block]:
+    # Records of another layout must not stand beside ours in one manifest.
+    return txlog.body.blocks if txlog.body.standard else header.records(txlog.entries).blocks
+
+
+def shares(txlogs: Iterable[Txlog]) -> list[Share]:
+    """
+    The txlogs of a batch, grouped by the spec and schema they were written with.
+    """
+    grouped: dict[tuple[int, int], list[Txlog]] = {}
+    for txlog in txlogs:
+        grouped.setdefault((txlog.spec_id, txlog.schema_id), []).append(txlog)
+    return [Share(schema_id, spec_id, group) for (spec_id, schema_id), group in grouped.items()]

@@ -1,0 +1,80 @@
+"""
+Snapshots in the making: what one `commit_table` call adds, and what guards it.
+
+Append, delete and replace are snapshots of their own in one call, each the child of the one before; never one
+`overwrite` snapshot, which stops streams.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
+
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.marks import Marks
+from bookkeeper.ledger.view import MAIN, View
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A commit in the making: its moment, and a tag that makes its files' names unique."""
+
+    started: datetime
+    timestamp_ms: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One snapshot of a commit: what it does, the manifests it lists, and its part of the summary."""
+
+    id: int
+    operation: Operation
+    manifests: Sequence[ManifestFile]
+    counts: Mapping[str, str]
+
+
+def new_id(metadata: TableMetadata, taken: Sequence[int] = ()) -> int:
+    """
+    A snapshot id that neither the table nor this commit has.
+    """
+    while (number := metadata.new_snapshot_id()) in taken:
+        pass
+    return number
+
+
+def guards(seen: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
+    """
+    The same table, and `main` still the snapshot whose marks were read (none for an empty table).
+    """
+    head = seen.head.snapshot_id if seen.head else None
+    return (AssertTableUUID(uuid=seen.metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=head))
+
+
+def updates(seen: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[TableUpdate, ...]:
+    """
+    Adds the snapshots, moves `main` to the last, sets the marks; keeps what `main` is configured to.
+    """
+    ref = seen.metadata.refs.get(MAIN)
+    move = SetSnapshotRefUpdate(
+        ref_name=MAIN,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshots[-1].snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+    carried = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
+    return (*(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots), move, carried)

@@ -1,0 +1,168 @@
+"""The commit engine: joined records, merged manifests, exact summaries, whatever the history."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.manifest import ManifestContent
+
+from bookkeeper.format import avro
+from bookkeeper.format import manifest as manifest_format
+from bookkeeper.ledger import merge
+from tests.daemon.lake import Lake, Writes
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path, check_files=False)
+
+
+def commits(lake: Lake, count: int) -> Writes:
+    book, writer = lake.book(), Writes(lake)
+    for number in range(count):
+        writer.publish(f"k{number:04d}")
+        lake.tick(book)
+    return writer
+
+
+def manifests(lake: Lake) -> list[Any]:
+    table = lake.table()
+    return list(table.current_snapshot().manifests(table.io))
+
+
+def entries(lake: Lake) -> list[Any]:
+    table = lake.table()
+    return [entry for item in manifests(lake) for entry in item.fetch_manifest_entry(table.io)]
+
+
+def test_full_tiers_of_manifests_become_one_in_the_same_commit_as_an_append(lake: Lake) -> None:
+    writer = commits(lake, merge.FAN + 1)
+    assert lake.operations() == ["append"] * merge.FAN + ["replace", "append"]
+    assert lake.keys() == sorted(writer.keys)
+    assert len(manifests(lake)) == 2
+
+
+def test_the_append_and_the_merge_are_one_commit_with_ascending_times_and_sequences(lake: Lake) -> None:
+    commits(lake, merge.FAN)
+    append, replace = lake.table().metadata.snapshots[-2:]
+    assert replace.parent_snapshot_id == append.snapshot_id
+    assert replace.sequence_number == append.sequence_number + 1
+    assert replace.timestamp_ms > append.timestamp_ms
+    assert len(list(Path(lake.root, "demo/events/metadata").glob("*.metadata.json"))) == merge.FAN + 2  # init made two
+
+
+def test_merged_entries_keep_the_snapshot_and_the_sequence_number_they_came_with(lake: Lake) -> None:
+    commits(lake, 3 * merge.FAN)
+    appends = {
+        item.snapshot_id: item for item in lake.table().metadata.snapshots if item.summary.operation.value == "append"
+    }
+    found = entries(lake)
+    assert len(found) == 3 * merge.FAN
+    for entry in found:
+        assert entry.sequence_number == entry.file_sequence_number == appends[entry.snapshot_id].sequence_number
+
+
+def test_manifests_stay_few_however_many_commits(lake: Lake) -> None:
+    commits(lake, 300)
+    assert len(manifests(lake)) <= 3 * merge.FAN
+    assert len(entries(lake)) == 300
+
+
+def test_merging_carries_on_what_a_manifest_with_deleted_entries_has_left(lake: Lake) -> None:
+    writer = commits(lake, merge.FAN)
+    book = lake.book()
+    view = lake.view()
+    gone = sorted(entry.data_file.file_path for entry in entries(lake))[0]
+    doomed = book.ledger.find(view, None, lambda _: True, lambda file, _: file.path == gone)
+    book.ledger.drop(view, doomed)
+    commits(lake, 2 * merge.FAN)
+    assert gone not in {entry.data_file.file_path for entry in entries(lake)}
+    assert len(entries(lake)) == 3 * merge.FAN - 1
+    assert writer.keys
+
+
+def test_data_manifests_lie_in_the_layout_of_iceberg_java(lake: Lake) -> None:
+    commits(lake, 1)
+    table = lake.table()
+    (manifest,) = manifests(lake)
+    schema = json.loads(_header(table, manifest.manifest_path)["avro.schema"])
+    data_file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
+    assert [field["field-id"] for field in data_file["fields"]][-2:] == [140, 143]
+    partition = next(field for field in data_file["fields"] if field["name"] == "partition")["type"]
+    assert all(field["type"][0] == "null" for field in partition["fields"])
+
+
+def _header(table: Any, path: str) -> dict[str, bytes]:
+    return dict(avro.decode(Path(path.removeprefix("file://")).read_bytes(), 2**24).meta)
+
+
+def test_a_txlog_in_another_layout_is_committed_beside_ours(lake: Lake) -> None:
+    writer = Writes(lake)
+    writer.publish("a")
+    name, data = writer.encoded([writer.file(["b"])])
+    lake.folder.publish(name, without_field_143(data))
+    lake.tick()
+    assert lake.keys() == ["a", "b"]
+
+
+def without_field_143(data: bytes) -> bytes:
+    """The same txlog as Iceberg libraries without that field write it."""
+    ours = manifest_format.decode(data, 2**24)
+    schema = json.loads(ours.meta["avro.schema"])
+    data_file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
+    del data_file["fields"][-1]
+    return manifest_format.encode({**ours.meta, "avro.schema": json.dumps(schema).encode()}, ours.entries)
+
+
+STEPS = st.lists(st.sampled_from(["append", "many", "drop", "foreign", "restart"]), min_size=1, max_size=40)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_after_any_history_the_table_is_what_a_plain_model_says(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    lake = Lake(tmp_path_factory.mktemp("history"), check_files=False)
+    book, writer, model, number = lake.book(), Writes(lake), set[str](), 0
+    for step in steps:
+        if step in ("append", "many"):
+            for _ in range(1 if step == "append" else merge.FAN):
+                number += 1
+                writer.publish(f"k{number:05d}")
+                lake.tick(book)
+                model.add(f"k{number:05d}")
+        elif step == "drop":
+            key = min(model, default="none")
+            view = lake.view()
+            doomed = book.ledger.find(
+                view, None, lambda _: True, lambda file, _, key=key: file.path.endswith(f"{key}.parquet")
+            )
+            if doomed:
+                book.ledger.drop(view, doomed)
+                model.discard(key)
+        elif step == "foreign":
+            with lake.table().transaction() as change:
+                change.set_properties({"foreign": str(number)})
+        else:
+            book = lake.book()
+    assert {entry.data_file.file_path[-14:-8] for entry in entries(lake)} == model if model else True
+    _summary_is_the_truth(lake)
+
+
+def _summary_is_the_truth(lake: Lake) -> None:
+    head = lake.table().current_snapshot()
+    if head is None:
+        return
+    files = [entry.data_file for entry in entries(lake)]
+    said = head.summary.additional_properties
+    assert int(said["total-data-files"]) == len(files)
+    assert int(said["total-records"]) == sum(file.record_count for file in files)
+    assert int(said["total-files-size"]) == sum(file.file_size_in_bytes for file in files)
+    for item in manifests(lake):
+        assert item.content == ManifestContent.DATA
+        live = item.fetch_manifest_entry(lake.table().io)
+        assert item.added_files_count + item.existing_files_count == len(live)
+        assert item.min_sequence_number == min(entry.sequence_number for entry in live) if live else True

@@ -1,0 +1,58 @@
+"""Spark reads what the bookkeeper commits, and its stream walks appends, merges and retention."""
+
+from datetime import timedelta
+
+import pytest
+
+from bookkeeper.ledger import merge
+from tests.daemon.lake import Lake as Queue
+from tests.daemon.lake import Writes
+from tests.spark.test_read_stream import Consumer
+
+COMMITS = 2 * merge.FAN + 3
+
+
+@pytest.fixture
+def queue(lake, request):
+    """A queue in the lake of the Spark session."""
+    name = "".join(char for char in request.node.name if char.isalnum())[:40]
+    return Queue(lake.config_path.parent, identifier=f"queue.{name}")
+
+
+def commits(queue, count, writer, book):
+    for _ in range(count):
+        writer.publish(f"{writer.name.writer}-{len(writer.keys):04d}")
+        queue.tick(book)
+
+
+def test_scans_and_metadata_tables_show_what_was_published(spark, queue):
+    writer = Writes(queue)
+    commits(queue, COMMITS, writer, queue.book())
+    table = spark.table(f"lake.{queue.settings.identifier}")
+    tomorrow = f"{queue.clock.now + timedelta(days=1):%Y-%m-%d}"
+    assert [row.key for row in table.select("key").orderBy("key").collect()] == writer.keys
+    assert [row.key for row in table.where(f"key = '{writer.keys[7]}'").collect()] == [writer.keys[7]]
+    assert table.where(f"timestamp < '{tomorrow}'").count() == COMMITS
+    assert table.where(f"timestamp >= '{tomorrow}'").count() == 0
+    assert spark.table(f"lake.{queue.settings.identifier}.files").count() == COMMITS
+    operations = spark.table(f"lake.{queue.settings.identifier}.snapshots").groupBy("operation").count().collect()
+    assert {row.operation: row["count"] for row in operations} == {"append": COMMITS, "replace": 2}
+
+
+def test_a_stream_sees_every_row_once_across_merges_retention_and_foreign_maintenance(spark, queue, tmp_path):
+    writer, book = Writes(queue), queue.book()
+    consumer = Consumer(spark, queue.table(), tmp_path)
+    commits(queue, 5, writer, book)
+    consumer.drain()
+    commits(queue, merge.FAN + 2, writer, book)
+    view = queue.view()
+    first = f"-{writer.keys[0]}.parquet"
+    book.ledger.drop(view, book.ledger.find(view, None, lambda _: True, lambda file, _: file.path.endswith(first)))
+    consumer.drain()
+    spark.sql(f"CALL lake.system.rewrite_manifests('{queue.settings.identifier}')").collect()
+    spark.sql(f"CALL lake.system.rewrite_data_files('{queue.settings.identifier}')").collect()
+    commits(queue, merge.FAN, writer, book)
+    consumer.drain()
+    assert consumer.keys == writer.keys
+    assert spark.table(f"lake.{queue.settings.identifier}").count() == len(writer.keys) - 1
+    assert queue.keys() == writer.keys[1:]
