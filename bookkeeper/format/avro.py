@@ -8,7 +8,7 @@ decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds 
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 
@@ -24,7 +24,7 @@ class Block:
     count: int
     payload: bytes
     #: the payload as it was read, compressed by deflate
-    packed: bytes | None = None
+    packed: bytes | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
