@@ -1,11 +1,29 @@
 """Fixtures of the tick's tests."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from tests.daemon.lake import Lake, Writes
 from tests.faults.faults import Faults
+
+
+def _unsynced(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_power_cuts() -> Iterator[None]:
+    """A crash here is an exception, never a power cut: nothing waits for the disk."""
+    event.listen(Engine, "connect", _unsynced)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda handle: None)
+        yield
+    event.remove(Engine, "connect", _unsynced)
 
 
 @pytest.fixture

@@ -1,0 +1,74 @@
+"""
+Enumeration: one run is recorded, then repeated once for each of its operations, stopped or broken there.
+
+Nobody lists the points by hand: what the code does today is what is tried.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.faults.faults import AFTER, BEFORE, MIDDLE, Crash, Faults, crash
+
+READS = ("read ", "size ", "list ", "load_table")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The operation with this number, and what goes wrong there."""
+
+    number: int
+    operation: str
+    when: str
+
+    def __str__(self) -> str:
+        return f"{self.when} operation {self.number}: {self.operation[:100]}"
+
+
+def recorded(act: Callable[[Faults], None]) -> list[str]:
+    """
+    The operations of one undisturbed run.
+    """
+    faults = Faults()
+    act(faults)
+    return faults.seen
+
+
+def crash_points(seen: list[str]) -> Iterator[Point]:
+    """
+    Before, in the middle of and after every operation that changes something.
+
+    A read changes nothing: a crash before or after it leaves what the next change finds.
+    """
+    for number, operation in enumerate(seen):
+        if not operation.startswith(READS):
+            yield Point(number, operation, BEFORE)
+            yield Point(number, operation, MIDDLE)
+            yield Point(number, operation, AFTER)
+
+
+def error_points(seen: list[str]) -> Iterator[Point]:
+    """
+    Every operation refused, and every change whose reply is lost.
+    """
+    for number, operation in enumerate(seen):
+        yield Point(number, operation, BEFORE)
+        if not operation.startswith(READS):
+            yield Point(number, operation, AFTER)
+
+
+def crashed(act: Callable[[Faults], None], point: Point) -> bool:
+    """
+    Runs until the point; True when the process ended there. Every object of the run is garbage after it.
+    """
+    try:
+        act(Faults().at(point.number, point.when, crash))
+    except Crash:
+        return True
+    return False
+
+
+def erred(act: Callable[[Faults], None], point: Point, error: Callable[[str], BaseException]) -> None:
+    """
+    Runs with this one operation broken; whoever runs it lives on.
+    """
+    act(Faults().at(point.number, point.when, error))
