@@ -99,9 +99,9 @@ def view(table: Table, folder: str, accept_rollback: bool = False) -> View:
         raise WrongFolder(f"{_name(table)} has its txlogs in the folder {marks.folder}, this one is {folder}")
     kept = marks.snapshot is None or is_ancestor(table.metadata, marks.snapshot)
     if not kept and not accept_rollback:
-        raise HistoryChanged(
-            f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is no ancestor of main"
-        )
+        there = any(snapshot.snapshot_id == marks.snapshot for snapshot in table.metadata.snapshots)
+        why = "no ancestor of main" if there else "not kept any more: expired, and perhaps rolled back before"
+        raise HistoryChanged(f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is {why}")
     return View(table, marks)
 
 
