@@ -1,0 +1,210 @@
+"""
+What the golden files hold: the content ours are made from, and how any of them is described in JSON.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, write_manifest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import BinaryType, DecimalType, DoubleType, NestedField, StringType, TimestamptzType, UUIDType
+
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Envelope, Txlog, encode
+from bookkeeper.format import avro
+from bookkeeper.format.entries import DataFile
+
+FOLDER = Path(__file__).parent
+TABLE = "6c1f0f1e-9a3b-4c52-8e0e-000000000001"
+RUN = "01a1fdf4-2b80-7001-8203-040506070809"
+CREATED_MS = 1_795_262_400_123
+DAY = 20_778  # 2026-11-21
+WHOLE = 10  # so many entries are described one by one
+MOST = 2**24
+
+EVENTS = Schema(
+    NestedField(1, "timestamp", TimestamptzType(), required=True),
+    NestedField(2, "key", StringType(), required=True),
+    NestedField(3, "value", BinaryType(), required=False),
+    schema_id=0,
+)
+BY_DAY = PartitionSpec(PartitionField(1, 1000, DayTransform(), "timestamp_day"), spec_id=0)
+SALES = Schema(
+    NestedField(1, "timestamp", TimestamptzType(), required=True),
+    NestedField(2, "customer", UUIDType(), required=False),
+    NestedField(3, "price", DecimalType(10, 2), required=False),
+    NestedField(4, "1st place", StringType(), required=False),
+    NestedField(5, "weight", DoubleType(), required=False),
+    schema_id=4,
+)
+BY_MANY = PartitionSpec(
+    PartitionField(4, 1003, BucketTransform(16), "1st place_bucket"),
+    PartitionField(3, 1001, IdentityTransform(), "price"),
+    PartitionField(2, 1002, IdentityTransform(), "customer"),
+    spec_id=2,
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one of our own golden files is made from."""
+
+    envelope: Envelope
+    schema: Schema
+    spec: PartitionSpec
+    files: tuple[DataFile, ...]
+
+    def encoded(self) -> bytes:
+        return encode(self.envelope, self.schema, self.spec, self.files)
+
+
+def _envelope(sequence: int, **more: Any) -> Envelope:
+    return Envelope(TxlogName("ingest-7", RUN, sequence), TABLE, CREATED_MS, **more)
+
+
+def _micros(seconds: int) -> bytes:
+    return (1_795_262_400_000_000 + seconds * 1_000_000).to_bytes(8, "little")
+
+
+def _event(number: int, *partition: int) -> DataFile:
+    folder = "timestamp_day=2026-11-21/" if partition else ""
+    return DataFile(
+        path=f"s3://lake/demo/events/data/{folder}ingest-7-{RUN}-0000000001-{number:05d}.parquet",
+        file_format="PARQUET",
+        partition=partition,
+        record_count=1000 + number,
+        size_bytes=171_000 + number,
+        column_sizes={1: 1200, 2: 3400, 3: 160_000},
+        value_counts={1: 1000 + number, 2: 1000 + number, 3: 1000 + number},
+        null_value_counts={1: 0, 2: 0, 3: number},
+        lower_bounds={1: _micros(number), 2: b"aardvark", 3: b"\x00"},
+        upper_bounds={1: _micros(number + 9), 2: b"zebra"},
+        split_offsets=(4, 65_540),
+        sort_order_id=0,
+    )
+
+
+def _sale(number: int, *partition: Any) -> DataFile:
+    return DataFile(
+        path=f"abfss://lake@account.dfs.core.windows.net/sales/data/{RUN}-0000000003-{number:05d}.avro",
+        file_format="AVRO",
+        partition=partition,
+        record_count=number,
+        size_bytes=500,
+        value_counts={5: number},
+        nan_value_counts={5: 1},
+        lower_bounds={5: b"\x00" * 8},
+    )
+
+
+def _unscaled(cents: int) -> bytes:
+    return cents.to_bytes(5, "big", signed=True)
+
+
+OURS: dict[str, Content] = {
+    "unpartitioned": Content(_envelope(1), EVENTS, UNPARTITIONED_PARTITION_SPEC, (_event(1), _event(2))),
+    "by-day": Content(_envelope(2), EVENTS, BY_DAY, (_event(1, DAY), _event(2, DAY + 1))),
+    "by-bucket-decimal-uuid": Content(
+        _envelope(3),
+        SALES,
+        BY_MANY,
+        (
+            _sale(1, 15, _unscaled(12_345), bytes(range(16))),
+            _sale(2, 0, _unscaled(-1), b"\xff" * 16),
+            _sale(3, None, None, None),
+        ),
+    ),
+    "positions": Content(
+        _envelope(4, position=b"\x00offset\xff", previous_position=b""), EVENTS, BY_DAY, (_event(1, DAY),)
+    ),
+    "many": Content(_envelope(5), EVENTS, BY_DAY, tuple(_event(number, DAY) for number in range(1500))),
+}
+
+
+def pyicebergs(folder: Path) -> bytes:
+    """
+    The content of `by-day` in the layout of pyiceberg's own writer: partition required, no field 143.
+    """
+    content = replace(OURS["by-day"], envelope=_envelope(6))
+    output = PyArrowFileIO().new_output(f"file://{folder}/manifest.avro")
+    with write_manifest(2, content.spec, content.schema, output, 1, "deflate") as writer:
+        for file in content.files:
+            entry = ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=_icebergs(file)
+            )
+            writer.add_entry(entry)
+    ours, theirs = (avro.decode(data, MOST) for data in (content.encoded(), (folder / "manifest.avro").read_bytes()))
+    keys = {key: value for key, value in ours.meta.items() if key.startswith("bookkeeper.")}
+    return avro.encode({**theirs.meta, **keys}, theirs.blocks)
+
+
+def _icebergs(file: DataFile) -> IcebergFile:
+    same = asdict(file)
+    path, size, kind = same.pop("path"), same.pop("size_bytes"), FileFormat[same.pop("file_format")]
+    made = IcebergFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=kind,
+        file_size_in_bytes=size,
+        equality_ids=None,
+        **same | {"partition": Record(*file.partition), "split_offsets": list(file.split_offsets or ())},
+    )
+    made.spec_id = 0
+    return made
+
+
+#: made by other libraries: java is the output of WriteTxlog.java
+OTHERS: dict[str, TxlogName] = {
+    "pyiceberg": TxlogName("ingest-7", RUN, 6),
+    "java": TxlogName("java-1", RUN, 7),
+}
+NAMES = {**{key: content.envelope.name for key, content in OURS.items()}, **OTHERS}
+
+
+def described(txlog: Txlog, header: dict[str, Any]) -> dict[str, Any]:
+    """
+    A txlog as JSON data; of many entries the first two, and a digest of all.
+    """
+    entries = [plain(asdict(entry)) for entry in txlog.entries]
+    data = {
+        "file name": str(txlog.name),
+        "header": plain(header),
+        "partition": plain(txlog.partition),
+        "entries": len(entries),
+        "rows": txlog.row_count,
+        "first": entries if len(entries) <= WHOLE else entries[:2],
+    }
+    digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    return data | {"sha256 of all": digest} if len(entries) > WHOLE else data
+
+
+def plain(value: Any) -> Any:
+    """
+    Bytes as hexadecimal text with a leading 0x, mappings with text keys, tuples as lists.
+    """
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def our_header(data: bytes) -> dict[str, Any]:
+    """
+    The header of a txlog but for the Avro schema: our keys as bytes, Iceberg's as text.
+    """
+    meta = avro.read_meta(data)
+    positions = ("bookkeeper.position", "bookkeeper.previous-position")
+    return {
+        key: value if key in positions else value.decode()
+        for key, value in sorted(meta.items())
+        if key not in ("avro.schema", "iceberg.schema")
+    }
