@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -67,8 +68,17 @@ def test_a_position_of_more_than_1024_bytes_is_refused_on_both_sides(key: str) -
 # the header
 
 
+def said(txlog: Txlog) -> tuple[Any, ...]:
+    """
+    All that a txlog says.
+    """
+    positions = (txlog.position, txlog.previous_position)
+    ids = (txlog.schema_id, txlog.spec_id, txlog.partition)
+    return (txlog.name, txlog.table_uuid, txlog.created_ms, *ids, *positions, txlog.entries)
+
+
 def test_the_unchanged_header_is_good() -> None:
-    assert decoded(with_header(txlog(), {})) == decoded(txlog())
+    assert said(decoded(with_header(txlog(), {}))) == said(decoded(txlog()))
 
 
 @pytest.mark.parametrize("key", ["table_uuid", "writer", "incarnation", "sequence", "created_ms"])
@@ -90,7 +100,7 @@ def test_a_key_of_ours_that_is_not_known_is_refused(key: str) -> None:
 
 
 def test_any_other_key_is_passed_over() -> None:
-    assert decoded(with_header(txlog(), {"iceberg.schema": b"{}", "mine": b"\xff"})) == decoded(txlog())
+    assert said(decoded(with_header(txlog(), {"iceberg.schema": b"{}", "mine": b"\xff"}))) == said(decoded(txlog()))
 
 
 @pytest.mark.parametrize("version", [b"2", b"10", b"000002"])
@@ -260,4 +270,4 @@ def test_a_manifest_of_pyicebergs_own_writer_becomes_a_txlog_with_our_keys(codec
     found = avro.decode((tmp_path / "manifest.avro").read_bytes(), MOST)
     assert len(found.blocks) == 3, "pyiceberg writes a block for every entry"
     data = avro.encode({**found.meta, **keys}, found.blocks)
-    assert decoded(data) == decoded(txlog(3))
+    assert said(decoded(data)) == said(decoded(txlog(3)))
