@@ -75,11 +75,13 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
 
     settings, chosen = _chosen(config, tables)
     logs.set_up(log_format, log_level)
-    stop, catalog = Stop.on_signals(), _Catalog(settings)
-    act = partial(_reap, catalog, stopped=lambda: stop.requested)
+    stop = Stop.on_signals()
     log = logging.getLogger("reaper")
     log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-    run_rounds([Round(table.name, table.reaper.every, partial(act, table)) for table in chosen], _utc_now, stop)
+    # Each table runs in a thread of its own, so each has a catalog of its own.
+    acts = [partial(_reap, _Catalog(settings), table, stopped=lambda: stop.requested) for table in chosen]
+    pairs = zip(chosen, acts, strict=True)
+    run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
     log.info("stopped", extra={"action": "stop"})
 
 

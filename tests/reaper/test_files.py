@@ -31,6 +31,20 @@ def test_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> No
     assert lake.rows() == [1, 2, 3]
 
 
+def test_beside_another_branch_too_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> None:
+    other = lake.append(branch="other")
+    file = lake.data_file()
+    lake.append(file)
+    lake.append()
+    lake.delete(file.file_path)
+    lake.append()
+    assert (lake.reap().data_files, file.file_path in lake.disk()) == (0, True)
+
+    lake.append()
+    assert (lake.reap().data_files, file.file_path in lake.disk()) == (1, False)
+    assert (lake.rows(), lake.rows(other)) == ([2, 3, 4], [0])
+
+
 def test_files_of_rows_deleted_and_compacted_by_pyiceberg_itself_go(lake: Lake) -> None:
     table = lake.table
     for number in range(4):

@@ -181,7 +181,7 @@ def test_a_lost_reply_to_the_commit_is_found_out_by_loading_again(old: Lake) -> 
     assert old.reachable() <= old.disk().keys()
 
 
-def test_a_commit_that_never_arrived_deletes_nothing(old: Lake) -> None:
+def test_a_commit_that_never_arrived_deletes_nothing(old: Lake, caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> None:
         raise OSError("no route to host")
 
@@ -190,7 +190,9 @@ def test_a_commit_that_never_arrived_deletes_nothing(old: Lake) -> None:
         run(old, Faults().before("commit_table", refuse))
     assert old.disk().keys() == before
     assert journal(old)
-    assert old.reap().data_files == 1
+    with caplog.at_level(logging.WARNING, "reaper"):
+        assert old.reap().data_files == 1
+    assert [record.cause for record in caplog.records] == ["nothing was committed"]
 
 
 def test_a_consumer_that_went_back_stops_the_expiry(old: Lake) -> None:
