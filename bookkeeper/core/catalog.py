@@ -8,6 +8,9 @@ Nothing here retries. pyiceberg's own retry re-applies an append on a new base a
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import load_catalog
@@ -21,11 +24,15 @@ from bookkeeper.core.settings import Catalog
 SQLITE = "sqlite:///"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
 _BUSY_SECONDS = 20
+_PATIENCE = timedelta(seconds=60)
+_LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
-def open_catalog(settings: Catalog, create: bool = False) -> IcebergCatalog:
+def open_catalog(settings: Catalog, create: bool = False, patience: timedelta = _PATIENCE) -> IcebergCatalog:
     """
     The catalog of `[catalog]`; with `create` the directory of an SQLite file is made. Raises CatalogUnavailable.
+
+    A REST catalog that does not answer, and a Postgres host that is gone, are given up after `patience`.
     """
     properties = dict(settings.properties)
     uri = properties.get("uri", "")
@@ -37,10 +44,32 @@ def open_catalog(settings: Catalog, create: bool = False) -> IcebergCatalog:
         del properties["type"]
         properties["py-catalog-impl"] = FLAT_SQL
     with asked("open the catalog"):
+        if uri.partition("://")[0] in _LIBPQ:
+            properties["uri"] = _with_deadlines(uri, patience)
         catalog = load_catalog(settings.name, **properties)
         if uri.startswith(SQLITE):
             _write_ahead(catalog)
+    if (session := getattr(catalog, "_session", None)) is not None:
+        # pyiceberg's REST client would wait for ever, and the tick with it.
+        session.request = partial(session.request, timeout=patience.total_seconds())
     return catalog
+
+
+def _with_deadlines(uri: str, patience: timedelta) -> str:
+    """libpq would find out after minutes to hours that a host is gone; what the user named stays."""
+    from sqlalchemy import make_url
+
+    seconds = max(2, int(patience.total_seconds()))
+    url = make_url(uri)
+    wanted: dict[str, Any] = {
+        "connect_timeout": str(seconds),
+        "keepalives_idle": str(seconds // 2),
+        "keepalives_interval": str(max(1, seconds // 6)),
+        "keepalives_count": "3",
+        "tcp_user_timeout": str(seconds * 1000),
+    }
+    named = url.update_query_dict({key: value for key, value in wanted.items() if key not in url.query})
+    return named.render_as_string(hide_password=False)
 
 
 def _prepare_sqlite(uri: str, create: bool) -> None:
