@@ -19,7 +19,7 @@ from tests.servers import Unavailable
 from tests.servers.line import Fault, Line
 
 COMMIT, REQUEST, PUT = "commits", "requests", "puts"
-_COMMIT_FAULTS = tuple(fault for fault in Fault if fault is not Fault.NONE)
+_COMMIT_FAULTS = tuple(fault for fault in Fault if fault not in (Fault.NONE, Fault.UNANSWERED))
 FAULTS = {
     COMMIT: _COMMIT_FAULTS,
     REQUEST: (Fault.REQUEST_LOST, Fault.REFUSED_503, Fault.APPLIED_500, Fault.REPLY_LOST),

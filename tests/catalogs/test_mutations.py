@@ -12,6 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table import TableProperties
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.typedef import Record
 
 from bookkeeper.core import marks as marks_format
@@ -20,7 +21,8 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.daemon import Bookkeeper
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.ledger import Ledger, Share
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.view import View
 from tests.catalogs.chaos import Trial
 from tests.catalogs.lake import CatalogLake, Place
@@ -36,9 +38,9 @@ class StockLedger(Ledger):
         carried = replace(marks, snapshot=None)
         transaction.set_properties({marks_format.PROPERTY: marks_format.dumps(carried)})
         with transaction.update_snapshot().fast_append() as append:
-            for share in shares:
-                for file in share.files:
-                    append.append_data_file(_as_pyiceberg(file, share.spec_id))
+            for txlog in (txlog for share in shares for txlog in share.txlogs):
+                for file in txlog.files:
+                    append.append_data_file(_as_pyiceberg(file, txlog.spec_id))
         try:
             return View(transaction.commit_transaction(), carried)
         except CommitFailedException as exc:
@@ -126,6 +128,15 @@ def test_deleting_before_the_commit_loses_rows(sqlite: Place) -> None:
     trial = _trial(sqlite, book=HastyBookkeeper)
     _ignoring_what_follows(trial, Fault.REFUSED_503)
     assert trial.lake.missing() != []
+
+
+def test_without_the_guard_on_main_a_late_commit_is_applied(rest: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "bookkeeper.ledger.ledger.guards", lambda seen: (AssertTableUUID(uuid=seen.metadata.table_uuid),)
+    )
+    trial = _trial(rest)
+    _ignoring_what_follows(trial, Fault.LATE_AFTER)
+    assert trial.lines[0].late_applied > 0
 
 
 def _trial(where: Place, **broken: Any) -> Trial:

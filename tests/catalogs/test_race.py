@@ -20,8 +20,8 @@ def test_two_bookkeepers_race_for_fifty_commits_and_no_row_is_lost_or_doubled(wh
         counts = [running.result() for running in [pool.submit(_race, lake, start) for _ in range(2)]]
     total = sum(counts, Counter())
     assert (lake.missing(), lake.double(), lake.pending(), lake.wrong()) == ([], [], [], [])
-    assert lake.operations() == ["append"] * COMMITS
-    assert total["commits"] <= COMMITS  # one whose reply was a conflict of our own making says nothing
+    assert lake.operations().count("append") == COMMITS
+    assert total["commits"] <= COMMITS  # one whose answer was lost is found in the table, not reported
     assert total["ticks"] > COMMITS, "the two never met"
 
 

@@ -29,10 +29,15 @@ class Fault(Enum):
     LATE_AFTER = "lost, applied late, after our retry"
     LATE_LAST = "lost, applied when all is over"
     TWICE = "applied twice"
+    UNANSWERED = "applied, never answered"
 
 
 class Lost(Exception):
     """Nothing came back."""
+
+
+class Unanswered(Lost):
+    """Nothing ever comes back, and the connection stays open."""
 
 
 class Answered(Exception):
@@ -85,6 +90,9 @@ class Line:
             if applied:
                 send()
             raise Answered(status) if status else Lost
+        if fault is Fault.UNANSWERED:
+            send()
+            raise Unanswered
         if fault in (Fault.LATE_BEFORE, Fault.LATE_AFTER, Fault.LATE_LAST):
             (self.early if fault is Fault.LATE_BEFORE else self.held).append(send)
             raise Lost

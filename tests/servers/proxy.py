@@ -7,14 +7,15 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.servers.line import Answered, Line, Lost
+from tests.servers.line import Answered, Line, Lost, Unanswered
 from tests.servers.process import LOOPBACK
 
 _COMMIT = re.compile(r"/v1/(?:[^/]+/)?namespaces/[^/]+/tables/[^/]+(?:\?.*)?")
+_LONGEST_SECONDS = 20
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
 
 
@@ -90,7 +91,7 @@ def proxy(upstream: int) -> Iterator[Proxy]:
     A running proxy before the server on port `upstream`; it plays no faults until it is told to.
     """
     made = Proxy(upstream)
-    server = ThreadingHTTPServer((LOOPBACK, 0), _handler(made))
+    server = ThreadingHTTPServer((LOOPBACK, 0), type("_Bound", (_Handler,), {"made": made}))
     server.daemon_threads = True
     made.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -103,41 +104,48 @@ def proxy(upstream: int) -> Iterator[Proxy]:
         thread.join()
 
 
-def _handler(made: Proxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # Two small writes and Nagle's algorithm cost 40 ms a reply.
-        wbufsize = -1
-        disable_nagle_algorithm = True
+class _Handler(BaseHTTPRequestHandler):
+    made: Proxy
+    protocol_version = "HTTP/1.1"
+    # Two small writes and Nagle's algorithm cost 40 ms a reply.
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP | {"host"}}
-            try:
-                reply = made.answer(Request(self.command, self.path, headers, body))
-            except Lost:
-                self.close_connection = True
-                return
-            except Answered as error:
-                reply = _error(error.status)
-            self._send(reply)
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP | {"host"}}
+        try:
+            reply = self.made.answer(Request(self.command, self.path, headers, body))
+        except Unanswered:
+            self._wait_for_the_client_to_give_up()
+            return
+        except Lost:
+            self.close_connection = True
+            return
+        except Answered as error:
+            reply = _error(error.status)
+        self._send(reply)
 
-        def _send(self, reply: Reply) -> None:
-            self.send_response_only(reply.status)
-            for key, value in reply.headers:
-                if key.lower() not in _HOP:
-                    self.send_header(key, value)
-            self.send_header("Content-Length", str(len(reply.body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(reply.body)
+    def _wait_for_the_client_to_give_up(self) -> None:
+        self.close_connection = True
+        self.connection.settimeout(_LONGEST_SECONDS)
+        with suppress(OSError):
+            self.connection.recv(1)
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve
+    def _send(self, reply: Reply) -> None:
+        self.send_response_only(reply.status)
+        for key, value in reply.headers:
+            if key.lower() not in _HOP:
+                self.send_header(key, value)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve
 
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
 
 
 def _error(status: int) -> Reply:
