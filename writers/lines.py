@@ -7,7 +7,7 @@ the position moves, so that none is lost. After a crash some may be there twice:
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from writers.writer import Writer
 _LOOK_AGAIN = timedelta(seconds=1)
 _PIPE_PAUSE_SECONDS = 0.5
 
-MakeParser = Callable[[Schema, bytes], Parse]
+MakeParser = Callable[[Schema, bytes, Mapping[str, int]], Parse]
 Told = Callable[["Loader"], None]
 
 
@@ -148,7 +148,7 @@ class Loader:
     def _parse(self) -> Parse:
         schema = self._writer.card.schema
         if self._parser is None or self._parser[0] is not schema or self._parser[1] != self._head:
-            self._parser = (schema, self._head, self._make_parser(schema, self._head))
+            self._parser = (schema, self._head, self._make_parser(schema, self._head, self._writer.former_names))
         return self._parser[2]
 
     def _look_again(self) -> bool:

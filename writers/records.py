@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType
+from pyiceberg.types import DecimalType, NestedField
 
 from bookkeeper.core.errors import SchemaRefused
 from writers.values import converter, text_converter
 
 Row = Mapping[int, Any]
 Parse = Callable[[bytes], Row]
+NONE: Mapping[str, int] = {}
 
 
 class BadLine(ValueError):
@@ -30,11 +31,14 @@ class UnknownColumn(BadLine):
     """A line with a column that the table does not have (yet)."""
 
 
-def ndjson_parser(schema: Schema, base64_bytes: bool = False) -> Parse:
+def ndjson_parser(schema: Schema, base64_bytes: bool = False, former: Mapping[str, int] = NONE) -> Parse:
     """
     Reads one JSON object with the table's columns as keys; raises BadLine, UnknownColumn.
+
+    `former` are names that columns had before, with their field ids.
     """
-    fields = {field.name: (field.field_id, converter(field.field_type, base64_bytes)) for field in schema.fields}
+    known = _named(schema, former)
+    fields = {name: (field.field_id, converter(field.field_type, base64_bytes)) for name, field in known.items()}
     required = _required(schema)
     exact = any(isinstance(kind, DecimalType) for kind in _kinds(schema))
     decoder = json.JSONDecoder(parse_float=Decimal if exact else None)
@@ -51,18 +55,20 @@ def ndjson_parser(schema: Schema, base64_bytes: bool = False) -> Parse:
     return parse
 
 
-def csv_parser(schema: Schema, header: bytes, delimiter: str = ",", base64_bytes: bool = False) -> Parse:
+def csv_parser(
+    schema: Schema, header: bytes, delimiter: str = ",", base64_bytes: bool = False, former: Mapping[str, int] = NONE
+) -> Parse:
     """
     Reads one CSV record with the columns of `header`; raises BadLine. An unknown column raises SchemaRefused now.
 
     An empty field is null, or an empty text in a required text column.
     """
     names = _cells(header, delimiter)
-    known = {field.name: field for field in schema.fields}
+    known = _named(schema, former)
     unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) < len(names):
         raise SchemaRefused(f"CSV header {names}: the table has the columns {', '.join(known)}")
-    fields = {field.name: (field.field_id, text_converter(field.field_type, base64_bytes)) for field in schema.fields}
+    fields = {name: (field.field_id, text_converter(field.field_type, base64_bytes)) for name, field in known.items()}
     required = _required(schema)
     keeps_empty = {name for name in names if known[name].required and str(known[name].field_type) == "string"}
 
@@ -74,6 +80,12 @@ def csv_parser(schema: Schema, header: bytes, delimiter: str = ",", base64_bytes
         return _row(((name, cell if cell or name in keeps_empty else None) for name, cell in pairs), fields, required)
 
     return parse
+
+
+def _named(schema: Schema, former: Mapping[str, int]) -> dict[str, NestedField]:
+    by_id = {field.field_id: field for field in schema.fields}
+    before = {name: by_id[number] for name, number in former.items() if number in by_id}
+    return before | {field.name: field for field in schema.fields}
 
 
 def _cells(line: bytes, delimiter: str) -> list[str]:

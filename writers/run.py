@@ -108,11 +108,11 @@ class Format:
         by_name = "csv" if files and all(name.lower().endswith(".csv") for name in files) else "ndjson"
         return cls(kind or by_name, delimiter, base64_bytes)
 
-    def parser(self, schema: Schema, header: bytes) -> Parse:
+    def parser(self, schema: Schema, header: bytes, former: Mapping[str, int]) -> Parse:
         """A parser for the table's columns."""
         if self.kind == "csv":
-            return csv_parser(schema, header, self.delimiter, self.base64_bytes)
-        return ndjson_parser(schema, self.base64_bytes)
+            return csv_parser(schema, header, self.delimiter, self.base64_bytes, former)
+        return ndjson_parser(schema, self.base64_bytes, former)
 
 
 def run_lines(

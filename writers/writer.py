@@ -7,7 +7,7 @@ It never deletes a file. Not for use by several threads at once, nor after a for
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -98,6 +98,11 @@ class Writer:
     def position(self) -> bytes | None:
         """The end of what is published with a position, by earlier runs of this name too: continue from here."""
         return self._publisher.position
+
+    @property
+    def former_names(self) -> Mapping[str, int]:
+        """Names that columns had while this run was going on, with their field ids: rows may still use them."""
+        return self._shape.former
 
     @property
     def unpublished_rows(self) -> int:

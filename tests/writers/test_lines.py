@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import LongType, NestedField, StringType
 
 from bookkeeper.core.errors import NotPossible
 from bookkeeper.core.store import Store, open_store
@@ -133,6 +133,21 @@ def test_a_column_added_while_loading_is_found_without_a_restart(desk: Desk, tmp
         Loader(writer, Format("ndjson").parser, side, desk.clock, header=False).load_files([str(path)])
     assert [row.get("count") for row in desk.rows()] == [None, 7]
     assert side.count == 0
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv"])
+def test_lines_with_a_column_that_was_renamed_meanwhile_are_no_bad_lines(desk: Desk, tmp_path: Path, kind: str) -> None:
+    desk.set_card(roll_after_ms=0)
+    path = tmp_path / "a"
+    lines = [_line(key) for key in "abcdef"] if kind == "ndjson" else ["timestamp,key\n"]
+    path.write_text("".join(lines) + "2026-03-01T00:00:00Z,a\n" * 6 * (kind == "csv"))
+    renamed = NestedField(2, "name", StringType(), required=True)
+    with desk.writer("import") as writer, Side(tmp_path / "bad") as side:
+        desk.set_card(Schema(SCHEMA.fields[0], renamed, SCHEMA.fields[2], schema_id=1), roll_after_ms=0)
+        Loader(writer, Format(kind).parser, side, desk.clock, header=kind == "csv").load_files([str(path)])
+    assert side.count == 0
+    assert {"key", "name"} <= set().union(*desk.rows())
+    assert len(desk.rows()) == 6
 
 
 def test_stdin_is_published_as_it_comes(desk: Desk, tmp_path: Path) -> None:
