@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from bookkeeper.core.errors import ConfigInvalid
 from bookkeeper.core.settings import Retention
@@ -15,8 +16,8 @@ from bookkeeper.ledger.retain import Range
 _MICROS = timedelta(microseconds=1)
 _EPOCH_MS = timedelta(milliseconds=1)
 _TIMES = 64
-#: units of a bound of the column's type
-_UNITS = {"timestamp": _MICROS, "timestamptz": _MICROS, "date": timedelta(days=1)}
+#: unit and bytes of a bound of the column's type
+_UNITS = {"timestamp": (_MICROS, 8), "timestamptz": (_MICROS, 8), "date": (timedelta(days=1), 4)}
 
 Times = tuple[tuple[int, int], ...]
 
@@ -25,21 +26,25 @@ Times = tuple[tuple[int, int], ...]
 class Rule:
     """
     Files go whose newest row is older than `cutoff` (in the column's own units), or that were committed up to
-    sequence number `sequence`. A file that has null timestamps or no bound goes by its commit only.
+    sequence number `sequence`. A file that may have null timestamps, or has no bound of `width` bytes, goes by its
+    commit only.
     """
 
     column: int | None
     cutoff: int | None
     sequence: int
+    width: int = 8
+    required: bool = False
 
     def drops(self, file: DataFile, sequence: int) -> bool:
         """Whether this file, committed with this sequence number, goes."""
         if sequence <= self.sequence:
             return True
-        if self.cutoff is None or self.column is None or file.null_value_counts.get(self.column):
+        if self.cutoff is None or self.column is None:
             return False
-        upper = file.upper_bounds.get(self.column)
-        return upper is not None and _number(upper) < self.cutoff
+        nulls = file.null_value_counts.get(self.column, 0 if self.required else 1)
+        upper = file.upper_bounds.get(self.column, b"")
+        return not nulls and len(upper) == self.width and _number(upper) < self.cutoff
 
     def may_drop(self, found: Range) -> bool:
         """Whether a manifest with this range can hold such a file."""
@@ -57,20 +62,21 @@ def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Ru
     """
     if settings.keep is None and settings.max_age is None:
         return None
-    column = _column(settings, schema) if settings.keep is not None else None
-    cutoff = None
-    if column is not None and settings.keep is not None:
-        unit = _UNITS[str(schema.find_field(column).field_type)]
-        cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // unit
-    return Rule(column, cutoff, _committed_before(settings.max_age, times, now))
+    sequence = _committed_before(settings.max_age, times, now)
+    if settings.keep is None:
+        return Rule(None, None, sequence)
+    field = _field(settings, schema)
+    unit, width = _UNITS[str(field.field_type)]
+    cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // unit
+    return Rule(field.field_id, cutoff, sequence, width, field.required)
 
 
-def _column(settings: Retention, schema: Schema) -> int:
+def _field(settings: Retention, schema: Schema) -> NestedField:
     if settings.column is None:
         fitting = [field for field in schema.fields if str(field.field_type) in _UNITS]
         if not fitting:
             raise ConfigInvalid("retention.keep needs a timestamp or date column, and the table has none")
-        return fitting[0].field_id
+        return fitting[0]
     try:
         field = schema.find_field(settings.column)
     except ValueError as exc:
@@ -79,7 +85,7 @@ def _column(settings: Retention, schema: Schema) -> int:
         raise ConfigInvalid(
             f"retention.column = {settings.column!r} is {field.field_type}; timestamp or date is allowed"
         )
-    return field.field_id
+    return field
 
 
 def _committed_before(max_age: timedelta | None, times: Times, now: datetime) -> int:
@@ -99,7 +105,9 @@ def noted(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) ->
     if max_age is None:
         return ()
     span_ms = max_age // _EPOCH_MS
-    kept = [point for point in times if point[1] >= at_ms - 2 * span_ms]
+    past = [point for point in times if point[1] < at_ms - 2 * span_ms]
+    # The last of those stays: after a long pause it alone tells that what came up to it is old.
+    kept = [*past[-1:], *(point for point in times if point not in past)]
     # The newest point is always the latest commit: it moves on until it is far enough from the one before.
     if len(kept) > 1 and kept[-1][1] - kept[-2][1] < span_ms // _TIMES:
         kept.pop()

@@ -67,7 +67,10 @@ class Upkeep:
         Retention and the sweep, when due: the view after it, or None when the table must be loaded again.
         """
         if self._due("sweep", SWEEP_EVERY, now):
-            self._sweep(view, now)
+            try:
+                self._sweep(view, now)
+            except BookkeeperError as error:
+                log.warning("sweep postponed", extra=self._about("sweep", cause=str(error)))
         if not self._due("retention", self.settings.retention.every, now):
             return view
         try:
@@ -76,6 +79,8 @@ class Upkeep:
             # The commit may have been applied or not: the next look sees which files are still there.
             log.warning("retention postponed", extra=self._about("retain", cause=str(error)))
             return None
+        except BookkeeperError as error:
+            return self._stay(view, f"a manifest cannot be read: {error}")
 
     def _due(self, duty: str, every: timedelta, now: datetime) -> bool:
         last = self.done.get(duty)
@@ -115,13 +120,16 @@ class Upkeep:
         if not self.clocks_agree(now):
             return view
         found = retained(self.ledger, view, self.settings.retention, now)
-        if found.held_back and found.held_back != self.warned:
-            self.warned = found.held_back
-            log.warning("retention held back", extra=self._about("brake", cause=found.held_back))
         if found.after is None:
-            return view
+            return self._stay(view, found.held_back)
         log.info("files dropped", extra=self._about("retain", files=found.files, snapshot=found.after.marks.snapshot))
         return found.after
+
+    def _stay(self, view: View, why: str) -> View:
+        if why and why != self.warned:
+            log.warning("retention held back", extra=self._about("brake", cause=why))
+        self.warned = why
+        return view
 
     def clocks_agree(self, now: datetime) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
