@@ -181,13 +181,15 @@ class Writes:
         self.keys: list[str] = []
         self.position: bytes | None = None
 
-    def file(self, keys: list[str], at: datetime | None = None, **changes: Any) -> DataFile:
-        """One Parquet file with these keys, all at the time `at`, in the card's schema and spec."""
+    def file(self, keys: list[str], *at: datetime | None, **changes: Any) -> DataFile:
+        """One Parquet file with these keys, at the times `at` (the last for all further ones) or now."""
         card = self.lake.folder.card()
-        at = at or self.lake.clock.now
-        row = {"timestamp": at, "value": b"v"}
+        times = [*(at or [self.lake.clock.now]), *[at[-1] if at else self.lake.clock.now] * len(keys)]
         columns = [field.name for field in card.schema.fields]
-        rows = [{**{name: row.get(name) for name in columns}, "key": key} for key in keys]
+        rows = [
+            {name: {"timestamp": time, "key": key, "value": b"v"}.get(name) for name in columns}
+            for key, time in zip(keys, times, strict=False)
+        ]
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows, schema=schema_to_pyarrow(card.schema).remove_metadata()), out)
         path = f"{card.data_path}/{self.name.incarnation}-{keys[0]}.parquet"
@@ -205,7 +207,7 @@ class Writes:
 
     def publish(self, *keys: str, at: datetime | None = None, **envelope: Any) -> TxlogName:
         """Publishes one file with these keys."""
-        name, data = self.encoded([self.file(list(keys), at)], **envelope)
+        name, data = self.encoded([self.file(list(keys), *([at] if at else []))], **envelope)
         self.lake.folder.publish(name, data)
         self.keys += keys
         return name
