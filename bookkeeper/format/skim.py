@@ -1,51 +1,31 @@
 """
 Skims the records of a manifest: proves each one's length and reads the few fields a commit needs.
 
-Decoding every statistic of every file would cost more than all the rest of a commit (50 columns: about 200 us an
-entry with a full decoder, 8 us here; benchmarks/skim.py). So one regular expression is made from the first record
-of a kind (which columns its statistics name, in which order) and matched against the following ones: it accepts
-exactly the bytes that a full decoder would, with those columns, counts that are not negative, and bounds of the
-length their columns had. A record that does not match is decoded in full, and may make another expression.
-
-Spec: "Manifests", fields 0-4 and 100-143; Avro 1.11, "Binary encoding".
+Decoding every statistic of every file would cost more than all the rest of a commit. So a regular expression is
+made from a record of a kind (which columns its statistics name, in which order) and matched against the following
+ones: it accepts only bytes that a full decoder would, with those columns, counts that are not negative, and bounds
+of the length their columns had. A record that does not match is decoded in full, and may make another expression.
 """
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bookkeeper.core.errors import TxlogCorrupt
-from bookkeeper.format.avro import encode_long
 from bookkeeper.format.decoder import decode_one
 from bookkeeper.format.entries import DATA_FILE, ENTRY, DataFile, Entry
+from bookkeeper.format.expressions import BOUNDS, COUNTS, HEAD, expression_for
 from bookkeeper.format.layout import Layout, Physical, parse_layout
 
-#: a varint of at most 63 bits; the second form is one that is not negative (its zigzag code is even)
-_VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-_VARINT_64 = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
-_VARINT_32 = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"
-_EVEN_LAST = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0, 0x80, 2)) + b"]"
-_EVEN_MORE = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0x80, 0x100, 2)) + b"]"
-_NATURAL = b"(?:" + _EVEN_LAST + b"|" + _EVEN_MORE + rb"[\x80-\xff]{0,7}[\x00-\x7f])"
-_OPTIONAL_LONG = rb"(?:\x00|\x02" + _VARINT_64 + rb")"
-#: status, snapshot id, sequence number, file sequence number; then content and the length of the path
-_HEAD = re.compile(rb"([\x00\x02\x04]" + _OPTIONAL_LONG * 3 + rb")\x00(" + _NATURAL + b")", re.DOTALL)
 _MOST_EXPRESSIONS = 32
 _MOST_SIGNATURES = 1000
 _MOST_TRIES = 6
 _MOST_TUPLES = 10_000
-_TRUNCATED = 16  # bytes of a truncated bound
-_MOST_SHORT = 64
-_MOST_OFFSETS = 8
 
 Signature = tuple[tuple[int, ...], ...]
-Kinds = tuple[tuple[int, Physical], ...]
-_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
-_BOUNDS = ("lower_bounds", "upper_bounds")
-_FIXED = {"boolean": 1, "float": 4, "double": 8}
 _UNPACK = {"float": "<f", "double": "<d", "boolean": "<?"}
 
 
@@ -112,7 +92,7 @@ class Skimmer:
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
 
     def _quick(self, payload: bytes, at: int) -> Row | None:
-        head = _HEAD.match(payload, at)
+        head = HEAD.match(payload, at)
         if head is None:
             return None
         begin = head.end()
@@ -153,7 +133,7 @@ class Skimmer:
 
     def _slow(self, payload: bytes, at: int) -> Row:
         entry, end = decode_one(payload, at, self.layout)
-        file, head = entry.data_file, _HEAD.match(payload, at)
+        file, head = entry.data_file, HEAD.match(payload, at)
         if self.standard and head is not None:
             self._learn(entry)
         return Row(
@@ -173,7 +153,7 @@ class Skimmer:
     def _learn(self, entry: Entry) -> None:
         """Makes an expression for the second record of a signature, a looser one each time it was too tight."""
         file = entry.data_file
-        signature = tuple(tuple(getattr(file, name)) for name in (*_COUNTS, *_BOUNDS))
+        signature = tuple(tuple(getattr(file, name)) for name in (*COUNTS, *BOUNDS))
         times, before = self.met.get(signature, (0, widths_of(file)))
         rigid = {number: width for number, width in widths_of(file).items() if before.get(number) == width}
         self.met[signature] = (times + 1, rigid)
@@ -197,7 +177,7 @@ def columns_of(file: DataFile) -> frozenset[int]:
     """
     The field ids that the statistics of a file name.
     """
-    return frozenset(number for name in (*_COUNTS, *_BOUNDS) for number in getattr(file, name))
+    return frozenset(number for name in (*COUNTS, *BOUNDS) for number in getattr(file, name))
 
 
 def widths_of(file: DataFile) -> dict[int, int]:
@@ -224,70 +204,6 @@ def _signed(raw: bytes) -> int:
         value |= (byte & 0x7F) << shift
         shift += 7
     return value >> 1 ^ -(value & 1)
-
-
-def expression_for(entry: Entry, partition: Kinds, rigid: Mapping[int, int]) -> re.Pattern[bytes]:
-    """
-    Matches what follows the path of records like `entry`: same columns in the same order, any values.
-
-    Groups: file format, one per partition field, record count, size, sort order id. Bounds of a column in `rigid`
-    have that many bytes, others up to 16 or what this record has.
-    """
-    file = entry.data_file
-    parts = [
-        b"(" + _short(rb"[A-Za-z]{%d}", range(3, 9)) + b")",
-        *(b"(" + _partition_pattern(kind) + b")" for _, kind in partition),
-        b"(" + _NATURAL + b")(" + _NATURAL + b")",
-        *(_counts(getattr(file, name)) for name in _COUNTS),
-        *(_bounds(getattr(file, name), rigid) for name in _BOUNDS),
-        rb"\x00" + _offsets() + rb"\x00(?:\x00|\x02(" + _VARINT_32 + rb"))\x00",
-    ]
-    return re.compile(b"".join(parts), re.DOTALL)
-
-
-def _counts(values: Mapping[int, int]) -> bytes:
-    return _map(values, [_key(number) + _NATURAL for number in values])
-
-
-def _bounds(values: Mapping[int, bytes], rigid: Mapping[int, int]) -> bytes:
-    return _map(values, [_key(number) + _bound(len(value), rigid.get(number)) for number, value in values.items()])
-
-
-def _map(values: Sized, pairs: list[bytes]) -> bytes:
-    if not values:
-        return rb"(?:\x00|\x02\x00)"
-    return rb"\x02" + _key(len(values)) + b"".join(pairs) + rb"\x00"
-
-
-def _key(number: int) -> bytes:
-    return re.escape(encode_long(number))
-
-
-def _bound(size: int, rigid: int | None) -> bytes:
-    if rigid == size:
-        return _key(size) + b".{%d}" % size
-    return _short(b".{%d}", [size, *(other for other in range(_TRUNCATED, -1, -1) if other != size)])
-
-
-def _short(pattern: bytes, sizes: Iterable[int]) -> bytes:
-    return b"(?:" + b"|".join(_key(size) + pattern % size for size in sizes) + b")"
-
-
-def _offsets() -> bytes:
-    lists = b"|".join(_key(count) + _VARINT * count for count in range(1, _MOST_OFFSETS + 1))
-    return rb"(?:\x00|\x02(?:" + lists + rb")\x00)"
-
-
-def _partition_pattern(kind: Physical) -> bytes:
-    if isinstance(kind, tuple):
-        value = b".{%d}" % kind[1]
-    elif kind in ("int", "long"):
-        value = _VARINT_32 if kind == "int" else _VARINT_64
-    elif kind in _FIXED:
-        value = b".{%d}" % _FIXED[kind]
-    else:
-        value = _short(b".{%d}", range(_MOST_SHORT + 1))
-    return rb"\x00|\x02" + value
 
 
 def _partition_value(raw: bytes, kind: Physical) -> Any:

@@ -1,0 +1,96 @@
+"""
+Regular expressions that match manifest records: exactly the bytes that a full decoder accepts, for one kind of
+record (which columns its statistics name, in which order).
+
+Spec: "Manifests", fields 0-4 and 100-143; Avro 1.11, "Binary encoding".
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sized
+
+from bookkeeper.format.avro import encode_long
+from bookkeeper.format.entries import Entry
+from bookkeeper.format.layout import Physical
+
+#: a varint of at most 63 bits; the second form is one that is not negative (its zigzag code is even)
+_VARINT = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_VARINT_64 = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
+_VARINT_32 = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"
+_EVEN_LAST = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0, 0x80, 2)) + b"]"
+_EVEN_MORE = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0x80, 0x100, 2)) + b"]"
+_NATURAL = b"(?:" + _EVEN_LAST + b"|" + _EVEN_MORE + rb"[\x80-\xff]{0,7}[\x00-\x7f])"
+_OPTIONAL_LONG = rb"(?:\x00|\x02" + _VARINT_64 + rb")"
+#: status, snapshot id, sequence number, file sequence number; then content and the length of the path
+HEAD = re.compile(rb"([\x00\x02\x04]" + _OPTIONAL_LONG * 3 + rb")\x00(" + _NATURAL + b")", re.DOTALL)
+
+Kinds = tuple[tuple[int, Physical], ...]
+COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+BOUNDS = ("lower_bounds", "upper_bounds")
+_FIXED = {"boolean": 1, "float": 4, "double": 8}
+_TRUNCATED = 16  # bytes of a truncated bound
+_MOST_SHORT = 64
+_MOST_OFFSETS = 8
+
+
+def expression_for(entry: Entry, partition: Kinds, rigid: Mapping[int, int]) -> re.Pattern[bytes]:
+    """
+    Matches what follows the path of records like `entry`: same columns in the same order, any values.
+
+    Groups: file format, one per partition field, record count, size, sort order id. Bounds of a column in `rigid`
+    have that many bytes, others up to 16 or what this record has.
+    """
+    file = entry.data_file
+    parts = [
+        b"(" + _short(rb"[A-Za-z]{%d}", range(3, 9)) + b")",
+        *(b"(" + _partition_pattern(kind) + b")" for _, kind in partition),
+        b"(" + _NATURAL + b")(" + _NATURAL + b")",
+        *(_counts(getattr(file, name)) for name in COUNTS),
+        *(_bounds(getattr(file, name), rigid) for name in BOUNDS),
+        rb"\x00" + _offsets() + rb"\x00(?:\x00|\x02(" + _VARINT_32 + rb"))\x00",
+    ]
+    return re.compile(b"".join(parts), re.DOTALL)
+
+
+def _counts(values: Mapping[int, int]) -> bytes:
+    return _map(values, [_key(number) + _NATURAL for number in values])
+
+
+def _bounds(values: Mapping[int, bytes], rigid: Mapping[int, int]) -> bytes:
+    return _map(values, [_key(number) + _bound(len(value), rigid.get(number)) for number, value in values.items()])
+
+
+def _map(values: Sized, pairs: list[bytes]) -> bytes:
+    if not values:
+        return rb"(?:\x00|\x02\x00)"
+    return rb"\x02" + _key(len(values)) + b"".join(pairs) + rb"\x00"
+
+
+def _key(number: int) -> bytes:
+    return re.escape(encode_long(number))
+
+
+def _bound(size: int, rigid: int | None) -> bytes:
+    if rigid == size:
+        return _key(size) + b".{%d}" % size
+    return _short(b".{%d}", [size, *(other for other in range(_TRUNCATED, -1, -1) if other != size)])
+
+
+def _short(pattern: bytes, sizes: Iterable[int]) -> bytes:
+    return b"(?:" + b"|".join(_key(size) + pattern % size for size in sizes) + b")"
+
+
+def _offsets() -> bytes:
+    lists = b"|".join(_key(count) + _VARINT * count for count in range(1, _MOST_OFFSETS + 1))
+    return rb"(?:\x00|\x02(?:" + lists + rb")\x00)"
+
+
+def _partition_pattern(kind: Physical) -> bytes:
+    if isinstance(kind, tuple):
+        value = b".{%d}" % kind[1]
+    elif kind in ("int", "long"):
+        value = _VARINT_32 if kind == "int" else _VARINT_64
+    elif kind in _FIXED:
+        value = b".{%d}" % _FIXED[kind]
+    else:
+        value = _short(b".{%d}", range(_MOST_SHORT + 1))
+    return rb"\x00|\x02" + value
