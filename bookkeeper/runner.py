@@ -6,10 +6,11 @@ Nothing a table does ends the loop or delays another table by more than its own 
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from bookkeeper.core.errors import BookkeeperError, Halt
+from bookkeeper.core.errors import BookkeeperError, Halt, Retry
 from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Bookkeeper, Turn
@@ -26,6 +27,7 @@ class Slot:
     book: Bookkeeper | None = None
     failures: int = 0
     trouble: str = ""
+    postponed: str = ""
     standby: bool = False
     next_at: datetime | None = None
     last_success: datetime | None = None
@@ -73,6 +75,9 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
     slot.failures += 1
     pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
     slot.next_at = now + pause
+    if not isinstance(error, Retry):
+        # A person may mend the table, its folder or its place: what was opened before says nothing then.
+        _close(slot)
     said = f"{type(error).__name__}: {error}"
     if type(error).__name__ != slot.trouble:
         slot.trouble = type(error).__name__
@@ -81,6 +86,13 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
         log.error("table halted" if action == "halt" else "tick postponed", extra=_about(slot, action, said, hint))
     if slot.failures == settings.not_ready_after:
         log.error("table not ready", extra=_about(slot, "not-ready", said, ""))
+
+
+def _close(slot: Slot) -> None:
+    book, slot.book = slot.book, None
+    if book is not None:
+        with suppress(BookkeeperError):
+            book.lease.release()
 
 
 def _about(slot: Slot, action: str, cause: str, hint: str) -> dict[str, object]:
@@ -95,8 +107,10 @@ def _succeeded(slot: Slot, done: Turn, now: datetime) -> None:
     slot.turns += 1
     if done.commit:
         log.info("committed", extra={"action": "commit", "table": slot.table, **_shown(done)})
-    if done.trouble:
-        log.warning("txlogs postponed", extra={"action": "postpone", "table": slot.table, "cause": str(done.trouble)})
+    cause = str(done.trouble or "")
+    if cause and cause != slot.postponed:
+        log.warning("txlogs postponed", extra={"action": "postpone", "table": slot.table, "cause": cause})
+    slot.postponed = cause
 
 
 def _shown(done: Turn) -> dict[str, object]:
