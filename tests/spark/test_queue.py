@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.ledger import merge
+from spark_jobs import read_stream
 from tests.daemon.lake import Lake as Queue
 from tests.daemon.lake import Writes
 from tests.spark.test_read_stream import Consumer
@@ -56,3 +57,20 @@ def test_a_stream_sees_every_row_once_across_merges_retention_and_foreign_mainte
     assert consumer.keys == writer.keys
     assert spark.table(f"lake.{queue.settings.identifier}").count() == len(writer.keys) - 1
     assert queue.keys() == writer.keys[1:]
+
+
+def test_of_each_writer_rows_arrive_in_the_order_it_published(spark, queue, tmp_path):
+    writers, book, seen = [Writes(queue, name) for name in ("a", "b")], queue.book(), []
+    for number in range(6):
+        for writer in writers:
+            writer.publish(f"{writer.name.writer}-{number}")
+        if number % 2:
+            queue.tick(book)
+    stream = read_stream.read(spark, f"lake.{queue.settings.identifier}", max_files=1)
+    started = stream.writeStream.foreachBatch(lambda rows, batch: seen.extend(row.key for row in rows.collect()))
+    started.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(seen) == sorted(key for writer in writers for key in writer.keys)
+    # Inside one snapshot Spark may take files in any order; across snapshots the order is the published one.
+    for writer in writers:
+        order = [seen.index(key) // 4 for key in writer.keys]
+        assert order == [0, 0, 1, 1, 2, 2]
