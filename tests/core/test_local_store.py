@@ -113,6 +113,63 @@ def test_a_writer_killed_at_random_in_large_writes_leaves_no_torn_object(root: P
         shutil.rmtree(place)
 
 
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str]]:
+    """
+    What is made durable or visible, in order, by the last part of its path.
+    """
+    done: list[tuple[str, str]] = []
+    sync, link, rename = os.fsync, os.link, os.rename
+
+    def note(act: str, path: str) -> None:
+        done.append((act, ".tmp" if path.endswith(".tmp") else os.path.basename(path)))
+
+    def noted_sync(handle: int) -> None:
+        note("sync", os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "link", lambda source, target: (note("link", target), link(source, target)))
+    monkeypatch.setattr(os, "rename", lambda source, target: (note("rename", target), rename(source, target)))
+    return done
+
+
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("act", "order"),
+    [
+        ("create", [("sync", ".tmp"), ("link", "a"), ("sync", "pending")]),
+        ("replace", [("sync", ".tmp"), ("rename", "a"), ("sync", "pending")]),
+        ("upload", [("sync", "a"), ("sync", "pending")]),
+    ],
+)
+def test_bytes_are_durable_before_their_name_and_the_name_before_it_returns(
+    store: LocalStore, root: Path, steps: list[tuple[str, str]], act: str, order: list[tuple[str, str]]
+) -> None:
+    (root / "pending").mkdir()
+    getattr(store, act)("pending/a", b"1")
+    assert steps == order
+
+
+@needs_proc
+def test_every_new_directory_is_durable(store: LocalStore, steps: list[tuple[str, str]]) -> None:
+    store.create("x/y/z", b"1")
+    assert steps == [("sync", "_bookkeeper"), ("sync", "x"), ("sync", ".tmp"), ("link", "z"), ("sync", "y")]
+
+
+@needs_proc
+def test_who_finds_his_own_bytes_may_rely_on_them(store: LocalStore, steps: list[tuple[str, str]]) -> None:
+    # The first attempt may have been cut off between the link and the sync of its directory.
+    store.create("a", b"1")
+    steps.clear()
+    with pytest.raises(AlreadyExists):
+        store.create("a", b"1")
+    assert ("sync", "_bookkeeper") in steps
+
+
 def test_an_absent_root_is_trouble_and_no_proof_that_something_is_gone(root: Path, store: LocalStore) -> None:
     store.create("pending/a", b"1")
     shutil.move(root, root.parent / "unmounted")
