@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.transforms import parse_transform
@@ -28,7 +33,14 @@ from bookkeeper.core import card as cards
 from bookkeeper.core import catalog as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import AlreadyExists, ConfigInvalid, TableUnusable, WrongFolder
+from bookkeeper.core.errors import (
+    AlreadyExists,
+    CommitConflict,
+    CommitUnknown,
+    ConfigInvalid,
+    TableUnusable,
+    WrongFolder,
+)
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Table
@@ -66,16 +78,18 @@ def initialise(
     folder = Folder(store(url))
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
-    if marks_format.PROPERTY not in table.metadata.properties:
-        _set_marks(table, card.folder)
+    if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
     return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made))
 
 
 def _table(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> IcebergTable:
     with catalogs.asked(f"look for table {settings.identifier}"):
-        if not _exists(catalog, settings.identifier):
-            _create(catalog, settings, schema, made)
+        there = _exists(catalog, settings.identifier)
+    if not there:
+        spec = partition_spec(settings.partition_by, schema)
+        with catalogs.asked(f"create table {settings.identifier}"):
+            _create(catalog, settings, schema, spec, made)
     return catalogs.load_table(catalog, settings.identifier)
 
 
@@ -87,7 +101,7 @@ def _exists(catalog: Catalog, identifier: str) -> bool:
     return True
 
 
-def _create(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> None:
+def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSpec, made: list[str]) -> None:
     namespace = settings.identifier.rpartition(".")[0]
     try:
         catalog.create_namespace(namespace)
@@ -100,7 +114,6 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) 
         "write.format.default": settings.file_format,
         "write.parquet.compression-codec": codec,
     }
-    spec = partition_spec(settings.partition_by, schema)
     try:
         catalog.create_table(
             settings.identifier,
@@ -134,7 +147,8 @@ def _known_folder(view: View) -> str | None:
     return marks_format.loads(text).folder if text is not None else None
 
 
-def _set_marks(table: IcebergTable, folder: str) -> None:
+def _set_marks(table: IcebergTable, folder: str) -> bool:
+    """Whether this run set them; another that runs at the same time may be quicker."""
     if has_marks_in_summaries(table.metadata):
         raise TableUnusable(
             f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
@@ -146,7 +160,14 @@ def _set_marks(table: IcebergTable, folder: str) -> None:
         AssertRefSnapshotId(ref=MAIN, snapshot_id=table.metadata.current_snapshot_id),
     )
     empty = marks_format.dumps(Marks(folder))
-    catalogs.commit(table, guards, (SetPropertiesUpdate(updates={marks_format.PROPERTY: empty}),))
+    try:
+        catalogs.commit(table, guards, (SetPropertiesUpdate(updates={marks_format.PROPERTY: empty}),))
+    except (CommitConflict, CommitUnknown):
+        now = catalogs.load_table(table.catalog, ".".join(table.name()))
+        if marks_format.PROPERTY not in now.metadata.properties:
+            raise
+        return False
+    return True
 
 
 def schema_for(settings: Table, file: str | None = None, like: str | None = None) -> Schema:
@@ -167,6 +188,8 @@ def schema_of(columns: Sequence[Mapping[str, Any]]) -> Schema:
     """
     fields = []
     for number, column in enumerate(columns, start=1):
+        if not isinstance(column, Mapping):
+            raise ConfigInvalid(f"schema column {column!r}: a name and a type are needed")
         unknown = set(column) - {"name", "type", "required", "doc", "id"}
         if unknown or "name" not in column or "type" not in column:
             raise ConfigInvalid(f"schema column {dict(column)}: name and type are needed, required and doc allowed")
@@ -174,7 +197,8 @@ def schema_of(columns: Sequence[Mapping[str, Any]]) -> Schema:
             fields.append(NestedField.model_validate({"required": False, **column, "id": number}))
         except (ValueError, TypeError) as exc:
             raise ConfigInvalid(f"schema column {column['name']!r} has the type {column['type']!r}: {exc}") from exc
-    return Schema(*fields)
+    # Nested fields bring ids of their own, which must not be those of other columns.
+    return assign_fresh_schema_ids(Schema(*fields))
 
 
 def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:
@@ -192,7 +216,6 @@ def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:
 def _schema_like(path: str) -> Schema:
     import pyarrow.parquet
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
-    from pyiceberg.schema import assign_fresh_schema_ids
 
     try:
         return assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(pyarrow.parquet.read_schema(path)))
@@ -215,9 +238,9 @@ def _partition_field(text: str, schema: Schema, field_id: int) -> PartitionField
     try:
         source = schema.find_field(column)
         transform = parse_transform(f"{kind}[{width}]" if width else kind)
-    except ValueError as exc:
+    except (ValueError, ValidationError) as exc:
         raise ConfigInvalid(f"partition-by {text!r}: {exc}") from exc
-    if not transform.can_transform(source.field_type):
+    if width == "0" or not transform.can_transform(source.field_type):
         raise ConfigInvalid(f"partition-by {text!r}: {source.field_type} columns cannot be partitioned by {kind}")
     suffix = "" if kind == "identity" else f"_{kind}" + (f"_{width}" if width else "")
     return PartitionField(source.field_id, field_id, transform, column.replace(".", "_") + suffix)

@@ -1,0 +1,269 @@
+"""`init`: makes or adopts a queue, twice or after a crash at any step, and touches nothing that is not ours."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+
+from bookkeeper.core.catalog import open_catalog
+from bookkeeper.core.errors import ConfigInvalid, TableUnusable, WrongFolder
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.marks import PROPERTY, loads
+from bookkeeper.core.settings import Catalog, Table
+from bookkeeper.core.store import open_store
+from bookkeeper.initialise import Initialised, initialise, partition_spec, schema_for, schema_of
+from tests.daemon.lake import Lake, Writes
+from tests.faults.enumerated import crash_points, crashed, recorded
+from tests.faults.faults import Faults, FaultyCatalog, FaultyStore
+
+EVENTS = Table(name="events", identifier="demo.events")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    return fresh_catalog(tmp_path)
+
+
+def fresh_catalog(root: Path) -> Any:
+    settings = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+    return open_catalog(Catalog("lake", settings), create=True)
+
+
+def init(catalog: Any, table: Table = EVENTS, **more: Any) -> Initialised:
+    return initialise(catalog, table, schema_for(table), **more)
+
+
+def existing(catalog: Any, **properties: str) -> Any:
+    """A table that somebody else made."""
+    catalog.create_namespace_if_not_exists("demo")
+    schema = Schema(
+        NestedField(1, "when", TimestamptzType(), required=True), NestedField(2, "key", StringType(), required=False)
+    )
+    return catalog.create_table("demo.events", schema, properties={"owner": "somebody", **properties})
+
+
+def test_init_makes_namespace_table_folder_and_marks(catalog: Any) -> None:
+    made = init(catalog)
+    assert made.made == ("namespace", "table", "folder", "marks")
+    table = catalog.load_table("demo.events")
+    assert [field.name for field in table.schema().fields] == ["timestamp", "key", "value"]
+    assert [field.name for field in table.spec().fields] == ["timestamp_day"]
+    assert table.format_version == 2
+    card = Folder(open_store(made.folder)).card()
+    assert (card.table_uuid, card.table) == (made.uuid, "demo.events")
+    assert loads(table.properties[PROPERTY]).folder == card.folder
+
+
+def test_init_twice_changes_nothing(catalog: Any) -> None:
+    first = init(catalog)
+    before = catalog.load_table("demo.events").metadata_location
+    again = init(catalog)
+    assert (again.made, again.uuid, again.folder) == ((), first.uuid, first.folder)
+    assert catalog.load_table("demo.events").metadata_location == before
+
+
+def test_init_again_on_a_working_queue_leaves_its_marks_alone(lake: Lake, writer: Writes) -> None:
+    writer.publish("a")
+    lake.tick()
+    before = lake.view().marks
+    assert initialise(lake.catalog, lake.settings, schema_for(lake.settings), lake.store).made == ()
+    assert lake.view().marks == before
+    writer.publish("b")
+    lake.tick()
+    assert lake.keys() == ["a", "b"]
+
+
+def test_an_adopted_table_is_untouched_but_for_our_property(catalog: Any) -> None:
+    before = existing(catalog).metadata
+    assert init(catalog).made == ("folder", "marks")
+    after = catalog.load_table("demo.events").metadata
+    assert after.properties == {**before.properties, PROPERTY: after.properties[PROPERTY]}
+    assert (after.schemas, after.partition_specs, after.sort_orders) == (
+        before.schemas,
+        before.partition_specs,
+        before.sort_orders,
+    )
+    assert (after.location, after.snapshots) == (before.location, before.snapshots)
+
+
+def test_adopting_a_table_asks_nothing_of_the_columns_that_a_new_one_would_have(catalog: Any) -> None:
+    existing(catalog)
+    assert init(catalog, Table(name="events", identifier="demo.events", partition_by=("day(nothing)",))).made
+
+
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_a_table_of_another_format_version_is_refused_with_words(catalog: Any, version: str) -> None:
+    existing(catalog, **{"format-version": "1"})
+    location = catalog.load_table("demo.events").metadata_location
+    if version == "3":
+        as_version_3(location.removeprefix("file://"))
+    with pytest.raises(TableUnusable, match=f"version {version}"):
+        init(catalog)
+    assert catalog.load_table("demo.events").metadata_location == location
+    assert PROPERTY not in catalog.load_table("demo.events").properties
+
+
+def as_version_3(path: str) -> None:
+    """Rewrites a metadata file as one of format version 3, which pyiceberg reads and does not write."""
+    data = json.loads(Path(path).read_text())
+    data |= {"format-version": 3, "next-row-id": 0, "last-sequence-number": 0}
+    Path(path).write_text(json.dumps(data))
+
+
+def test_a_folder_of_another_table_is_refused(catalog: Any, tmp_path: Path) -> None:
+    folder = f"file://{tmp_path}/folder"
+    init(catalog, Table(name="a", identifier="demo.a", folder=folder))
+    with pytest.raises(WrongFolder, match="belongs to"):
+        init(catalog, Table(name="b", identifier="demo.b", folder=folder))
+
+
+@pytest.mark.parametrize("folder", ["data/txlogs", "metadata/txlogs", "txlogs"])
+def test_a_folder_where_iceberg_sweeps_is_refused(catalog: Any, folder: str) -> None:
+    location = init(catalog).location
+    with pytest.raises(ConfigInvalid, match="starts with _"):
+        init(catalog, Table(name="events", identifier="demo.events", folder=f"{location}/{folder}"))
+
+
+def test_a_crash_between_any_two_steps_is_mended_by_running_it_again(tmp_path: Path) -> None:
+    def act(root: Path) -> Callable[[Faults], None]:
+        def run(faults: Faults) -> None:
+            catalog = FaultyCatalog(fresh_catalog(root), faults)
+            init(catalog, store=lambda url: FaultyStore(open_store(url), faults, "folder"))
+
+        return run
+
+    seen = recorded(act(tmp_path / "whole"))
+    points = list(crash_points(seen))
+    assert len(points) == 3 * len(["create_namespace", "create_table", "card.json", "marks"])
+    for number, point in enumerate(points):
+        root = tmp_path / str(number)
+        assert crashed(act(root), point)
+        catalog = fresh_catalog(root)
+        made = init(catalog)
+        assert init(catalog).made == ()
+        card = Folder(open_store(made.folder)).card()
+        assert loads(catalog.load_table("demo.events").properties[PROPERTY]).folder == card.folder, str(point)
+
+
+STEPS = ["create_namespace", "create_table", "create folder/card.json", "read folder/card.json", "commit_table"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_two_inits_that_race_agree(tmp_path: Path, step: str) -> None:
+    faults = Faults()
+    slow, quick = FaultyCatalog(fresh_catalog(tmp_path), faults), fresh_catalog(tmp_path)
+    faults.between(step, lambda: init(quick))
+    made = init(slow, store=lambda url: FaultyStore(open_store(url), faults, "folder"))
+    card = Folder(open_store(made.folder)).card()
+    assert loads(quick.load_table("demo.events").properties[PROPERTY]).folder == card.folder
+
+
+def test_an_init_that_sleeps_until_the_queue_works_resets_no_marks(tmp_path: Path) -> None:
+    """It saw no marks; meanwhile another init set them, and a bookkeeper committed."""
+    faults, lakes = Faults(), []
+
+    def meanwhile() -> None:
+        lakes.append(Lake(tmp_path / "lake"))
+        Writes(lakes[0]).publish("a")
+        lakes[0].tick()
+
+    (tmp_path / "lake").mkdir()
+    slow = FaultyCatalog(fresh_catalog(tmp_path / "lake"), faults)
+    faults.between("commit_table", meanwhile)
+    init(slow)
+    (lake,) = lakes
+    assert loads(lake.table().properties[PROPERTY]).writers
+    lake.tick()
+    assert lake.keys() == ["a"]
+
+
+# schema and partitions
+
+
+def test_the_schema_may_come_from_a_parquet_file(tmp_path: Path) -> None:
+    rows = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "n": [1], "deep": [{"x": 1}]})
+    pq.write_table(rows, tmp_path / "x.parquet")
+    schema = schema_for(EVENTS, like=str(tmp_path / "x.parquet"))
+    assert [str(field.field_type) for field in schema.fields][:2] == ["timestamptz", "long"]
+    assert len({field.field_id for field in schema.fields} | {4}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.json", '[{"name": "ts", "type": "timestamptz", "required": true}, {"name": "n", "type": "long"}]'),
+        ("iceberg.json", '{"type": "struct", "fields": [{"id": 1, "name": "ts", "type": "timestamptz", "required":'
+         ' true}, {"id": 2, "name": "n", "type": "long", "required": false}]}'),
+        ("columns.toml", '[[schema]]\nname = "ts"\ntype = "timestamptz"\nrequired = true\n'
+         '[[schema]]\nname = "n"\ntype = "long"\n'),
+    ],
+)  # fmt: skip
+def test_the_schema_may_come_from_a_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    schema = schema_for(EVENTS, file=str(tmp_path / name))
+    assert schema.fields == (
+        NestedField(1, "ts", TimestamptzType(), required=True),
+        NestedField(2, "n", LongType(), required=False),
+    )
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"columns": []}', '[{"name": "x"}]', '[{"name": "x", "type": "texts"}]'])
+def test_a_schema_file_that_says_nothing_useful_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "schema.json").write_text(text)
+    with pytest.raises(ConfigInvalid):
+        schema_for(EVENTS, file=str(tmp_path / "schema.json"))
+
+
+@pytest.mark.parametrize("kind", ["file", "like"])
+def test_a_schema_file_that_is_not_there_is_refused(kind: str) -> None:
+    with pytest.raises(ConfigInvalid):
+        schema_for(EVENTS, **{kind: "/nowhere/x.json"})
+
+
+def test_a_nested_schema_keeps_its_columns_apart(catalog: Any) -> None:
+    """Its nested fields bring ids of their own, which must not collide with those of the columns behind it."""
+    fields = [{"id": number, "name": f"x{number}", "type": "long", "required": True} for number in (1, 2)]
+    columns = (
+        {"name": "b", "type": "string", "required": True},
+        {"name": "timestamp", "type": "timestamptz", "required": True},
+        {"name": "a", "type": {"type": "struct", "fields": fields}},
+    )
+    table = Table(name="events", identifier="demo.events", schema=columns, partition_by=("b", "day(timestamp)"))
+    init(catalog, table)
+    made = catalog.load_table("demo.events")
+    sources = [made.schema().find_column_name(field.source_id) for field in made.spec().fields]
+    assert sources == ["b", "timestamp"]
+    assert isinstance(made.schema().find_field("a").field_type, StructType)
+
+
+def test_partition_texts_become_transforms() -> None:
+    schema = schema_for(EVENTS)
+    spec = partition_spec(["day(timestamp)", "bucket(16, key)", "truncate(4,key)", "key"], schema)
+    assert [(field.name, str(field.transform)) for field in spec.fields] == [
+        ("timestamp_day", "day"),
+        ("key_bucket_16", "bucket[16]"),
+        ("key_truncate_4", "truncate[4]"),
+        ("key", "identity"),
+    ]
+
+
+BAD_PARTITIONS = ["day(nothing)", "day(key)", "week(timestamp)", "bucket(key)", "bucket(0, key)", "", "day(", "a b"]
+
+
+@pytest.mark.parametrize("text", BAD_PARTITIONS)
+def test_a_partition_text_that_makes_no_sense_is_refused_and_makes_nothing(catalog: Any, text: str) -> None:
+    table = Table(name="events", identifier="demo.events", partition_by=(text,))
+    with pytest.raises(ConfigInvalid, match="partition-by"):
+        init(catalog, table)
+    assert catalog.list_namespaces() == []
+
+
+def test_an_unknown_key_of_a_column_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match="name and type"):
+        schema_of([{"name": "x", "type": "long", "nullable": False}])
