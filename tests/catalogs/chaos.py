@@ -1,15 +1,21 @@
 """
 Exactly once under lost, late and double replies: every fault, at every k-th request, in every catalog.
 
-`run` is for whoever collects tables of faults; pytest runs the same rounds in test_faults.py.
+`run` is for whoever collects tables of faults (by hand: python -m tests.catalogs.chaos ROUNDS SEED); pytest runs the
+same rounds in test_faults.py and test_race.py.
 """
 
 import os
 import random
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from threading import Barrier
 from typing import Any
 
+from bookkeeper.core.errors import Retry
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.daemon import Bookkeeper
@@ -133,8 +139,50 @@ def run(rounds: int, seed: int) -> list[dict[str, Any]]:
 
 
 def _all(where: Place, rounds: int, seed: int) -> list[Row]:
-    return [
+    rows = [
         trial(where, what, fault, rounds, seed).row(f"{where.kind} {what}: {fault.value}", rounds)
         for what, faults in FAULTS.items()
         for fault in faults
     ]
+    return [*rows, _race_row(where, rounds)]
+
+
+def _race_row(where: Place, rounds: int) -> Row:
+    row = Row(f"{where.kind} race: two bookkeepers, no lease", rounds=rounds)
+    for _ in range(rounds):
+        lake = where.lake(max_txlogs=1)
+        row.points += race(lake, commits=20)
+        row.published += len(lake.published)
+        row.missing += len(lake.missing())
+        row.double += len(lake.double())
+    return row
+
+
+def race(lake: CatalogLake, commits: int) -> int:
+    """
+    Two bookkeepers in threads drain the same txlogs, one a commit; how many commits were refused.
+    """
+    chains = [Chain(lake, "w1"), Chain(lake, "w2", positions=True)]
+    for number in range(commits):
+        chains[number % 2].publish()
+    line, start = Line(), Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        racing = [pool.submit(_race, lake, line, start) for _ in range(2)]
+    for runner in racing:
+        runner.result()
+    return line.requests - commits
+
+
+def _race(lake: CatalogLake, line: Line, start: Barrier) -> None:
+    book = lake.book(catalog=lake.where.over(line, anew=True))
+    start.wait()
+    for _ in range(1000):
+        if not lake.pending():
+            return
+        with suppress(Retry):
+            book.tick(lake.clock.now)
+
+
+if __name__ == "__main__":
+    for result in run(rounds=int(sys.argv[1]), seed=int(sys.argv[2])):
+        print(*result.values(), sep="\t")

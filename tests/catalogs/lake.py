@@ -54,17 +54,21 @@ class Place:
         """The catalog, with nothing between us and it."""
         return self.open()
 
-    def over(self, line: Line, all_requests: bool = False) -> Any:
-        """The catalog at the end of `line`."""
+    def over(self, line: Line, all_requests: bool = False, anew: bool = False) -> Any:
+        """The catalog at the end of `line`; `anew` with connections of its own, for a thread of its own."""
         if self.proxy is None:
-            return FaultyCatalog(self.near, line, all_requests)
+            return FaultyCatalog(self.open() if anew else self.near, line, all_requests)
         self.proxy.use(line, all_requests)
-        return self._behind_proxy
+        return self.open(self._far) if anew else self._behind_proxy
 
     @cached_property
     def _behind_proxy(self) -> IcebergCatalog:
+        return self.open(self._far)
+
+    @property
+    def _far(self) -> Catalog:
         assert self.proxy is not None
-        return self.open(replace(self.settings, properties={**self.settings.properties, "uri": self.proxy.uri}))
+        return replace(self.settings, properties={**self.settings.properties, "uri": self.proxy.uri})
 
     def restart(self) -> None:
         """Starts a stopped server again, and forgets the connections it broke."""

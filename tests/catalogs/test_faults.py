@@ -52,7 +52,11 @@ def test_the_table_of_faults_has_a_row_for_each(sqlite: Place, monkeypatch: pyte
     monkeypatch.setattr("tests.catalogs.chaos.KINDS", ("sqlite",))
     monkeypatch.setattr("tests.catalogs.chaos.FAULTS", {COMMIT: (Fault.REPLY_LOST,), PUT: (Fault.REQUEST_LOST,)})
     rows = run(rounds=1, seed=7)
-    assert [row["fault"] for row in rows] == ["sqlite commits: applied, reply lost", "sqlite puts: request lost"]
+    assert [row["fault"] for row in rows] == [
+        "sqlite commits: applied, reply lost",
+        "sqlite puts: request lost",
+        "sqlite race: two bookkeepers, no lease",
+    ]
     assert all(row["points"] > 0 and row["published"] > 0 for row in rows)
     assert all(row["missing"] == row["double"] == 0 for row in rows)
 
