@@ -9,7 +9,7 @@ arrives without having been published is reported.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bookkeeper.core.names import TxlogName
 from demo.evidence import Committed, Evidence, Published
@@ -24,7 +24,7 @@ class Row:
     One writer's rows; committed and consumed count every arrival.
 
     `missing` were published and did not arrive in the table or in the stream, `double` are arrivals too many,
-    `unpublished` arrived though nobody published them.
+    `unpublished` arrived though nobody published them; `keys` are those of all three.
     """
 
     writer: str
@@ -34,6 +34,7 @@ class Row:
     missing: int
     double: int
     unpublished: int = 0
+    keys: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def even(self) -> bool:
@@ -87,18 +88,22 @@ def unseen(txlogs: Mapping[TxlogName, Published], committed: Iterable[Committed]
 
 
 def _row(writer: str, published: Keys, committed: Keys, consumed: Keys) -> Row:
+    missing = [key for key in published if not (committed[key] and consumed[key])]
+    extra = {key: max(published[key], committed[key], consumed[key]) - 1 for key in published}
+    double = [key for key, count in extra.items() if count]
     return Row(
         writer,
         published.total(),
         sum(committed[key] for key in published),
         sum(consumed[key] for key in published),
-        sum(not (committed[key] and consumed[key]) for key in published),
-        sum(max(published[key], committed[key], consumed[key]) - 1 for key in published),
+        len(missing),
+        sum(extra.values()),
+        keys=(*missing, *double),
     )
 
 
 def _strange(published: set[str], committed: Keys, consumed: Keys) -> Row:
     in_table = {key: count for key, count in committed.items() if key not in published}
     in_stream = {key: count for key, count in consumed.items() if key not in published}
-    several = len(in_table.keys() | in_stream.keys())
-    return Row(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, several)
+    keys = tuple(in_table | in_stream)
+    return Row(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, len(keys), keys=keys)

@@ -17,6 +17,7 @@ from demo.evidence import Evidence, load
 from demo.figures import Took
 
 MISSED = 1
+_EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,8 @@ def _verdict(rows: Sequence[Row], even: bool) -> str:
     if not found.published:
         return "NOTHING was published."
     wrong = f"{found.missing} missing, {found.double} double, {found.unpublished} never published"
-    return f"NOT exactly once: {wrong} (compared by key)."
+    examples = [key for row in rows for key in row.keys][:_EXAMPLES]
+    return "\n".join([f"NOT exactly once: {wrong} (compared by key), for example:", *(f"  {key}" for key in examples)])
 
 
 def main(folder: str = ".demo") -> int:

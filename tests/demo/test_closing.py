@@ -44,7 +44,8 @@ def test_one_key_changed_anywhere_in_the_evidence_ends_badly(
     path = kept(seen.run(), tmp_path) / place
     path.write_text(path.read_text().replace("writer-2/2/1", "writer-2/2/0"))
     assert closing.main(str(tmp_path)) == closing.MISSED
-    assert "NOT exactly once" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NOT exactly once" in out and "\n  writer-2/2/1\n" in out
 
 
 def test_a_run_in_which_nothing_was_published_proves_nothing(tmp_path: Path) -> None:
