@@ -39,18 +39,23 @@ def reading(location: str) -> Iterator[None]:
 
 
 class Reader:
-    """Manifest lists and manifests through the table's FileIO, lists kept for the length of a run."""
+    """
+    Manifest lists and manifests through the table's FileIO; neither ever changes, so lists are kept for a run.
+    """
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
+        self._known: dict[str, ManifestFile] = {}
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """The manifests a snapshot uses; raises StorageUnavailable."""
         location = snapshot.manifest_list
         if location not in self._lists:
             with reading(location):
-                self._lists[location] = tuple(read_manifest_list(self._io.new_input(location)))
+                read = read_manifest_list(self._io.new_input(location))
+                # Lists share nearly all their manifests; kept once each, memory does not grow with their product.
+                self._lists[location] = tuple(self._known.setdefault(item.manifest_path, item) for item in read)
         return self._lists[location]
 
     def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:

@@ -24,7 +24,6 @@ from reaper.files import Files, Reaped, deletable, reaped
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.plan import Plan, last_sequence, make_plan, rules
-from reaper.reading import Reader
 from reaper.restore import restore
 from reaper.site import Floor, Site, no_floor
 from reaper.storage import OpenStore
@@ -153,7 +152,7 @@ def _step(site: Site, now: datetime) -> Reaped | None:
 
 
 def _files(site: Site, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
-    files = deletable(table.metadata, Reader(table.io), expire)
+    files = deletable(table.metadata, site.reader, expire)
     if files.data:
         files = files.without(txlogs.named(site.folder))
     refused = tuple(location for location in files.sizes() if not site.storage.owns(location))

@@ -12,6 +12,7 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core.folder import folder_url
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
+from reaper.reading import Reader
 from reaper.storage import OpenStore, Storage
 
 #: the oldest snapshot that a consumer of this table still needs, None when there is none
@@ -27,20 +28,22 @@ def no_floor(table: Table) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A table's settings, catalog, txlog folder and own storage."""
+    """A table's settings, catalog, txlog folder, own storage and manifests."""
 
     settings: TableSettings
     catalog: Catalog
     folder: Store
     storage: Storage
+    reader: Reader
     floor: Floor = no_floor
 
     @classmethod
     def of(cls, settings: TableSettings, catalog: Catalog, open_store: OpenStore, floor: Floor) -> "Site":
         """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
-        metadata = catalogs.load_table(catalog, settings.identifier).metadata
-        folder = folder_url(settings, metadata.location)
-        return cls(settings, catalog, open_store(folder), Storage(metadata, folder, open_store), floor)
+        table = catalogs.load_table(catalog, settings.identifier)
+        folder = folder_url(settings, table.metadata.location)
+        storage = Storage(table.metadata, folder, open_store)
+        return cls(settings, catalog, open_store(folder), storage, Reader(table.io), floor)
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ def judge(site: Site, journal: Journal) -> tuple[Verdict, Table]:
     lost = tuple(_lost(replaced, journal))
     if lost:
         return Verdict(void="branches or tags were made while their snapshots expired", lost=lost), table
-    named |= set(_named_since(table, journal))
+    named |= set(_named_since(site.reader, table, journal))
     return Verdict(files=journal.files.without(named)), table
 
 
@@ -114,11 +114,11 @@ def _lost(replaced: TableMetadata, journal: Journal) -> Iterator[tuple[str, Snap
             yield name, ref, snapshots[ref.snapshot_id]
 
 
-def _named_since(table: Table, journal: Journal) -> Iterator[str]:
+def _named_since(reader: Reader, table: Table, journal: Journal) -> Iterator[str]:
     """
     Every file that snapshots made since the plan stand on.
     """
-    reader, planned = Reader(table.io), journal.files.manifests
+    planned = journal.files.manifests
     later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in journal.known]
     ids = {snapshot.snapshot_id for snapshot in later}
     seen: set[str] = set()

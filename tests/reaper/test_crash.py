@@ -66,6 +66,7 @@ def ways(faults: Faults) -> list[tuple[int, str]]:
     return found + [(number, "middle") for number, name in calls if name == "delete_many"]
 
 
+@pytest.mark.slow
 def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
     stage = made(tmp_path, stock=False)
     lake = stage.lake
@@ -90,6 +91,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
         assert not (lake.folder / "reaper/journal.json").exists(), way
 
 
+@pytest.mark.slow
 def test_a_tag_made_in_the_last_moment_survives_a_run_killed_anywhere(tmp_path: Path) -> None:
     stage = made(tmp_path, stock=True)
     lake = stage.lake
