@@ -23,7 +23,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import merge, retain, summary
-from bookkeeper.ledger.manifests import ManifestWriter
+from bookkeeper.ledger.manifests import Header, ManifestWriter
 from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
@@ -79,18 +79,24 @@ class Ledger:
 
     def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        groups = merge.groups(before.manifests)
+        groups = [group for group in merge.groups(before.manifests) if self._header(seen, group[0])]
         if not groups:
             return []
         store, step_id = self._store(seen), new_id(seen.metadata, [before.id])
         sequence, written = seen.metadata.last_sequence_number + 2, []
         for index, group in enumerate(groups):
-            header = self.writer.header(seen.metadata.schema(), seen.specs[group[0].partition_spec_id])
+            header = self._header(seen, group[0])
+            assert header is not None
             records, key = merge.merged(store, group, header), f"{draft.tag}-r{index}.avro"
             written.append(self.writer.write(store, key, header, records, step_id, sequence))
         gone = {manifest.manifest_path for group in groups for manifest in group}
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
         return [Step(step_id, Operation.REPLACE, written + kept, summary.merged(written, gone, kept))]
+
+    def _header(self, seen: View, manifest: ManifestFile) -> Header | None:
+        """For another manifest of the same spec; None when the columns of that spec are gone: then it stays."""
+        schema = seen.schema_for(manifest.partition_spec_id)
+        return self.writer.header(schema, seen.specs[manifest.partition_spec_id]) if schema else None
 
     def manifests(self, seen: View) -> list[ManifestFile]:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
@@ -116,8 +122,8 @@ class Ledger:
 
     def find(self, seen: View, column: int | None, may_drop: Callable[[Range], bool], drops: Drops) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""
-        store = self.open_store(seen.metadata_path)
-        return retain.find(store, self.manifests(seen), column, may_drop, drops, self.ranges)
+        known = [manifest for manifest in self.manifests(seen) if self._header(seen, manifest)]
+        return retain.find(self._store(seen), known, column, may_drop, drops, self.ranges)
 
     def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
         """
@@ -126,9 +132,10 @@ class Ledger:
         Raises Retry like `append`.
         """
         draft, step_id, sequence = self._draft(seen), new_id(seen.metadata), seen.metadata.last_sequence_number + 1
-        schema, written = seen.metadata.schema(), []
+        written = []
         for index, item in enumerate(doomed):
-            header = self.writer.header(schema, seen.specs[item.manifest.partition_spec_id])
+            header = self._header(seen, item.manifest)
+            assert header is not None
             records, key = header.records(retain.tombstones(item, step_id)), f"{draft.tag}-m{index}.avro"
             written.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
         replaced = {item.manifest.manifest_path for item in doomed}

@@ -9,7 +9,7 @@ from typing import cast
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
@@ -57,6 +57,12 @@ class View:
     def specs(self) -> dict[int, PartitionSpec]:
         """Every partition spec the table has, by id."""
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
+
+    def schema_for(self, spec_id: int) -> Schema | None:
+        """A schema with every column of the spec, the current one if it can be; None when all are gone."""
+        sources = {field.source_id for field in self.specs[spec_id].fields}
+        known = (self.metadata.schema(), *reversed(self.metadata.schemas))
+        return next((schema for schema in known if sources <= index_by_id(schema).keys()), None)
 
     def ancestors(self) -> Iterator[Snapshot]:
         """The snapshots of `main` that are kept, newest first."""
