@@ -5,7 +5,7 @@ Bounded retries of storage calls that may be sent more than once.
 from collections.abc import Callable
 from typing import TypeVar
 
-from bookkeeper.core.errors import BookkeeperError, StorageUnavailable
+from bookkeeper.core.errors import StorageUnavailable
 
 T = TypeVar("T")
 Wait = Callable[[float], object]
@@ -15,17 +15,17 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0  # some 16 s in all
 
 
-def again(act: Callable[[], T], wait: Wait, also: type[BookkeeperError] = StorageUnavailable) -> T:
+def again(act: Callable[[], T], wait: Wait) -> T:
     """
     What `act` returns, after at most ATTEMPTS tries with growing pauses; `wait` says True to try only once more.
 
-    Raises the last StorageUnavailable (or `also`).
+    Raises the last StorageUnavailable.
     """
     pause = FIRST_PAUSE_SECONDS
     for _ in range(ATTEMPTS - 1):
         try:
             return act()
-        except (StorageUnavailable, also):
+        except StorageUnavailable:
             if wait(pause) is True:
                 break
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

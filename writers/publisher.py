@@ -2,8 +2,10 @@
 Sends the txlogs of one run, in sequence: n+1 only after n is confirmed, every retry the same bytes.
 """
 
+from functools import partial
+
 from bookkeeper.core import txlog
-from bookkeeper.core.errors import AlreadyExists, BookkeeperError, Fenced, Missing, UnknownOutcome
+from bookkeeper.core.errors import AlreadyExists, BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format.entries import DataFile
@@ -48,8 +50,7 @@ class Publisher:
     def _create(self, name: TxlogName, data: bytes) -> None:
         self.unsure = name
         try:
-            # Missing: our own put was there, and the bookkeeper consumed it before we had read it back.
-            again(lambda: self._folder.publish(name, data), self._wait, also=Missing)
+            again(partial(self._folder.publish, name, data), self._wait)
         except AlreadyExists as exc:
             raise Fenced(f"somebody else published {name}") from exc
         except BookkeeperError as exc:

@@ -66,6 +66,20 @@ def test_bad_lines_go_to_the_side_file_with_their_reasons(desk: Desk, tmp_path: 
     assert loader.side.count == 2
 
 
+def test_bad_lines_are_on_the_disk_before_the_position_moves_past_them(desk: Desk, tmp_path: Path) -> None:
+    desk.set_card(roll_after_ms=0)
+    path, seen = tmp_path / "bad", []
+
+    def look(operation: str, key: str) -> None:
+        if operation == "create":
+            seen.append(len(_bad(path)))
+
+    desk.stores = lambda url: Tampered(open_store(url), look)
+    _load(desk, [_write(tmp_path / "a.ndjson", "bad 1\n", "a", "b", "c", "bad 2\n", "d")], path)
+    assert seen[0] == 1
+    assert seen[-1] == 2
+
+
 def test_a_cut_side_file_is_continued_on_a_new_line(tmp_path: Path, desk: Desk) -> None:
     (tmp_path / "bad").write_text('{"file": "cu')
     _load(desk, [_write(tmp_path / "a.ndjson", "a", "bad 1\n")], tmp_path / "bad")

@@ -18,6 +18,7 @@ from writers.open_file import OpenFile
 from writers.parquet import ParquetFile
 
 LEAVES = leaves(wide.SCHEMA, {})
+EMPTY: dict[str, Any] = dict.fromkeys([*wide.COLUMNS, "box", "tags", "counts"])
 KINDS = {leaf.field_id: leaf.kind for leaf in LEAVES}
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -97,8 +98,7 @@ def test_bounds_are_tight_where_nothing_is_cut(content: list[Any]) -> None:
 def test_columns_inside_lists_and_maps_have_no_bounds() -> None:
     assert {leaf.field_id for leaf in LEAVES if leaf.repeated} == {61, 71, 72}
     file = _new("parquet")
-    empty: dict[str, Any] = dict.fromkeys(wide.COLUMNS)
-    file.add(wide.table([{**empty, "box": None, "tags": ["a", None], "counts": [("k", 1)]}]))
+    file.add(wide.table([{**EMPTY, "tags": ["a", None], "counts": [("k", 1)]}]))
     metrics = file.finish().metrics
     assert metrics.value_counts[61] == 2
     assert not {61, 71, 72} & (metrics.lower_bounds.keys() | metrics.upper_bounds.keys())
@@ -128,6 +128,32 @@ def test_decimals_are_serialized_like_pyiceberg_does(number: int, scale: int) ->
     value = from_bytes(kind, serialized(kind, number))
     assert unscaled(value, scale) == number
     assert to_bytes(kind, value) == serialized(kind, value) == serialized(kind, number)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "avro"])
+def test_a_column_of_nothing_but_nan_has_counts_and_no_bounds(kind: str) -> None:
+    file = _new(kind)
+    file.add(wide.table([{**EMPTY, "double": math.nan, "single": 1.5}] * 2 + [{**EMPTY, "single": math.nan}]))
+    metrics = file.finish().metrics
+    single, double = (wide.SCHEMA.find_field(name).field_id for name in ("single", "double"))
+    assert (metrics.nan_value_counts[single], metrics.nan_value_counts[double]) == (1, 2)
+    assert metrics.null_value_counts[double] == 1
+    assert single in metrics.lower_bounds and double not in metrics.lower_bounds
+    assert single in metrics.upper_bounds and double not in metrics.upper_bounds
+
+
+def test_one_row_group_without_bounds_takes_them_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("writers.parquet.ROW_GROUP_BYTES", 1)
+    long, nothing = {**EMPTY, "text": "y" * 5000, "double": 1.0}, {**EMPTY, "double": math.nan}
+    for other, bounded in ((long, False), (nothing, True)):
+        file = _new("parquet")
+        for row in ({**EMPTY, "text": "x", "double": 2.0}, other, {**EMPTY, "text": "z"}):
+            file.add(wide.table([row]))
+        metrics = file.finish().metrics
+        assert len(metrics.split_offsets or ()) == 3
+        text, double = (wide.SCHEMA.find_field(name).field_id for name in ("text", "double"))
+        assert (text in metrics.lower_bounds, text in metrics.upper_bounds) == (bounded, bounded)
+        assert from_bytes(KINDS[double], metrics.upper_bounds[double]) == 2.0
 
 
 def test_a_column_whose_values_are_too_long_for_parquet_has_counts_but_no_bounds(desk: Desk) -> None:

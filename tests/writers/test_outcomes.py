@@ -102,6 +102,27 @@ def test_a_lost_reply_of_a_txlog_that_was_consumed_meanwhile_is_published_again_
     assert desk.txlogs() == []
 
 
+def test_a_txlog_that_is_consumed_while_its_put_is_looked_at_was_published(desk: Desk) -> None:
+    ledger = Ledger(desk)
+    lost = iter([True])
+
+    def consume(operation: str, key: str) -> None:
+        if operation == "read" and key.startswith("pending/"):
+            ledger.tick()
+
+    def lose(operation: str, key: str) -> None:
+        if operation == "create" and next(lost, False):
+            raise StorageUnavailable("no reply")
+
+    desk.stores = lambda url: Tampered(open_store(url), consume, lose)
+    with desk.writer() as writer:
+        writer.write(rows("a"))
+        writer.publish()
+        writer.write(rows("b"))
+    ledger.tick()
+    assert ledger.keys() == ["a", "b"]
+
+
 @pytest.mark.parametrize("applied", [False, True])
 def test_an_unknown_outcome_stops_the_run(desk: Desk, applied: bool) -> None:
     faults = GoesDark(applied)

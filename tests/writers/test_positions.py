@@ -103,6 +103,18 @@ def test_pending_txlogs_that_are_in_already_do_not_count(desk: Desk) -> None:
     assert desk.writer().position == b"2"
 
 
+def test_a_source_that_goes_back_does_not_lead_the_chain_in_circles(desk: Desk) -> None:
+    ledger = Ledger(desk)
+    _publish(desk, "a", b"1")
+    name = _publish(desk, "b", b"2")
+    data = desk.folder.store.read(f"pending/{name}")
+    _publish(desk, "a again", b"1")
+    assert desk.writer().position == b"1"
+    ledger.tick()
+    desk.folder.publish(name, data)  # it is in, though its name came back
+    assert desk.writer().position == b"1"
+
+
 def test_a_stale_marks_copy_is_made_up_for_by_what_is_still_pending(desk: Desk) -> None:
     ledger = Ledger(desk)
     _publish(desk, "a", b"1")
