@@ -1,6 +1,5 @@
 """Marks: which txlogs are in, checked against a set of names."""
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import MarksLost, TooManyHoles
-from bookkeeper.core.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
+from bookkeeper.core.errors import TooManyHoles
+from bookkeeper.core.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks, dumps, loads
 from bookkeeper.core.names import TxlogName, new_incarnation
 
 HOUR = 3_600_000
@@ -237,68 +236,16 @@ def test_a_run_that_started_after_the_pruning_does_not_go_on(first: TxlogName) -
     assert not marks.may_go_on(first, T0 + 1), "the first of a run continues nothing"
 
 
-def test_marks_are_written_as_documented(first: TxlogName) -> None:
-    marks = Marks("0199", 7, 5, times=((1, 1000), (9, 2000)))
-    marks = marks.advanced([first, first.at(3)], {"w1": b"\x00\xff"}, T0)
-    assert to_json(marks) == {
-        "version": 1,
-        "folder": "0199",
-        "snapshot": 7,
-        "pruned-before-ms": 5,
-        "writers": {
-            "w1": {
-                "incarnations": {first.incarnation: {"last": 3, "holes": [2], "seen-ms": T0}},
-                "position": "AP8=",
-            }
-        },
-        "times": [[1, 1000], [9, 2000]],
-    }
+def test_pruning_never_refuses_the_first_txlog_of_a_run_that_waits(first: TxlogName) -> None:
+    marks = Marks("f").advanced([first], {}, T0)
+    waits = TxlogName("w2", new_incarnation(T0 + FUTURE_MS, bytes(10)), 1)
+    assert marks.pruned(T0 + 1, [], waiting=[waits]) == marks
+    later = TxlogName("w2", new_incarnation(T0 + FUTURE_MS + 1, bytes(10)), 1)
+    pruned = marks.pruned(T0 + 1, [], waiting=[later])
+    assert pruned.writers == {} and not pruned.is_pruned(later, T0 + FUTURE_MS + 1)
 
 
-def test_equal_marks_are_written_as_equal_text(first: TxlogName) -> None:
-    other = TxlogName("a", first.incarnation, 1)
-    one, two = (Marks("f").advanced(order, {}, T0) for order in ([first, other], [other, first]))
-    assert dumps(one) == dumps(two)
-
-
-GOOD = to_json(Marks("f", 1, 0, {"w": WriterMarks(b"1", {"i": Mark(3, (2,), 9)})}, ((1, 2),)))
-BAD = [
-    "",
-    "null",
-    "[]",
-    "{}",
-    "[" * 100_000,
-    "1e999",
-    *(json.dumps({key: value for key, value in GOOD.items() if key != gone}) for gone in list(GOOD)[:5]),
-    *(
-        json.dumps(GOOD | change)
-        for change in (
-            {"version": 2},
-            {"version": "1"},
-            {"folder": 1},
-            {"snapshot": "1"},
-            {"snapshot": True},
-            {"pruned-before-ms": 0.5},
-            {"writers": []},
-            {"writers": {"w": {}}},
-            {"writers": {"w": {"incarnations": {"i": {"last": "3", "seen-ms": 9}}}}},
-            {"writers": {"w": {"incarnations": {"i": {"last": 3}}}}},
-            {"writers": {"w": {"incarnations": {"i": {"last": 3, "seen-ms": 9, "holes": [4]}}}}},
-            {"writers": {"w": {"incarnations": {"i": {"last": 3, "seen-ms": 9, "holes": ["2"]}}}}},
-            {"writers": {"w": {"incarnations": {}, "position": "%"}}},
-            {"writers": {"w": {"incarnations": {}, "position": 5}}},
-            {"times": [[1]]},
-            {"times": [["1", 2]]},
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_marks_that_are_not_ours_are_lost_and_not_guessed_at(text: str) -> None:
-    with pytest.raises(MarksLost):
-        loads(text)
-
-
-def test_the_marks_that_the_bad_ones_are_made_from_are_good() -> None:
-    assert to_json(from_json(GOOD)) == GOOD
+def test_a_forced_replay_keeps_open_what_else_of_the_run_lies_in_the_folder(first: TxlogName) -> None:
+    opened = Marks("f", pruned_before_ms=T0).opened(first.at(500), T0, named=[first.at(499), TxlogName("w2", "i", 7)])
+    assert not opened.is_in(first.at(499)) and not opened.is_in(first.at(500))
+    assert opened.is_in(first.at(498)) and opened.mark(TxlogName("w2", "i", 7)) is None
