@@ -17,16 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    write_manifest,
-    write_manifest_list,
-)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
@@ -47,6 +38,7 @@ from bookkeeper.core.settings import Catalog, Reaper
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Listed, Store, open_store
 from reaper import Reaped, outlook, reap
+from tests.reaper.drafts import Draft
 
 #: far from today, so that no test depends on the real clock
 START = datetime(2050, 1, 1, tzinfo=UTC)
@@ -228,7 +220,7 @@ class Lake:
         self.now += timedelta(minutes=1)
         table = self.table
         head = table.metadata.snapshot_by_id(parent) if parent else table.metadata.snapshot_by_name(branch)
-        draft = _Draft(table, head, table.metadata.new_snapshot_id())
+        draft = Draft(table, head, table.metadata.new_snapshot_id())
         manifests = draft.rewritten(deleted, merged) + ([draft.manifest(added)] if added else [])
         snapshot = Snapshot(
             snapshot_id=draft.id,
@@ -257,56 +249,6 @@ class Lake:
     def stores(self, now: datetime, **given: Any) -> Callable[[str], Store]:
         """Stores whose clock shows `now`."""
         return lambda url: ClockStore(open_store(url), now, **given)  # type: ignore[return-value]
-
-
-class _Draft:
-    """Manifests of a snapshot in the making."""
-
-    def __init__(self, table: Table, head: Snapshot | None, number: int) -> None:
-        self.table, self.head, self.id, self.count = table, head, number, 0
-        self.sequence = table.metadata.last_sequence_number + 1
-
-    def _output(self, name: str) -> Any:
-        return self.table.io.new_output(f"{self.table.location()}/metadata/{name}")
-
-    def _writer(self) -> Any:
-        self.count += 1
-        output = self._output(f"{self.id}-m{self.count}.avro")
-        return write_manifest(2, self.table.spec(), self.table.schema(), output, self.id, "deflate")
-
-    def manifest(self, files: Sequence[DataFile]) -> ManifestFile:
-        with self._writer() as writer:
-            for file in files:
-                writer.add_entry(
-                    ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=self.id, data_file=file)
-                )
-        return writer.to_manifest_file()
-
-    def rewritten(self, deleted: Sequence[str], merged: bool) -> list[ManifestFile]:
-        """The parent's manifests, those rewritten that lose a file or are merged; all-DELETED ones dropped."""
-        parents = self.head.manifests(self.table.io) if self.head else []
-        kept, entries = [], []
-        for manifest in parents:
-            found = manifest.fetch_manifest_entry(self.table.io)
-            if merged or any(entry.data_file.file_path in deleted for entry in found):
-                entries += found
-            elif found:
-                kept.append(manifest)
-        return kept + ([self._rewrite(entries, deleted)] if entries else [])
-
-    def _rewrite(self, entries: list[ManifestEntry], deleted: Sequence[str]) -> ManifestFile:
-        with self._writer() as writer:
-            for entry in entries:
-                keep = entry.data_file.file_path not in deleted
-                (writer.existing if keep else writer.delete)(entry)
-        return writer.to_manifest_file()
-
-    def manifest_list(self, manifests: list[ManifestFile]) -> str:
-        output = self._output(f"snap-{self.id}.avro")
-        parent = self.head.snapshot_id if self.head else None
-        with write_manifest_list(2, output, self.id, parent, self.sequence, "deflate") as writer:
-            writer.add_manifests(manifests)
-        return output.location
 
 
 class ClockStore:

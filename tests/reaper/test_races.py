@@ -80,7 +80,7 @@ def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
     target = old.history()[1]
     rows, before = old.rows(target), old.disk().keys()
     sequence = old.table.metadata.last_sequence_number
-    updated = old.table.metadata.last_updated_ms
+    tagged_ms = old.table.metadata.snapshot_by_id(target).timestamp_ms
 
     with caplog.at_level(logging.WARNING, "reaper"):
         done = run(old, Faults().before("commit_table", lambda: old.ref("late", target)))
@@ -93,7 +93,7 @@ def test_a_tag_made_between_plan_and_commit_is_restored_and_nothing_deleted(
     assert old.rows(target) == rows
     assert journal(old) is None
     assert old.table.metadata.last_sequence_number > sequence
-    assert old.table.metadata.last_updated_ms >= updated or updated > 2_500_000_000_000
+    assert old.table.metadata.last_updated_ms != tagged_ms
     old.append()
     assert old.rows() == [1, 2, 3, 4, 5, 6]
 
@@ -253,49 +253,3 @@ def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytes
         assert old.reap().data_files == 0
     assert ("spare", 1) in [(record.action, getattr(record, "files", 0)) for record in caplog.records]
     assert old.reachable() <= old.disk().keys()
-
-
-def test_gc_disabled_after_the_commit_deletes_nothing(old: Lake) -> None:
-    with pytest.raises(Crash):
-        run(old, Faults().crash_after("commit_table"))
-    old.properties(gc__enabled="false")
-    before = old.disk().keys()
-    assert not old.reap()
-    assert old.disk().keys() == before
-    assert journal(old) is None
-
-
-def test_a_journal_is_finished_after_hours_of_other_commits(old: Lake) -> None:
-    old.properties(write__metadata__previous_versions_max="4")
-    with pytest.raises(Crash):
-        run(old, Faults().crash_after("commit_table"))
-    for _ in range(14):
-        old.append()
-    assert old.reap().data_files == 1
-    assert old.reachable() <= old.disk().keys()
-
-
-def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
-    old.properties(write__metadata__previous_versions_max="4")
-    target = old.history()[0]
-    faults = Faults().crash_after("commit_table").before("commit_table", lambda: old.ref("late", target))
-    with pytest.raises(Crash):
-        run(old, faults)
-    for _ in range(14):
-        old.append()
-    old.reap()
-    assert old.rows(target) == [0]
-
-
-def test_nothing_is_deleted_when_nobody_knows_what_the_commit_replaced(
-    old: Lake, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(Crash):
-        run(old, Faults().crash_after("commit_table"))
-    planned = [path for sizes in journal(old)["files"].values() for path in sizes]
-    for entry in old.table.metadata.metadata_log:
-        (old.folder.parent / "metadata" / entry.metadata_file.rpartition("/")[2]).unlink()
-    with caplog.at_level(logging.WARNING, "reaper"):
-        old.reap(now=old.now + timedelta(minutes=1))
-    assert set(planned) <= old.disk().keys()
-    assert [record.cause for record in caplog.records] == ["the metadata that the expiry replaced cannot be found"]

@@ -2,6 +2,11 @@
 A run on a real table: what goes, what stays, and that `outlook` says so before.
 """
 
+import logging
+from pathlib import Path
+
+import pytest
+
 from tests.reaper.lake import Lake
 
 
@@ -39,3 +44,40 @@ def test_what_is_planned_is_exactly_what_disappears(lake: Lake) -> None:
     assert (done.data_files, done.bytes) == (2, sum(gone.values()))
     assert lake.rows() == [*range(2, 23)]
     assert lake.reachable() <= lake.disk().keys()
+
+
+@pytest.mark.parametrize("place", ["memory://reapers-folder", "file://{root}/aside", "{root}/aside"])
+def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
+    (tmp_path / "aside").mkdir()
+    lake = Lake(tmp_path, folder=place.format(root=tmp_path))
+    file = lake.data_file()
+    lake.append(file)
+    lake.delete(file.file_path)
+    for _ in range(3):
+        lake.append()
+    assert lake.reap().data_files == 1
+    assert lake.rows() == [1, 2, 3]
+
+
+def test_a_run_that_did_something_says_so_in_one_line(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reaper")
+    for _ in range(4):
+        lake.append()
+    done = lake.reap()
+    lake.reap()
+    assert [(record.action, record.levelname, record.table, record.snapshots) for record in caplog.records] == [
+        ("reap", "INFO", "events", 2)
+    ]
+    assert caplog.records[0].bytes == done.bytes > 0
+
+
+def test_an_empty_table_is_left_alone(lake: Lake) -> None:
+    assert not lake.reap()
+    assert not lake.outlook().files.sizes()
+
+
+def test_a_run_that_is_told_to_stop_ends_after_its_step(lake: Lake) -> None:
+    lake.append()
+    lake.burst(210)
+    assert lake.reap(stopped=lambda: True).snapshots == 100
+    assert lake.reap().snapshots == 109

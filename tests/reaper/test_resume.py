@@ -1,0 +1,65 @@
+"""
+A journal that a crash left, found by a later run.
+"""
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.reaper.faults import Crash, Faults
+from tests.reaper.lake import Lake
+from tests.reaper.test_races import journal, made, run
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Lake:
+    """Five snapshots to expire, on a catalog that commits on whatever it finds then."""
+    return made(Lake(tmp_path, stock=True))
+
+
+def test_gc_disabled_after_the_commit_deletes_nothing(old: Lake) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    old.properties(gc__enabled="false")
+    before = old.disk().keys()
+    assert not old.reap()
+    assert old.disk().keys() == before
+    assert journal(old) is None
+
+
+def test_a_journal_is_finished_after_hours_of_other_commits(old: Lake) -> None:
+    old.properties(write__metadata__previous_versions_max="4")
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    for _ in range(14):
+        old.append()
+    assert old.reap().data_files == 1
+    assert old.reachable() <= old.disk().keys()
+
+
+def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
+    old.properties(write__metadata__previous_versions_max="4")
+    target = old.history()[0]
+    faults = Faults().crash_after("commit_table").before("commit_table", lambda: old.ref("late", target))
+    with pytest.raises(Crash):
+        run(old, faults)
+    for _ in range(14):
+        old.append()
+    old.reap()
+    assert old.rows(target) == [0]
+
+
+def test_nothing_is_deleted_when_nobody_knows_what_the_commit_replaced(
+    old: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    planned = [path for sizes in journal(old)["files"].values() for path in sizes]
+    for entry in old.table.metadata.metadata_log:
+        (old.folder.parent / "metadata" / entry.metadata_file.rpartition("/")[2]).unlink()
+    with caplog.at_level(logging.WARNING, "reaper"):
+        old.reap(now=old.now + timedelta(minutes=1))
+    assert set(planned) <= old.disk().keys()
+    assert [record.cause for record in caplog.records] == ["the metadata that the expiry replaced cannot be found"]
