@@ -1,6 +1,5 @@
 """What every Store guarantees, whatever storage is behind it (docstrings of bookkeeper.core.store.Store)."""
 
-import threading
 from functools import partial
 
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pytest
 from bookkeeper.core.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable
 from bookkeeper.core.store import Store, key_in, open_store
 from tests.core.stores import Opener
-from tests.core.threads import at_once
+from tests.core.threads import at_once, meanwhile
 
 ESCAPES = ["../x", "a/../../x", "a/../b", "/x", "//x", "a//b", "./a", "a/.", "a/", "", ".", "..", "a\0b"]
 ROUNDS = 100
@@ -124,24 +123,17 @@ def test_a_counter_that_many_increment_by_tag_loses_nothing(stores: Opener) -> N
 def test_a_reader_sees_the_old_object_or_the_new_one_and_nothing_between(stores: Opener) -> None:
     versions = [bytes([letter]) * (1 + letter * 997) for letter in b"abcdef"]
     stores().create("a", versions[0])
-    done = threading.Event()
+    writing, reading = stores(), stores()
 
-    def write() -> None:
-        store = stores()
-        for number in range(300):
-            store.replace("a", versions[number % len(versions)])
-        done.set()
+    def write(number: int) -> None:
+        writing.replace("a", versions[number % len(versions)])
 
     def read() -> set[bytes]:
-        store, seen = stores(), set()
-        while not done.is_set():
-            seen.add(store.read("a"))
-        return seen
+        return {reading.read("a") for _ in range(300)}
 
-    _, *readers = at_once([write, read, read])
-    for seen in readers:
-        assert isinstance(seen, set), seen
+    for seen in meanwhile(write, [read, read]):
         assert seen <= set(versions)
+        assert len(seen) > 1, "nothing was replaced meanwhile"
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, pa.py_buffer])

@@ -1,12 +1,24 @@
-"""Several threads that start at the same moment."""
+"""Several threads at the same moment."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Barrier
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+@contextmanager
+def _pool(threads: int) -> Iterator[ThreadPoolExecutor]:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # else one thread would be through before the next one gets its turn
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield pool
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def at_once(acts: Sequence[Callable[[], T]]) -> list["T | BaseException"]:
@@ -19,11 +31,19 @@ def at_once(acts: Sequence[Callable[[], T]]) -> list["T | BaseException"]:
         barrier.wait()
         return act()
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # else one thread would be through before the next one gets its turn
-    try:
-        with ThreadPoolExecutor(len(acts)) as pool:
-            futures = [pool.submit(run, act) for act in acts]
-    finally:
-        sys.setswitchinterval(interval)
+    with _pool(len(acts)) as pool:
+        futures = [pool.submit(run, act) for act in acts]
     return [future.exception() or future.result() for future in futures]
+
+
+def meanwhile(again: Callable[[int], object], acts: Sequence[Callable[[], T]]) -> list[T]:
+    """
+    What each act returned, while `again` was called with 0, 1, 2 and so on until all were through.
+    """
+    with _pool(len(acts)) as pool:
+        futures = [pool.submit(act) for act in acts]
+        number = 0
+        while not all(future.done() for future in futures):
+            again(number)
+            number += 1
+    return [future.result() for future in futures]
