@@ -73,6 +73,7 @@ def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> Blockin
             "interval",
             seconds=item.every.total_seconds(),
             id=item.table,
+            name=f"reap {item.table}",
             next_run_time=clock(),
             max_instances=1,
             coalesce=True,

@@ -31,6 +31,8 @@ for argument do
 done
 exec {java} "$@"
 """
+#: what Debian's Java trusts; a brought Java knows nothing of certificates that this machine's owner added
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 
 
 def find_java_home(environ: Mapping[str, str], which: Which = shutil.which) -> str | None:
@@ -126,10 +128,13 @@ def _runtime() -> Path | None:
     return Path(spec.origin).parent / "java-runtime" if spec and spec.origin else None
 
 
-def _write_shim(home: Path, runtime: Path) -> str:
+def _write_shim(home: Path, runtime: Path, trust: Path = SYSTEM_TRUST) -> str:
     (home / "bin").mkdir(parents=True, exist_ok=True)
     _replace(home / "release", (runtime / "release").read_text("utf-8"), 0o644)
-    _replace(home / "bin" / "java", _SHIM.format(java=shlex.quote(str(runtime / "bin" / "java"))), 0o755)
+    command = [str(runtime / "bin" / "java")]
+    if trust.is_file():
+        command.append(f"-Djavax.net.ssl.trustStore={trust}")
+    _replace(home / "bin" / "java", _SHIM.format(java=shlex.join(command)), 0o755)
     return str(home)
 
 

@@ -17,7 +17,7 @@ from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.core.errors import ConfigInvalid, NotPossible
 from bookkeeper.core.folder import folder_url as configured_url
 from writers.generate import Load, publish_file
 from writers.lines import Loader, Side
@@ -64,6 +64,8 @@ def run_generate(writer: Writer, load: Load, schedule: Schedule, stop: Stop, pro
     """
     Publish generated files until there are enough, time is up, or a stop is wished.
     """
+    if schedule.close_log is not None:
+        _prepare(schedule.close_log)
     began, number = clock(), 0
     while not (stop.requested or schedule.over(number, _elapsed(began, clock))):
         closed = publish_file(writer, load, number, clock)
@@ -77,6 +79,14 @@ def run_generate(writer: Writer, load: Load, schedule: Schedule, stop: Stop, pro
 
 def _elapsed(began: datetime, clock: Clock) -> float:
     return (clock() - began).total_seconds()
+
+
+def _prepare(path: Path) -> None:
+    """Before anything is published: notes that cannot be taken afterwards are no use."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as exc:
+        raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}") from exc
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:

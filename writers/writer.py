@@ -86,7 +86,7 @@ class Writer:
         `patience` bounds how long `publish` waits for a bookkeeper that is behind. Raises ConfigInvalid,
         NotPossible (no table there), StorageUnavailable.
         """
-        found = folder if isinstance(folder, Folder) else Folder(stores(folder))
+        found = folder if isinstance(folder, Folder) else Folder(stores(_absolute(folder)))
         return cls(found, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores)
 
     @property
@@ -273,3 +273,8 @@ def _first_card(folder: Folder) -> Card:
     except Missing as exc:
         hint = "Run `bookkeeper init` first, and give the folder that it prints."
         raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
+
+
+def _absolute(folder: str) -> str:
+    """A path on this machine's disk may be relative; a URL says it all."""
+    return folder if ":" in folder else os.path.abspath(folder)

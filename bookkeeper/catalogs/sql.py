@@ -9,6 +9,7 @@ and every snapshot is serialized once. What remains is writing the bytes of meta
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -24,11 +25,13 @@ from pyiceberg.table.update import (
     _TableMetadataUpdateContext,
     _update_table_metadata_log,
 )
+from pyiceberg.utils.datetime import datetime_to_millis
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from bookkeeper.core.local_store import LocalStore
 from bookkeeper.core.locations import local_path
+from bookkeeper.core.store import create_once
 
 _KEPT = 200_000
 _GZIP = ".gz.metadata.json"
@@ -65,7 +68,7 @@ class FlatSqlCatalog(SqlCatalog):
             self._write_metadata(metadata, table.io, location)
             return
         folder, _, name = path.rpartition("/")
-        LocalStore(folder).create(name, self._json.dump(metadata))
+        create_once(LocalStore(folder), name, self._json.dump(metadata))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()
@@ -96,7 +99,12 @@ def applied(base: TableMetadata, updates: Sequence[TableUpdate], location: str) 
     metadata = base
     for item in updates:
         metadata = _apply_table_update(item, metadata, context)
-    return _update_table_metadata_log(metadata, location, base.last_updated_ms)
+    metadata = _update_table_metadata_log(metadata, location, base.last_updated_ms)
+    if metadata.last_updated_ms == base.last_updated_ms:
+        # Only snapshots bring a time of their own; for the rest a catalog has its own clock, as in pyiceberg.
+        now_ms = datetime_to_millis(datetime.now(UTC))  # noqa: TID251
+        metadata = metadata.model_copy(update={"last_updated_ms": max(now_ms, base.last_updated_ms)})
+    return metadata
 
 
 class SnapshotJson:

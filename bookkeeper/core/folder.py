@@ -26,7 +26,7 @@ from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, is_txlog
 from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store, content_tag
+from bookkeeper.core.store import Store, content_tag, create_once
 
 PENDING = "pending/"
 REJECTED = "rejected/"
@@ -119,19 +119,7 @@ class Folder:
         A put whose reply was lost and that is sent again finds its own bytes: that is success. Raises
         AlreadyExists when somebody else's bytes are there.
         """
-        self._create_once(f"{PENDING}{name}", data)
-
-    def _create_once(self, key: str, data: bytes) -> None:
-        try:
-            self.store.create(key, data)
-        except AlreadyExists:
-            try:
-                there = self.store.read(key)
-            except Missing:
-                # Consumed between our two requests. Under a name only we use that was our own put.
-                return
-            if there != data:
-                raise
+        create_once(self.store, f"{PENDING}{name}", data, consumed=True)
 
     def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime) -> None:
         """
@@ -150,10 +138,10 @@ class Folder:
         }
         self.store.replace(f"{kept}{REASON}", json.dumps(reason, indent=1).encode() + b"\n")
         try:
-            self._create_once(kept, data)
+            create_once(self.store, kept, data)
         except AlreadyExists:
             # Another txlog was rejected under this name before: neither may be lost.
-            self._create_once(f"{kept}.{content_tag(data)[:12]}", data)
+            create_once(self.store, f"{kept}.{content_tag(data)[:12]}", data)
         self.store.delete_many([f"{PENDING}{name}"])
 
     def reason(self, name: TxlogName) -> Mapping[str, Any]:
@@ -168,7 +156,7 @@ class Folder:
         """
         Copies a rejected txlog back to pending/ under its own name; the bookkeeper removes the copy once it is in.
         """
-        self._create_once(f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}"))
+        create_once(self.store, f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}"))
 
     def delete(self, names: Iterable[TxlogName]) -> int:
         """Deletes consumed txlogs from pending/; what a crash leaves is recognised by its mark."""

@@ -100,6 +100,26 @@ def key_in(store: Store, location: str) -> str:
     return normal(location).removeprefix(normal(store.url).rstrip("/") + "/")
 
 
+def create_once(store: Store, key: str, data: bytes, consumed: bool = False) -> None:
+    """
+    Creates an object under a name that only we use, where a put may be sent again.
+
+    A put whose reply was lost finds its own bytes: that is success; so does one whose object was `consumed`
+    meanwhile, where somebody does that. Raises AlreadyExists when other bytes are there, Missing when none are.
+    """
+    try:
+        store.create(key, data)
+    except AlreadyExists:
+        try:
+            there = store.read(key)
+        except Missing:
+            if consumed:
+                return
+            raise
+        if there != data:
+            raise
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """

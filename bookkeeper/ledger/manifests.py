@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType
 
 from bookkeeper.core.locations import join
-from bookkeeper.core.store import Store
+from bookkeeper.core.store import Store, create_once
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
@@ -48,7 +48,7 @@ class ManifestWriter:
     ) -> ManifestFile:
         """One data manifest under `key`; `sequence` is that of its snapshot."""
         data = avro.encode(header.meta, records.blocks)
-        store.create(key, data)
+        create_once(store, key, data)
         counts: dict[str, Any] = {}
         for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
             counts[f"{name}_files_count"], counts[f"{name}_rows_count"] = records.counts[status]
@@ -76,7 +76,7 @@ class ManifestWriter:
     ) -> str:
         """The manifest list of a new snapshot under `key`; returns its location."""
         lines = [self._line(manifest) for manifest in manifests]
-        store.create(key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
+        create_once(store, key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
         return join(store.url, key)
 
     def _line(self, manifest: ManifestFile) -> bytes:

@@ -112,10 +112,6 @@ def test_a_clock_far_ahead_of_a_rest_catalogs_commits_nothing_until_it_is_set_ri
     assert lake.tick(book, minutes=-10).commit.rows == 2
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="Bookkeeper: after all attempts failed the error says only that commits were refused, not the last cause",
-)
 def test_commits_that_are_refused_again_and_again_name_the_cause(rest: Place) -> None:
     lake = rest.lake()
     Chain(lake, "w1").publish()

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists
 from tests.catalogs.chaos import COMMIT, FAULTS, PUT, REQUEST, Trial, run, trial
 from tests.catalogs.lake import Place
 from tests.servers.line import Fault
@@ -37,11 +36,6 @@ def test_no_row_is_lost_or_doubled_whatever_happens_to_a_put(sqlite: Place, faul
     assert _exactly_once(trial(sqlite, PUT, fault, rounds=1, seed=1))
 
 
-@pytest.mark.xfail(
-    raises=AlreadyExists,
-    reason="Ledger: a manifest's put that the storage's client sent twice raises AlreadyExists, which is no Retry; "
-    "its name is random, so what is there is our own (Folder._create_once knows that)",
-)
 def test_a_manifest_that_is_put_twice_is_no_error(sqlite: Place) -> None:
     done = Trial(sqlite.lake(), random.Random(1))
     done.puts(Fault.TWICE, 1)

@@ -1,0 +1,44 @@
+"""Where a writer is told to find its folder and to take its notes."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.daemon.lake import Lake
+from writers.cli import main
+from writers.writer import Writer
+
+
+def test_a_folder_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Lake(tmp_path)
+    folder = Path(lake.made.folder.removeprefix("file://"))
+    monkeypatch.chdir(folder.parent)
+    with Writer.open(folder.name, "w1") as writer:
+        assert writer.card.table == "demo.events"
+
+
+@pytest.fixture
+def _loggers() -> Iterator[None]:
+    """Commands set up logging for a program; the tests that follow want it as it was."""
+    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in ("bookkeeper", "writers")}
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+@pytest.mark.usefixtures("_loggers")
+def test_a_close_log_that_cannot_be_written_is_said_before_anything_is_published(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    log = str(tmp_path / "missing" / "log.jsonl")
+    done = CliRunner().invoke(
+        main, ["generate", "--folder", lake.made.folder, "--name", "w1", "--files", "1", "--close-log", log]
+    )
+    assert done.exit_code == 1
+    assert "cannot be written" in done.stderr
+    assert lake.pending() == []
