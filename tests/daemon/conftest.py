@@ -39,3 +39,9 @@ def writer(lake: Lake) -> Writes:
 @pytest.fixture
 def faults() -> Faults:
     return Faults()
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "stock"])
+def either(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    """A lake on our SQL catalog, and on pyiceberg's own: only there our guards alone stop a stale commit."""
+    return Lake(tmp_path / "lake", stock=request.param)

@@ -35,6 +35,8 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from tests.faults.faults import Faults, FaultyCatalog, FaultyStore
 
+STOCK = "pyiceberg.catalog.sql.SqlCatalog"
+
 
 @dataclass
 class Clock:
@@ -71,16 +73,24 @@ class TimedStore(LocalStore):
 
 
 class Lake:
-    """A queue made by `init`, with what a test needs to look at it; several may share a root, and so a catalog."""
+    """
+    A queue made by `init`, with what a test needs to look at it; several may share a root, and so a catalog.
 
-    def __init__(self, root: Path, clock: Clock | None = None, columns: Any = (), **settings: Any) -> None:
+    `stock` takes pyiceberg's own SQL catalog, which holds a commit against the table as it is then, as REST does,
+    instead of ours, which holds it against the table as it was loaded.
+    """
+
+    def __init__(
+        self, root: Path, clock: Clock | None = None, columns: Any = (), stock: bool = False, **settings: Any
+    ) -> None:
         self.root = root
         self.clock = clock or Clock()
         #: how far the disk's clock is ahead
         self.disk_clock = self.clock
         self.settings = replace(Table(name="events", identifier="demo.events", schema=columns), **settings)
+        kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
         self.catalog_settings = Catalog(
-            "lake", {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+            "lake", {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
         )
         self.catalog = open_catalog(self.catalog_settings, create=True)
         self.made = initialise(self.catalog, self.settings, schema_for(self.settings))

@@ -1,14 +1,17 @@
 """Crashes and errors at every operation of a tick, by enumeration: afterwards every row is there exactly once."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from bookkeeper.core.errors import BookkeeperError, Retry, StorageUnavailable
 from bookkeeper.core.settings import Retention
+from bookkeeper.ledger import merge
 from bookkeeper.replaying import replay
 from tests.daemon.lake import Lake, Saved, Writes, live_files
 from tests.faults.enumerated import Point, crash_points, crashed, erred, error_points, recorded
@@ -21,12 +24,17 @@ class Scene:
     def __init__(self, root: Path) -> None:
         keep = Retention(keep=timedelta(hours=12), brake=1.0)
         self.lake = lake = Lake(root, retention=keep)
-        self.expected = ["p1", "p2", "p3", "q1", "q2", "q4", "q5"]
+        self.merged = ["m1", "m2", "m3", "m4"]
+        self.expected = [*self.merged, "p1", "p2", "p3", "q1", "q2", "q4", "q5"]
         old, chained, plain = Writes(lake, "old"), Writes(lake, "chained"), Writes(lake, "plain")
         replayed = plain.publish("q1", created_ms=int((lake.clock.now + timedelta(hours=2)).timestamp() * 1000))
         old.publish("expired", at=lake.clock.now - timedelta(days=1))
         chained.goes_on(b"1", "p1")
+        old.publish("m1")
         book = lake.book(retention=Retention())
+        lake.tick(book)
+        for key in ("m2", "m3", "m4"):
+            old.publish(key)
         lake.tick(book)
         lake.clock.move(hours=2)
         lake.folder.replay(replayed)
@@ -62,7 +70,7 @@ class Scene:
         assert lake.pending() == []
         keys = lake.keys()
         if "fork" in keys:  # p2 could not be read in time: then the other branch won, whole
-            assert keys == ["fork", "p1", *self.expected[3:]]
+            assert keys == ["fork", *self.merged, "p1", "q1", "q2", "q4", "q5"]
             assert set(lake.rejected()) == {self.bad, *self.chain}
         else:
             assert keys == self.expected
@@ -74,9 +82,20 @@ class Scene:
         assert int(said["total-records"]) == sum(file.record_count for file in files)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _merges_soon() -> Iterator[None]:
+    """Three manifests of a kind are merged, so that the one commit of the scene merges too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merge, "FAN", 3)
+        yield
+
+
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(tmp_path_factory.mktemp("crash") / "lake")
+def scene() -> Iterator[Scene]:
+    # In memory where the system has that: the disk is put back hundreds of times.
+    ram = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with TemporaryDirectory(dir=ram, prefix="bookkeeper-test-") as path:
+        yield Scene(Path(path) / "lake")
 
 
 def tried(scene: Scene, points: Iterator[Point], run: Callable[[Point], None]) -> list[str]:
@@ -96,11 +115,12 @@ def test_the_scene_has_something_of_everything(scene: Scene) -> None:
     scene.saved.restore()
     seen = recorded(scene.act)
     scene.check()
-    assert scene.lake.operations() == ["append", "append", "delete"]
+    assert scene.lake.operations() == ["append", "append", "append", "replace", "delete"]
     for part in (
         "commit_table",
         "replace folder/marks.json",
         "create metadata/snap-",
+        "-r0.avro",
         "create folder/rejected/bad.",
         "create folder/rejected/stranger",
         "delete folder/pending/",

@@ -10,6 +10,12 @@ from bookkeeper.core.errors import CatalogUnavailable, CommitConflict
 from tests.daemon.lake import Lake, Writes, append_by_others
 from tests.faults.faults import AFTER, BEFORE, Faults
 
+
+@pytest.fixture
+def lake(either: Lake) -> Lake:
+    return either
+
+
 ERRORS = [CommitFailedException, CommitStateUnknownException, TimeoutError, ValueError, ConnectionError, KeyError]
 
 

@@ -10,6 +10,12 @@ from bookkeeper.daemon import Bookkeeper
 from tests.daemon.lake import Lake, Writes, append_by_others
 from tests.faults.faults import Faults
 
+
+@pytest.fixture
+def lake(either: Lake) -> Lake:
+    return either
+
+
 SPOTS = [
     "list folder/pending",
     "load_table",
