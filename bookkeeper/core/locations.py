@@ -29,6 +29,16 @@ def normal(location: str) -> str:
     return f"{_SAME.get(scheme, scheme)}://{authority}{path}"
 
 
+def normal_file(location: str) -> str:
+    """
+    `normal` for the location of a file; raises PathRefused also where it names a folder.
+    """
+    if location.endswith("/"):
+        # To storage `x/` is another name than `x`, so readers would not find it.
+        raise PathRefused(f"{location[:300]!r} names a folder, not a file")
+    return normal(location)
+
+
 def _split(rest: str, location: str) -> tuple[str, str]:
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")

@@ -13,7 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
-from bookkeeper.core.locations import normal
+from bookkeeper.core.locations import normal_file
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
@@ -65,7 +65,7 @@ class Txlog:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The normal location of each data file; raises PathRefused."""
-        return tuple(normal(row.path) for row in self.body.rows)
+        return tuple(normal_file(row.path) for row in self.body.rows)
 
     @cached_property
     def row_count(self) -> int:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.core.errors import PathRefused
-from bookkeeper.core.locations import inside, join, local_path, normal
+from bookkeeper.core.locations import inside, join, local_path, normal, normal_file
 
 SAME = [
     ("/lake/x", "file:///lake/x"),
@@ -146,3 +146,9 @@ def test_only_what_is_on_this_machine_has_a_local_path(location: str, path: str 
 
 def test_joining_takes_roots_with_and_without_a_slash() -> None:
     assert join("s3://b/t", "data", "x") == join("s3://b/t/", "data", "x") == "s3://b/t/data/x"
+
+
+def test_a_file_is_not_named_like_a_folder() -> None:
+    assert normal_file("s3a://b/t/data/x") == "s3://b/t/data/x"
+    with pytest.raises(PathRefused, match="names a folder"):
+        normal_file("s3://b/t/data/x/")

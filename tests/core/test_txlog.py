@@ -13,7 +13,7 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, Manif
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
-from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt, TxlogTooLarge
+from bookkeeper.core.errors import NameMismatch, NewerVersion, PathRefused, TxlogCorrupt, TxlogTooLarge
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import MOST_ENTRIES, Envelope, Txlog, decode, encode
 from bookkeeper.format import avro
@@ -208,6 +208,14 @@ def test_a_txlog_cut_at_any_byte_is_refused() -> None:
             decoded(data[:end])
     with pytest.raises(TxlogCorrupt):
         decoded(data + b"\0")
+
+
+@pytest.mark.parametrize("path", ["/lake/x/", "/lake/../x", "s3://b/%2e%2e/x", "FILE:///lake/x", "x"])
+def test_a_path_that_readers_would_take_for_another_is_refused(path: str) -> None:
+    # Once it is in the table, every scan of it fails.
+    assert decoded(txlog()).paths == (data_file(0).path,)
+    with pytest.raises(PathRefused):
+        _ = decoded(encode(ENVELOPE, SCHEMA, SPEC, [replace(data_file(0), path=path)])).paths
 
 
 def test_a_text_file_with_the_right_name_is_refused() -> None:
