@@ -34,7 +34,7 @@ from bookkeeper.intake import Intake
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
-from bookkeeper.plan import Batch, Known, Limits, Run, gaps, in_turn, plan, resumed
+from bookkeeper.plan import Batch, Known, Limits, Run, cut, gaps, in_turn, plan, resumed
 from bookkeeper.upkeep import Upkeep
 
 log = logging.getLogger("bookkeeper")
@@ -157,7 +157,7 @@ class Bookkeeper:
         full = len(rest) >= self.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(now - min(item.modified for item in rest)) >= self.settings.window)
-        return [item.name for item in rest[: self.limits.txlogs]] if due else []
+        return cut(rest, self.limits) if due else []
 
     def _prepare(
         self, intake: Intake, todo: Sequence[TxlogName], view: View, turn: Turn, now: datetime
@@ -212,7 +212,6 @@ class Bookkeeper:
 
     def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
         """What follows a commit: marks.json first, for a writer reads pending/ before it reads the marks."""
-        assert self.view is not None
         self._publish_marks(self.view)
         self._reject(batch.refused, turn, now)
         for name, why in batch.held.items():
@@ -257,7 +256,6 @@ class Bookkeeper:
             log.warning(message, extra=self._about(action, txlog=str(name), cause=str(why), hint=why.hint))
 
     def _keep_up(self, turn: Turn, now: datetime) -> None:
-        assert self.view is not None
         after = self.upkeep.run(self.view, now)
         if after is None:
             self.view = None

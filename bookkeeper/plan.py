@@ -22,6 +22,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 
 Run = tuple[str, str]  # writer and incarnation
+READ_BYTES = 2**28
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,19 @@ def in_turn(found: Sequence[Found]) -> list[Found]:
     return [item for _, _, item in sorted(keyed, key=lambda entry: entry[:2])]
 
 
+def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
+    """
+    As many of them as one tick reads: a flood of large txlogs must not fill the memory. One is always read.
+    """
+    names, size = list[TxlogName](), 0
+    for item in found[: limits.txlogs]:
+        size += item.size
+        if names and size > READ_BYTES:
+            break
+        names.append(item.name)
+    return names
+
+
 def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     """
     Sequences that are neither in nor listed though later ones are: look for them by name, a listing is no snapshot.
@@ -152,7 +166,7 @@ class _Planner:
     def __init__(self, known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
         self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
         self.batch = Batch(marks)
-        self.refuse = False
+        self.refuse = self.unfit = False
         self.stopped: set[Run] = set()
         #: writers of txlogs that wait for the next tick: their position may still move
         self.waiting: set[str] = set()
@@ -160,7 +174,6 @@ class _Planner:
         self.paths: dict[str, TxlogName] = {}
         self.accepted: set[TxlogName] = set()
         self.pruned: set[Run] = set()
-        self.unfit = False
         self.files = self.bytes = 0
 
     def turn(self, order: Sequence[TxlogName]) -> bool:

@@ -1,13 +1,18 @@
 """The plan: a share is a prefix, holes are counted, nothing is refused that may still get in."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.core.errors import DuplicatePath, IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
+from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
-from bookkeeper.plan import Known, Limits, gaps
-from tests.plan.made import ONE, TWO, good, marks, name, names, planned, sequences, txlog
+from bookkeeper.plan import READ_BYTES, Known, Limits, cut, gaps, in_turn
+from tests.plan.made import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def test_an_unread_txlog_stops_its_incarnation_and_no_other() -> None:
@@ -190,6 +195,29 @@ def test_gaps_are_the_sequences_between_the_mark_and_what_is_listed() -> None:
 
 def test_gaps_of_an_endless_jump_are_bounded() -> None:
     assert len(gaps(names(10**9), Marks("folder"))) <= MOST_HOLES + 1
+
+
+# what one tick reads
+
+
+def listed(*sizes: int) -> list[Found]:
+    return [Found(name(number), size, NOW) for number, size in enumerate(sizes, start=1)]
+
+
+def test_a_tick_reads_at_most_so_many_txlogs() -> None:
+    assert cut(listed(1, 1, 1), Limits(1, 1, 2)) == names(1, 2)
+
+
+def test_a_tick_reads_at_most_so_many_bytes_of_txlogs_and_always_one() -> None:
+    half = READ_BYTES // 2
+    assert cut(listed(half, half, 1), NO_LIMITS) == names(1, 2)
+    assert cut(listed(READ_BYTES + 1, 1), NO_LIMITS) == names(1)
+
+
+def test_txlogs_are_read_oldest_first_and_each_run_in_its_order_whatever_the_storages_clock_says() -> None:
+    late, early = NOW, NOW - timedelta(hours=1)
+    found = [Found(name(1), 1, late), Found(name(2), 1, early), Found(name(1, TWO), 1, NOW - timedelta(minutes=1))]
+    assert [item.name for item in in_turn(found)] == [name(1, TWO), *names(1, 2)]
 
 
 # whatever is listed, read and allowed
