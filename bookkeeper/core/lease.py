@@ -66,9 +66,11 @@ class FileLease:
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as exc:
             os.close(handle)
-            return False
+            if isinstance(exc, BlockingIOError):
+                return False
+            raise
         os.ftruncate(handle, 0)
         os.write(handle, f"{self.holder} since {now.isoformat()}\n".encode())
         self.handle = handle

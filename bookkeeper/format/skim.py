@@ -24,6 +24,8 @@ _MOST_EXPRESSIONS = 32
 _MOST_SIGNATURES = 1000
 _MOST_TRIES = 6
 _MOST_TUPLES = 10_000
+#: making an expression takes about 1 ms a column
+_MOST_COLUMNS = 300
 
 Signature = tuple[tuple[int, ...], ...]
 _UNPACK = {"float": "<f", "double": "<d", "boolean": "<?"}
@@ -134,7 +136,7 @@ class Skimmer:
     def _slow(self, payload: bytes, at: int) -> Row:
         entry, end = decode_one(payload, at, self.layout)
         file, head = entry.data_file, HEAD.match(payload, at)
-        if self.standard and head is not None:
+        if self.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
             self._learn(entry)
         return Row(
             at,
