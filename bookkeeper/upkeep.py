@@ -12,7 +12,7 @@ from bookkeeper import retention
 from bookkeeper.cards import card_of
 from bookkeeper.core.card import Card
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, Retry
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
 from bookkeeper.ledger.ledger import Ledger
@@ -105,16 +105,18 @@ class Upkeep:
 
     def _sweep(self, view: View, now: datetime) -> None:
         """Removes from rejected/ what is in the table (a replay), and what lost its position long ago."""
-        old = now - self.settings.orphan_age
-        gone = [
-            item.name
-            for item in self.folder.rejected()
-            if view.marks.is_in(item.name)
-            or (item.modified < old and self.folder.reason(item.name).get("error") == "PositionTaken")
-        ]
+        rejected = self.folder.rejected()
+        gone = [item.name for item in rejected if view.marks.is_in(item.name)]
+        lost = [item.name for item in rejected if self._lost_its_position(item, now)]
+        if lost and self.clocks_agree(now):
+            gone += lost
         if gone:
             self.folder.discard_rejected(gone)
             log.info("rejected txlogs swept", extra=self._about("sweep", txlogs=len(gone)))
+
+    def _lost_its_position(self, item: Found, now: datetime) -> bool:
+        old = item.modified < now - self.settings.orphan_age
+        return old and self.folder.reason(item.name).get("error") == "PositionTaken"
 
     def _retain(self, view: View, now: datetime) -> View:
         if not self.clocks_agree(now):
