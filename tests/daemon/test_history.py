@@ -21,6 +21,7 @@ from bookkeeper.core.settings import Daemon
 from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.runner import Slot, turn
 from tests.daemon.lake import Lake, Writes, append_by_others
+from tests.faults.faults import Faults
 
 TEN_MINUTES = Daemon(backoff_most=timedelta(minutes=10))
 
@@ -129,6 +130,21 @@ def test_a_rollback_behind_a_cached_view_is_noticed_by_the_commit(lake: Lake, wr
     with pytest.raises(HistoryChanged):
         lake.tick(book)  # within the ten seconds in which it asks nobody
     assert lake.keys() == ["a"]
+
+
+@pytest.mark.parametrize("happens", [recreate, drop])
+def test_a_table_replaced_between_load_and_commit_gets_none_of_our_files(
+    either: Lake, happens: Callable[[Lake], Any]
+) -> None:
+    """Both are empty: only the table's uuid tells them apart."""
+    lake, faults = either, Faults()
+    Writes(lake).publish("a")
+    faults.between("commit_table", lambda: happens(lake))
+    with pytest.raises(TableUnusable):
+        lake.tick(lake.book(faults))
+    assert len(lake.pending()) == 1
+    if happens is recreate:
+        assert lake.operations() == []
 
 
 def test_foreign_snapshots_after_the_marks_are_no_rollback(lake: Lake, writer: Writes) -> None:
