@@ -41,7 +41,8 @@ def test_two_inits_at_once_make_one_queue(where: Place) -> None:
 
 def _requests_of_init(where: Place) -> int:
     first = where.table()
-    initialise(where.near, first, schema_for(first))  # the first of all makes the namespace too
+    # The first of all opens the catalog and makes the namespace too.
+    initialise(where.over(Line(), all_requests=True), first, schema_for(first))
     line, settings = Line(), where.table()
     initialise(where.over(line, all_requests=True), settings, schema_for(settings))
     return line.requests
