@@ -107,12 +107,16 @@ def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     """
     Sequences that are neither in nor listed though later ones are: look for them by name, a listing is no snapshot.
     """
-    listed, missing = set(names), []
-    for name in names:
-        last = (marks.mark(name) or Mark()).last
-        first = max(last + 1, name.sequence - MOST_HOLES - 1)
-        missing += [name.at(number) for number in range(first, name.sequence) if name.at(number) not in listed]
-    return sorted(set(missing))
+    missing: list[TxlogName] = []
+    before: TxlogName | None = None
+    for name in sorted(names):
+        run = (name.writer, name.incarnation)
+        if before is None or (before.writer, before.incarnation) != run:
+            before = name.at((marks.mark(name) or Mark()).last)
+        first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
+        missing += [name.at(number) for number in range(first, name.sequence)]
+        before = name
+    return missing
 
 
 def resumed(

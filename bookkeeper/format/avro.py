@@ -105,13 +105,13 @@ class Cursor:
 
     def long(self) -> int:
         """The next zigzag varint of at most 64 bits."""
-        value = 0
-        for shift in range(0, 7 * _LONG_BYTES, 7):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << shift
+        data, at, value = self.data, self.at, 0
+        for shift, byte in enumerate(data[at : at + _LONG_BYTES]):
+            value |= (byte & 0x7F) << 7 * shift
             if byte < 0x80:
+                self.at = at + shift + 1
                 return value >> 1 ^ -(value & 1)
-        raise TxlogCorrupt(f"no number at byte {self.at}")
+        raise TxlogCorrupt(f"no number at byte {at} of {len(data)}")
 
     def done(self) -> bool:
         """Whether every byte was read."""
