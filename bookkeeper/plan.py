@@ -8,14 +8,7 @@ incarnation waits, so a mark never passes over a txlog that may still get in.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.core.errors import (
-    DuplicatePath,
-    Hold,
-    IncarnationPruned,
-    PositionTaken,
-    Reject,
-    TooManyHoles,
-)
+from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, TooManyHoles
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
