@@ -1,0 +1,1 @@
+"""The bookkeeper command, as a person and a script use it."""

@@ -1,0 +1,96 @@
+"""Commands that only look say the same to people and to programs, and change nothing."""
+
+import os
+import subprocess
+import sys
+
+from tests.daemon.lake import Lake, Writes
+
+
+def test_pending_lists_what_is_published_oldest_first(lake: Lake, writer: Writes, run, asked) -> None:
+    names = [str(writer.publish("a")), str(writer.publish("b"))]
+    assert [row["txlog"] for row in asked("pending")] == names
+    assert names[0] in run("pending").stdout
+    assert lake.pending() == names
+
+
+def test_nothing_pending_is_said_on_stderr_and_is_an_empty_list_for_programs(run, asked) -> None:
+    assert run("pending").stdout == ""
+    assert "no txlog is pending" in run("pending").stderr
+    assert asked("pending") == []
+
+
+def test_show_says_what_a_txlog_holds_and_whether_it_fits(lake: Lake, writer: Writes, run, asked) -> None:
+    name = writer.publish("a", "b")
+    shown = asked("show", str(name))
+    assert (shown["place"], shown["verdict"], shown["rows"]) == ("pending", "fits the table", 2)
+    assert [file["rows"] for file in shown["files"]] == [2]
+    assert "fits the table" in run("show", str(name)).stdout
+
+
+def test_show_says_of_a_bad_txlog_what_is_wrong_with_it(lake: Lake, writer: Writes, asked) -> None:
+    lake.put(f"pending/{writer.name.at(1)}", b"no Avro")
+    assert asked("show", str(writer.name.at(1)))["verdict"].startswith("TxlogCorrupt")
+
+
+def test_show_of_a_consumed_txlog_says_that_it_is_committed(lake: Lake, writer: Writes, run) -> None:
+    name = writer.publish("a")
+    lake.tick()
+    done = run("show", str(name))
+    assert (done.exit_code, "it is committed" in done.stderr) == (1, True)
+
+
+def test_rejected_gives_the_reason_and_what_to_do(lake: Lake, writer: Writes, run, asked) -> None:
+    lake.put(f"pending/{writer.name.at(1)}", b"no Avro")
+    lake.tick()
+    (row,) = asked("rejected")
+    assert (row["error"], row["txlog"]) == ("TxlogCorrupt", str(writer.name.at(1)))
+    assert row["hint"] in run("rejected").stdout
+
+
+def test_status_counts_what_is_pending_committed_and_rejected(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a", "b")
+    lake.tick()
+    writer.publish("c")
+    status = asked("status")
+    assert (status["state"], status["pending"], status["rows"], status["data_files"]) == ("ok", 1, 2, 1)
+    assert "state" in run("status").stdout
+
+
+def test_status_of_a_halted_table_says_so_and_what_to_do(lake: Lake, asked) -> None:
+    with lake.table().transaction() as change:
+        change.remove_properties("bookkeeper.marks")
+    status = asked("status")
+    assert status["state"].startswith("halted")
+    assert status["hint"]
+
+
+def test_writers_shows_mark_gap_and_position_of_every_run(lake: Lake, writer: Writes, asked) -> None:
+    writer.goes_on(b"42", "a")
+    lake.tick()
+    writer.publish("c", sequence=4)
+    (row,) = asked("writers")
+    assert (row["writer"], row["mark"], row["gap"], row["position"]) == ("w1", 1, 2, "42")
+
+
+def test_help_is_instant_and_ends_in_an_example() -> None:
+    code = """
+import resource, runpy, sys
+sys.argv[1:] = ["--help"]
+try:
+    runpy.run_module("bookkeeper", run_name="__main__")
+except SystemExit:
+    pass
+assert "pyiceberg" not in sys.modules and "pyarrow" not in sys.modules
+assert resource.getrusage(resource.RUSAGE_SELF).ru_utime < 0.5
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "COLUMNS": "100"})
+
+
+def test_every_command_has_help_with_an_example(run) -> None:
+    from bookkeeper.cli import main
+
+    for name in main.commands:
+        shown = run(name, "--help")
+        assert shown.exit_code == 0
+        assert f"bookkeeper {name}" in shown.stdout.partition("Example:")[2]

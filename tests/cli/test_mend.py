@@ -1,0 +1,133 @@
+"""Commands by which a person decides: each does its one thing, once, and refuses what could double or lose rows."""
+
+from tests.daemon.lake import Lake, Writes
+
+
+def test_once_commits_what_is_pending_and_says_so(lake: Lake, writer: Writes, asked) -> None:
+    writer.publish("a")
+    (row,) = asked("once")
+    assert (row["outcome"], row["txlogs"], lake.keys()) == ("committed", 1, ["a"])
+
+
+def test_once_on_a_halted_table_exits_with_3(lake: Lake, run) -> None:
+    with lake.table().transaction() as change:
+        change.remove_properties("bookkeeper.marks")
+    assert run("once").exit_code == 3
+
+
+def test_init_again_makes_nothing(run, asked) -> None:
+    (row,) = asked("init")
+    assert row["made"] == "nothing, all was there"
+
+
+def rejected_and_mended(lake: Lake, writer: Writes) -> str:
+    """A txlog rejected because its data file was not there, which is there now."""
+    file = writer.file(["late"])
+    path = lake.root / file.path.removeprefix(f"file://{lake.root}/")
+    data = path.read_bytes()
+    path.unlink()
+    name, encoded = writer.encoded([file])
+    lake.folder.publish(name, encoded)
+    lake.tick()
+    assert lake.rejected() == {str(name): "FileMissing"}
+    path.write_bytes(data)
+    return str(name)
+
+
+def test_replay_lets_a_mended_txlog_in_exactly_once(lake: Lake, writer: Writes, run, asked) -> None:
+    name = rejected_and_mended(lake, writer)
+    assert run("replay", name).exit_code == 0
+    lake.drain()
+    assert (lake.keys(), lake.rejected()) == (["late"], {})
+    again = run("replay", name)
+    assert again.exit_code == 1
+    assert lake.keys() == ["late"]
+
+
+def test_replay_all_goes_on_after_one_that_cannot(lake: Lake, writer: Writes, asked) -> None:
+    name = rejected_and_mended(lake, writer)
+    lake.put(f"pending/{Writes(lake, 'w2').name.at(1)}", b"no Avro")
+    lake.tick()
+    outcomes = {row["txlog"]: row["outcome"] for row in asked("replay", "--all")}
+    assert outcomes.pop(name) == "pending again"
+    assert all(outcome.startswith("TxlogCorrupt") for outcome in outcomes.values())
+
+
+def test_replay_wants_names_or_all(run) -> None:
+    assert run("replay").exit_code == 2
+
+
+def test_forget_drops_a_writers_position_in_a_commit_of_its_own(lake: Lake, writer: Writes, run) -> None:
+    writer.goes_on(b"42", "a")
+    lake.tick()
+    assert run("forget", "w1").exit_code == 0
+    assert lake.view().marks.writer("w1").position is None
+    assert lake.operations() == ["append", "replace"]
+    assert run("forget", "nobody").exit_code == 1
+
+
+def test_accept_rollback_goes_on_without_the_abandoned_rows(lake: Lake, writer: Writes, run) -> None:
+    writer.publish("a")
+    lake.tick()
+    kept = lake.table().current_snapshot().snapshot_id
+    writer.publish("b")
+    lake.tick()
+    lake.table().manage_snapshots().set_current_snapshot(kept).commit()
+    assert run("once").exit_code == 3
+    done = run("accept-rollback", "--yes")
+    assert done.exit_code == 0
+    assert "abandoned: snapshot" in done.stderr
+    writer.publish("c")
+    lake.tick()
+    assert lake.keys() == ["a", "c"]
+    assert run("accept-rollback", "--yes").exit_code == 1
+
+
+def test_retain_releases_the_brake_only_when_told_to(lake: Lake, writer: Writes, run, asked, tmp_path) -> None:
+    config = tmp_path / "bookkeeper.toml"
+    config.write_text(config.read_text() + '[tables.events.retention]\nkeep = "1h"\n')
+    writer.publish("old", at=lake.clock.now.replace(year=2020))
+    writer.publish("new")
+    lake.tick()
+    writer.publish("older", at=lake.clock.now.replace(year=2019))
+    lake.tick()
+    assert asked("retain", "--dry-run")["files"] == 2
+    assert "brake" in asked("retain")["outcome"]
+    assert lake.keys() == ["new", "old", "older"]
+    assert asked("retain", "--force")["outcome"] == "dropped"
+    assert lake.keys() == ["new"]
+
+
+def test_verify_finds_nothing_in_a_sound_table(lake: Lake, writer: Writes, run) -> None:
+    writer.publish("a")
+    lake.tick()
+    done = run("verify")
+    assert (done.exit_code, done.stdout) == (0, "")
+
+
+def test_verify_finds_a_lost_data_file_and_a_file_of_another_size(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a")
+    writer.publish("b")
+    lake.tick()
+    first, second = sorted(lake.root.rglob("*.parquet"))
+    first.unlink()
+    second.write_bytes(b"short")
+    assert run("verify").exit_code == 1
+    what = [row["what"] for row in asked("verify")]
+    assert any("does not exist" in text for text in what)
+    assert any("has 5 bytes" in text for text in what)
+
+
+def test_verify_repair_mends_what_is_safe_and_only_when_told_to(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a")
+    before = lake.saved()
+    txlog = {item: (lake.root / "demo/events/_bookkeeper/pending" / item).read_bytes() for item in lake.pending()}
+    lake.tick()
+    assert before.copy.exists()
+    for name, data in txlog.items():
+        lake.put(f"pending/{name}", data)
+    lake.store(lake.made.folder).delete_many(["marks.json"])
+    assert {row["repair"] for row in asked("verify", "--repair")} == {"delete it", "write it again"}
+    assert lake.pending() == list(txlog)
+    run("verify", "--repair", "--yes")
+    assert (lake.pending(), run("verify").exit_code, lake.keys()) == ([], 0, ["a"])
