@@ -43,7 +43,6 @@ class Daemon:
     not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
     lease: bool = option(True, "let one bookkeeper at a time work on a table; off is safe too, but slower")
-    read_threads: int = option(16, "txlogs read, and data files checked, at once", least=1, most=256)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,20 +40,20 @@ class Doomed:
 
 
 class Ranges:
-    """Remembers the range of each manifest, by its path."""
+    """Remembers the range of each manifest, by its path and the column that was asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Range] = {}
+        self._known: dict[tuple[str, int | None], Range] = {}
 
-    def get(self, manifest: ManifestFile) -> Range | None:
+    def get(self, manifest: ManifestFile, column: int | None) -> Range | None:
         """The manifest's range, or None when it was not decoded yet."""
-        return self._known.get(manifest.manifest_path)
+        return self._known.get((manifest.manifest_path, column))
 
-    def put(self, manifest: ManifestFile, found: Range) -> None:
+    def put(self, manifest: ManifestFile, column: int | None, found: Range) -> None:
         """Remembers a range; the oldest is forgotten when there are too many."""
         if len(self._known) >= _REMEMBERED:
             self._known.pop(next(iter(self._known)))
-        self._known[manifest.manifest_path] = found
+        self._known[manifest.manifest_path, column] = found
 
 
 def read_manifest(store: Store, manifest: ManifestFile) -> Manifest:
@@ -108,11 +108,11 @@ def find(
     """
     doomed = []
     for manifest in manifests:
-        known = ranges.get(manifest)
+        known = ranges.get(manifest, column)
         if manifest.content != ManifestContent.DATA or (known is not None and not may_drop(known)):
             continue
         entries = live_entries(store, manifest)
-        ranges.put(manifest, _range(entries, column))
+        ranges.put(manifest, column, _range(entries, column))
         dropped = tuple(entry for entry in entries if drops(entry.data_file, entry.sequence_number or 0))
         if dropped:
             kept = tuple(entry for entry in entries if not drops(entry.data_file, entry.sequence_number or 0))

@@ -129,7 +129,9 @@ def has_marks_in_summaries(metadata: TableMetadata) -> bool:
     Whether a snapshot that is still kept was made by a bookkeeper.
     """
     summaries = (snapshot.summary for snapshot in metadata.snapshots)
-    return any(summary is not None and TXLOGS in summary.additional_properties for summary in summaries)
+    return any(
+        key.startswith("bookkeeper.") for summary in summaries if summary for key in summary.additional_properties
+    )
 
 
 def txlogs_of(snapshot: Snapshot) -> Iterator[tuple[TxlogName, TxlogName]]:

@@ -117,7 +117,6 @@ REFUSED = [
     (TABLE + "max-files = 1.5", "tables.events.max-files = 1.5: a whole number is allowed"),
     (TABLE + "max-files = true", "tables.events.max-files = True: a whole number is allowed"),
     (TABLE + "max-files = '7'", "tables.events.max-files = '7': a whole number is allowed"),
-    ("[bookkeeper]\nread-threads = 257", "bookkeeper.read-threads = 257: at most 256 is allowed"),
     (TABLE + "max-bytes = 'lots'", "tables.events.max-bytes = 'lots': a size such as 512, 64KiB, 128MiB or 2GiB is "),
     (TABLE + "max-bytes = 1.5", "tables.events.max-bytes = 1.5: a size such as 512, 64KiB, 128MiB or 2GiB is "),
     (TABLE + "max-bytes = -1", "tables.events.max-bytes = -1: at least 1 is allowed"),
