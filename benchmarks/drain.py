@@ -1,7 +1,7 @@
 """
 Drain of 1,000 txlogs: read + check + commit (deletes apart), against stock pyiceberg and the peer in Iceberg Java.
 
-    python -m benchmarks.drain [--peer ref_java.sh] [--rounds 8] [--peer-rounds 20]
+    python -m benchmarks.drain [--peer SCRIPT] [--rounds 8] [--peer-rounds 20]
 """
 
 import argparse
