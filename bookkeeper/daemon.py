@@ -24,7 +24,7 @@ from bookkeeper.core.errors import (
     NameMismatch,
     WrongFolder,
 )
-from bookkeeper.core.folder import Folder, Found, MarksCopy
+from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.lease import Lease, NoLease
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
@@ -266,7 +266,7 @@ class Bookkeeper:
 
     def _publish_marks(self, view: View) -> None:
         if view.marks.snapshot is not None:
-            self.folder.publish_marks(MarksCopy(view.uuid, view.metadata.last_sequence_number, view.marks))
+            self.folder.publish_marks(view.marks_copy)
 
     def _current(self, now: datetime) -> View:
         """The view, loaded again when it is older than `reload`: somebody else may have committed."""

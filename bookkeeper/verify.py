@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import BookkeeperError, Missing
-from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
@@ -179,16 +179,9 @@ def _is_ahead(audit: Audit, name: TxlogName) -> bool:
 
 def _marks_copy(audit: Audit) -> Iterator[Finding]:
     copy, view = audit.folder.marks(), audit.view
-    wanted = copy_of(view)
+    wanted = view.marks_copy
     if view.marks.snapshot is not None and copy != wanted:
         yield Finding(WARNING, "marks.json is not what the table says", audit.folder.store.url, "write it again")
-
-
-def copy_of(view: View) -> MarksCopy:
-    """
-    What marks.json should say.
-    """
-    return MarksCopy(view.uuid, view.metadata.last_sequence_number, view.marks)
 
 
 def _rejected(audit: Audit) -> Iterator[Finding]:
@@ -209,6 +202,6 @@ def repair(audit: Audit, findings: list[Finding]) -> int:
     leftovers = [TxlogName.parse(finding.where) for finding in mendable if finding.severity == INFO]
     # marks.json first: a starting writer must find a txlog in pending/ or in the marks.
     if any(finding.severity == WARNING for finding in mendable) or leftovers:
-        audit.folder.publish_marks(copy_of(audit.view))
+        audit.folder.publish_marks(audit.view.marks_copy)
     audit.folder.delete(leftovers)
     return len(mendable)

@@ -2,7 +2,7 @@
 Commands that only look: pending, show, rejected, status, writers.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,9 @@ from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
+
+if TYPE_CHECKING:
+    from bookkeeper.core.txlog import Txlog
 
 
 @click.command(cls=Command)
@@ -75,16 +78,12 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     Example:
       bookkeeper show ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
     """
-    from bookkeeper.core import txlog as txlog_format
-    from bookkeeper.core.errors import BookkeeperError
-
     there = opened(config, table)
     name = txlog_name(txlog)
     place, data = _find(there, name)
-    about: dict[str, Any] = {"txlog": str(name), "place": place, "verdict": _verdict(there, name, data)}
-    try:
-        decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
-    except BookkeeperError:  # shown all the same: the verdict says what is wrong with it
+    decoded, verdict = _judged(there, name, data)
+    about: dict[str, Any] = {"txlog": str(name), "place": place, "verdict": verdict}
+    if decoded is None:
         show_record(about, as_json)
         return
     files = [_file_row(file) for file in decoded.files]
@@ -118,20 +117,19 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
     raise NotPossible(f"{name} is neither pending nor rejected; {state}")
 
 
-def _verdict(there: Opened, name: Any, data: bytes) -> str:
+def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
+    """The txlog, if it can be decoded, and whether this table takes it."""
     from bookkeeper.check import check, rules_of
     from bookkeeper.core import txlog as txlog_format
     from bookkeeper.core.errors import BookkeeperError
 
-    view = there.view()
-    if view.marks.is_in(name):
-        return "in the table already"
+    view, decoded, verdict = there.view(), None, "fits the table"
     try:
-        txlog = txlog_format.decode(name, data, there.table.max_txlog_bytes)
-        check(txlog, rules_of(view), int(utc_now().timestamp() * 1000))
+        decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
+        check(decoded, rules_of(view), int(utc_now().timestamp() * 1000))
     except BookkeeperError as error:
-        return f"{type(error).__name__}: {error}"
-    return "fits the table"
+        verdict = f"{type(error).__name__}: {error}"
+    return decoded, "in the table already" if view.marks.is_in(name) else verdict
 
 
 def _file_row(file: Any) -> dict[str, Any]:

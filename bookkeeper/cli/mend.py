@@ -82,7 +82,7 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     if waiting:
         raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
     after = there.ledger.record(view, view.marks.forgotten(writer), f"forget {writer}")
-    _publish(there, after)
+    there.folder.publish_marks(after.marks_copy)
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -111,7 +111,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     if not yes:
         click.confirm("Go on without the rows of these snapshots?", abort=True, err=True)
     after = there.ledger.record(view, view.marks, "accept-rollback")
-    _publish(there, after)
+    there.folder.publish_marks(after.marks_copy)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -136,16 +136,10 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
     found = retained(there.ledger, there.view(), limits, utc_now(), commit=not dry_run)
     if found.after is not None:
-        _publish(there, found.after)
+        there.folder.publish_marks(found.after.marks_copy)
     outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
     record = {"table": there.table.name, "files": found.files, "live_files": found.live, "outcome": outcome}
     show_record(record, as_json)
-
-
-def _publish(there: Opened, view: Any) -> None:
-    from bookkeeper.core.folder import MarksCopy
-
-    there.folder.publish_marks(MarksCopy(view.uuid, view.metadata.last_sequence_number, view.marks))
 
 
 COMMANDS = (replay, forget, accept_rollback, retain)

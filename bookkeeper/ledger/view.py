@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
+from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.locations import inside, join
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -63,6 +64,11 @@ class View:
         sources = {field.source_id for field in self.specs[spec_id].fields}
         known = (self.metadata.schema(), *reversed(self.metadata.schemas))
         return next((schema for schema in known if sources <= index_by_id(schema).keys()), None)
+
+    @property
+    def marks_copy(self) -> MarksCopy:
+        """What marks.json should say."""
+        return MarksCopy(self.uuid, self.metadata.last_sequence_number, self.marks)
 
     def ancestors(self) -> Iterator[Snapshot]:
         """The snapshots of `main` that are kept, newest first."""
