@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from bookkeeper.core.errors import BookkeeperError, Changed, Missing, StorageUnavailable
+from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.core.store import Buffer, Listed, checked_key, content_tag, translated
 
 T = TypeVar("T")
@@ -240,15 +240,3 @@ def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
     if not stat.S_ISREG(found.st_mode):
         return None
     return Listed(entry.path[cut:], found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
-
-
-def sync_file(path: str) -> None:
-    """
-    Makes a file that somebody else wrote on this disk durable, with its directory entry; raises StorageUnavailable.
-    """
-    try:
-        with translated(path), open(path, "rb") as file:
-            os.fsync(file.fileno())
-            _sync_directory(os.path.dirname(path))
-    except BookkeeperError as exc:
-        raise StorageUnavailable(f"{path} could not be made durable") from exc

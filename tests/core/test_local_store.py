@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.errors import AlreadyExists, Missing, StorageUnavailable
-from bookkeeper.core.local_store import LocalStore, sync_file
+from bookkeeper.core.local_store import LocalStore
 from tests.core import racers
 
 PROCESSES, ROUNDS = 4, 150
@@ -280,10 +280,3 @@ def test_new_directories_may_be_many_levels_deep(store: LocalStore) -> None:
 
 def test_the_root_may_be_spelled_with_dots(tmp_path: Path) -> None:
     assert LocalStore(f"{tmp_path}/a/../b").url == f"file://{tmp_path}/b"
-
-
-def test_syncing_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("1")
-    sync_file(str(tmp_path / "x"))
-    with pytest.raises(StorageUnavailable, match="could not be made durable"):
-        sync_file(str(tmp_path / "gone"))
