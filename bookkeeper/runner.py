@@ -32,6 +32,13 @@ class Slot:
     next_at: datetime | None = None
     last_success: datetime | None = None
     turns: int = 0
+    #: the error of the last failed tick, while ticks fail, and when the first of them did
+    error: Exception | None = None
+    failing_since: datetime | None = None
+    #: when the present row of good ticks (or of standing by) began
+    fine_since: datetime | None = None
+    #: when the tick began that is going on
+    ticking_since: datetime | None = None
 
     def ready(self, settings: Daemon) -> bool:
         """Whether its ticks succeed; a few failures in a row are nothing yet."""
@@ -46,6 +53,14 @@ def turn(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], dateti
     """
     if slot.next_at is not None and now < slot.next_at <= now + settings.backoff_most:
         return None
+    slot.ticking_since = now
+    try:
+        return _tried(slot, settings, now, clock)
+    finally:
+        slot.ticking_since = None
+
+
+def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> Turn | None:
     try:
         slot.book = slot.book or slot.open()
         if _waits(slot, slot.book, now):
@@ -66,6 +81,8 @@ def turn(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], dateti
 def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
     """Whether another bookkeeper has the lease of this table: then this one stands by."""
     held = book.lease.hold(now)
+    if not held:
+        _fine(slot, now)
     if slot.standby == held:
         slot.standby = not held
         message = "taking over" if held else "standing by"
@@ -75,6 +92,7 @@ def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
 
 def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> None:
     slot.failures += 1
+    slot.error, slot.failing_since, slot.fine_since = error, slot.failing_since or now, None
     pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
     slot.next_at = now + pause
     if not isinstance(error, Retry):
@@ -105,7 +123,8 @@ def _about(slot: Slot, action: str, cause: str, hint: str) -> dict[str, object]:
 def _succeeded(slot: Slot, done: Turn, now: datetime, clock: Callable[[], datetime] | None) -> None:
     if slot.trouble:
         log.info("table works again", extra={"action": "recover", "table": slot.table, "failures": slot.failures})
-    slot.failures, slot.trouble, slot.next_at, slot.last_success = 0, "", None, now
+    _fine(slot, now)
+    slot.last_success = now
     slot.turns += 1
     if done.commit:
         took = {"seconds": round((clock() - now).total_seconds(), 3)} if clock else {}
@@ -114,6 +133,11 @@ def _succeeded(slot: Slot, done: Turn, now: datetime, clock: Callable[[], dateti
     if cause and cause != slot.postponed:
         log.warning("txlogs postponed", extra={"action": "postpone", "table": slot.table, "cause": cause})
     slot.postponed = cause
+
+
+def _fine(slot: Slot, now: datetime) -> None:
+    slot.failures, slot.trouble, slot.next_at = 0, "", None
+    slot.error, slot.failing_since, slot.fine_since = None, None, slot.fine_since or now
 
 
 def _shown(done: Turn) -> dict[str, object]:
