@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench faults check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo test bench chaos check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +22,8 @@ test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JV
 bench: $(INSTALLED) ## the drain of 1,000 txlogs beside its peers; PEER_JAVA=script runs the one in Iceberg Java too
 	@$(BIN)/python -m benchmarks.drain $(if $(PEER_JAVA),--peer $(PEER_JAVA))
 
-faults: spark ## lost, late and double replies on SQLite, Postgres and REST: rows missing and double, by fault
-	@$(BIN)/python -m tests.catalogs.chaos $(or $(ROUNDS),2) $(or $(SEED),1)
+chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
 

@@ -1,27 +1,23 @@
 """
 Exactly once under lost, late and double replies: every fault, at every k-th request, in every catalog.
 
-`run` is for whoever collects tables of faults (by hand: python -m tests.catalogs.chaos ROUNDS SEED); pytest runs the
-same rounds in test_faults.py and test_race.py.
+tests.chaos makes rows of its table of these rounds; pytest runs them in test_faults.py and test_race.py.
 """
 
-import os
 import random
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from threading import Barrier
-from typing import Any
 
 from bookkeeper.core.errors import Retry
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.daemon import Bookkeeper
 from tests.catalogs.faulty import FaultyStore
-from tests.catalogs.lake import KINDS, CatalogLake, Chain, Place, place
-from tests.servers import Unavailable
+from tests.catalogs.lake import CatalogLake, Chain, Place
+from tests.chaos.tally import Tally
 from tests.servers.line import Fault, Line
 
 COMMIT, REQUEST, PUT = "commits", "requests", "puts"
@@ -37,18 +33,6 @@ TXLOGS = 5
 #: more than the attempts of one tick, so that a whole tick fails
 IN_A_ROW = 6
 FOR_EVER = 1_000_000
-
-
-@dataclass
-class Row:
-    """One fault class: how often it was injected, and what became of the rows."""
-
-    fault: str
-    points: int = 0
-    rounds: int = 0
-    published: int = 0
-    missing: int = 0
-    double: int = 0
 
 
 @dataclass
@@ -98,11 +82,9 @@ class Trial:
         line.flush()
         self.lake.settle(restart())
 
-    def row(self, name: str, rounds: int) -> Row:
+    def tally(self, name: str) -> Tally:
         """What became of the rows."""
-        points = sum(line.injected for line in self.lines)
-        lake = self.lake
-        return Row(name, points, rounds, len(lake.published), len(lake.missing()), len(lake.double()))
+        return self.lake.tally(sum(line.injected for line in self.lines), name, rounds=len(self.lines))
 
 
 def trial(where: Place, what: str, fault: Fault, rounds: int, seed: int) -> Trial:
@@ -114,44 +96,6 @@ def trial(where: Place, what: str, fault: Fault, rounds: int, seed: int) -> Tria
         for every in EVERY:
             getattr(made, what)(fault, every)
     return made
-
-
-def run(rounds: int, seed: int) -> list[dict[str, Any]]:
-    """
-    Every fault in every catalog: one dict a fault class with points, rounds, published, missing and double.
-
-    A catalog that cannot be had is one row with 0 points that says so; with CI=true Unavailable is raised.
-    """
-    rows = []
-    for kind in KINDS:
-        try:
-            with place(kind) as where:
-                rows += _all(where, rounds, seed)
-        except Unavailable as exc:
-            if os.environ.get("CI") == "true":
-                raise
-            rows.append(Row(f"{kind}: skipped, {exc}"))
-    return [asdict(row) for row in rows]
-
-
-def _all(where: Place, rounds: int, seed: int) -> list[Row]:
-    rows = [
-        trial(where, what, fault, rounds, seed).row(f"{where.kind} {what}: {fault.value}", rounds)
-        for what, faults in FAULTS.items()
-        for fault in faults
-    ]
-    return [*rows, _race_row(where, rounds)]
-
-
-def _race_row(where: Place, rounds: int) -> Row:
-    row = Row(f"{where.kind} race: two bookkeepers, no lease", rounds=rounds)
-    for _ in range(rounds):
-        lake = where.lake(max_txlogs=1)
-        row.points += race(lake, commits=20)
-        row.published += len(lake.published)
-        row.missing += len(lake.missing())
-        row.double += len(lake.double())
-    return row
 
 
 def race(lake: CatalogLake, commits: int) -> int:
@@ -177,8 +121,3 @@ def _race(lake: CatalogLake, line: Line, start: Barrier) -> None:
             return
         with suppress(Retry):
             book.tick(lake.clock.now)
-
-
-if __name__ == "__main__":
-    for result in run(rounds=int(sys.argv[1]), seed=int(sys.argv[2])):
-        print(*result.values(), sep="\t")

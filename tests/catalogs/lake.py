@@ -24,6 +24,8 @@ from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.verify import ERROR, Audit, verify
 from tests.catalogs.faulty import FaultyCatalog
+from tests.chaos.account import account
+from tests.chaos.tally import Tally
 from tests.daemon.lake import Clock, Lake, Writes
 from tests.servers import Server, postgres, rest_catalog, scratch
 from tests.servers.line import Line
@@ -58,8 +60,10 @@ class Place:
         """The catalog at the end of `line`; `anew` with connections of its own, for a thread of its own."""
         if self.proxy is None:
             return FaultyCatalog(self.open() if anew else self.near, line, all_requests)
+        # Opened before the line is used: opening asks the server too.
+        catalog = self.open(self._far) if anew else self._behind_proxy
         self.proxy.use(line, all_requests)
-        return self.open(self._far) if anew else self._behind_proxy
+        return catalog
 
     @cached_property
     def _behind_proxy(self) -> IcebergCatalog:
@@ -168,6 +172,11 @@ class CatalogLake(Lake):
 
     def table(self) -> Any:
         return self.catalog.load_table(self.settings.identifier)
+
+    def tally(self, points: int, where: str, rounds: int = 1) -> Tally:
+        """What became of the rows after `points` faults."""
+        done = account(self.published, self.keys(), points=points, where=where)
+        return replace(done, rounds=rounds, wrong=done.wrong + [f"{where}: {what}" for what in self.wrong()])
 
     def missing(self) -> list[str]:
         """Published keys that no reader sees."""

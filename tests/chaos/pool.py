@@ -1,0 +1,103 @@
+"""
+Runs fault classes in processes of their own, a few at a time: forks of one that has imported everything.
+
+A class that raises, dies or hangs is red; whatever it started is killed with its session.
+"""
+
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tests.chaos.table import Result
+from tests.chaos.tally import Budget, FaultClass, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    item: FaultClass
+    pid: int
+    answer: int
+    began: float
+
+
+def run_all(
+    classes: Sequence[FaultClass], seed: int, budget: Budget, cores: int, limit_seconds: float
+) -> Iterator[Result]:
+    """
+    The result of each class as it comes, at most `cores` at a time, none for longer than `limit_seconds`.
+    """
+    waiting, running = list(classes), dict[int, _Running]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < cores:
+                started = _start(waiting.pop(0), seed, budget)
+                running[started.answer] = started
+            for handle in _ready(running, limit_seconds):
+                yield _ended(running.pop(handle), limit_seconds)
+    finally:
+        for left in running.values():
+            _kill(left)
+
+
+def _start(item: FaultClass, seed: int, budget: Budget) -> _Running:
+    sys.stdout.flush()
+    answer, ours = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.close(answer)
+        _child(lambda: item.run(seed, budget), ours)
+    os.close(ours)
+    return _Running(item, pid, answer, time.monotonic())
+
+
+def _child(run: Callable[[], Tally], answer: int) -> None:
+    """Never returns."""
+    try:
+        try:
+            tally = run()
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the class is red
+            traceback.print_exc()
+            tally = Tally(wrong=[f"it broke off: {error!r}"[:500]])
+        with open(answer, "wb") as pipe:
+            pickle.dump(tally, pipe)
+    finally:
+        os._exit(0)
+
+
+def _ready(running: dict[int, _Running], limit_seconds: float) -> list[int]:
+    """Those that have answered or died, and those whose time is up."""
+    found = select.select(list(running), [], [], 1.0)[0]
+    now = time.monotonic()
+    return found or [handle for handle, item in running.items() if now - item.began > limit_seconds]
+
+
+def _ended(item: _Running, limit_seconds: float) -> Result:
+    seconds = time.monotonic() - item.began
+    over = seconds > limit_seconds
+    data = b"" if over else _all(item.answer)
+    _kill(item)
+    if data:
+        return Result(item.item.name, pickle.loads(data), seconds)
+    what = f"it did not end within {limit_seconds:.0f} s" if over else "its process died"
+    return Result(item.item.name, Tally(wrong=[what]), seconds)
+
+
+def _all(handle: int) -> bytes:
+    with open(handle, "rb", closefd=False) as pipe:
+        return pipe.read()
+
+
+def _kill(item: _Running) -> None:
+    os.close(item.answer)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(item.pid, signal.SIGKILL)
+    os.waitpid(item.pid, 0)

@@ -1,0 +1,18 @@
+"""
+The fault classes there are: the one place where a module of them is named.
+"""
+
+from importlib import import_module
+
+from tests.chaos.tally import FaultClass
+
+#: each has CLASSES, a sequence of FaultClass
+MODULES = ("tests.chaos.catalogs",)
+
+
+def classes(part: str = "") -> list[FaultClass]:
+    """
+    All fault classes with `part` in their names, in the order of the table.
+    """
+    found = [item for module in MODULES for item in import_module(module).CLASSES]
+    return [item for item in found if part in item.name]
