@@ -19,8 +19,8 @@ demo: spark ## the whole queue for a minute; DEMO_SECONDS=60 WRITERS=5 CHAOS=1
 test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM
 	@$(BIN)/python -m pytest $(ARGS)
 
-bench: $(INSTALLED) ## the drain of 1,000 txlogs beside its peers; PEER_JAVA=script runs the one in Iceberg Java too
-	@$(BIN)/python -m benchmarks.drain $(if $(PEER_JAVA),--peer $(PEER_JAVA))
+bench: spark ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
+	@$(BIN)/python -m benchmarks $(if $(PEER_JAVA),--peer $(PEER_JAVA)) $(if $(ONLY),--only $(ONLY)) $(if $(BIG),--big)
 
 chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -70,7 +70,7 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove what runs and builds left behind; keeps .venv
-	@rm -rf .demo build dist *.egg-info metastore_db spark-warehouse artifacts derby.log
+	@rm -rf .demo .bench build dist *.egg-info metastore_db spark-warehouse artifacts derby.log
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

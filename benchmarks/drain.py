@@ -1,55 +1,49 @@
 """
-Drain of 1,000 txlogs: read + check + commit (deletes apart), against stock pyiceberg and the peer in Iceberg Java.
+1. Drain of 1,000 txlogs: read + check + commit (deletes apart), in steady state and from process start.
 
-    python -m benchmarks.drain [--peer SCRIPT] [--rounds 8] [--peer-rounds 20]
+    python -m benchmarks.drain [--peer SCRIPT]
+
+The peer and stock pyiceberg check nothing, and stock pyiceberg is given its data files ready made. The floor reads
+the same txlogs and writes the same bytes of metadata, fsynced.
 """
 
-import argparse
-import json
-import resource
-import statistics
+import os
+import signal
 import subprocess
-import tempfile
+import sys
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.manifest import DataFile as StockFile
-from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.typedef import Record
-
+from benchmarks import floor
+from benchmarks.kit import FLOOR, HADOOP, JDBC, OURS, STOCK, Chosen, Took, alone, cpu_ms, median, now, timed, times
 from benchmarks.made import Queue, data_file, schema
+from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.daemon import Bookkeeper
-from bookkeeper.ledger.ledger import Ledger
 
 SHAPES = ((1, 3), (10, 3), (1, 50), (10, 50))
-TXLOGS = 1000
-Figures = tuple[float, float]  # wall and CPU, ms
 
 
-def now() -> datetime:
-    """This machine's clock."""
-    return datetime.now(UTC)
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many txlogs and how many rounds of each side; of ours the first are to warm up."""
+
+    txlogs: int
+    rounds: int
+    stock_rounds: int
+    peer_rounds: int
+    shapes: tuple[tuple[int, int], ...] = SHAPES
 
 
-def ours(root: Path, files: int, columns: int, rounds: int) -> Figures:
-    """
-    Medians of the rounds but the first two, without the time that deletes took.
-    """
-    queue = Queue.at(root, columns)
-    book = Bookkeeper(queue.settings, queue.folder, Ledger(open_catalog(queue.catalog), "ns.t", now))
-    deletes = Deletes(book)
-    taken = []
-    for _ in range(rounds):
-        queue.publish(TXLOGS, files, now())
-        deletes.wall = deletes.cpu = 0.0
-        wall, cpu = time.perf_counter(), _cpu()
-        turn = book.tick(now())
-        taken.append((time.perf_counter() - wall - deletes.wall, _cpu() - cpu - deletes.cpu))
-        assert turn.commit is not None and turn.commit.files == TXLOGS * files, turn
-    return _medians(taken[2:])
+SIZES = {
+    "toy": Size(10, 2, 1, 2, ((2, 3),)),
+    "short": Size(1000, 8, 2, 20),
+    "big": Size(1000, 20, 3, 20),
+}
+COLUMNS = (OURS, FLOOR, HADOOP, JDBC, STOCK, "Hadoop / ours", "Jdbc / ours", "stock / ours")
 
 
 class Deletes:
@@ -57,117 +51,129 @@ class Deletes:
 
     def __init__(self, book: Bookkeeper) -> None:
         self.wall = self.cpu = 0.0
-        self._delete = book.folder.delete
+        self._delete: Callable[[Any], int] = book.folder.delete
         book.folder.delete = self  # type: ignore[method-assign,assignment]
 
     def __call__(self, names: Any) -> int:
-        wall, cpu = time.perf_counter(), _cpu()
-        done = self._delete(names)
-        self.wall, self.cpu = self.wall + time.perf_counter() - wall, self.cpu + _cpu() - cpu
-        return done
+        done = []
+        took = timed(lambda: done.append(self._delete(names)))
+        self.wall, self.cpu = self.wall + took.wall, self.cpu + (took.cpu or 0)
+        return done[0]
 
 
-def stock(root: Path, files: int, columns: int, rounds: int) -> Figures:
+def drained(queue: Queue, book: Bookkeeper, deletes: Deletes, txlogs: int, files: int) -> tuple[Took, Took]:
     """
-    pyiceberg's own fast append of the same data files, given to it ready made: it reads no txlogs and checks nothing.
+    One round of ours, and the floor for what it read and wrote.
+    """
+    pending = Path(queue.folder.store.url.removeprefix("file://")) / "pending"
+    names = queue.publish(txlogs, files, now())
+    before = floor.sizes_in(queue.metadata)
+    read = timed(lambda: floor.read_all(pending / str(name) for name in names))
+    deletes.wall = deletes.cpu = 0.0
+    wall, cpu = time.perf_counter(), cpu_ms()
+    turn = book.tick(now())
+    ours = Took((time.perf_counter() - wall) * 1000 - deletes.wall, cpu_ms() - cpu - deletes.cpu)
+    assert turn.commit is not None and turn.commit.files == txlogs * files, turn
+    written = floor.written_since(before, queue.metadata)
+    write = timed(lambda: floor.write_all(queue.root / "floor", written))
+    return ours, Took(read.wall + write.wall, (read.cpu or 0) + (write.cpu or 0))
+
+
+def ours_and_floor(root: Path, files: int, columns: int, size: Size, rounds: int) -> tuple[Took, Took]:
+    """
+    Medians of the later half of the rounds.
     """
     queue = Queue.at(root, columns)
-    table = open_catalog(queue.catalog).load_table("ns.t")
+    book = queue.book()
+    deletes = Deletes(book)
+    taken = [drained(queue, book, deletes, size.txlogs, files) for _ in range(rounds)][rounds // 2 :]
+    ours, least = zip(*taken, strict=True)
+    return median(ours), median(least)
+
+
+def stock(root: Path, files: int, columns: int, size: Size) -> Took:
+    """
+    pyiceberg's own fast append of the same data files.
+    """
+    table = open_catalog(Queue.at(root, columns).catalog).load_table("ns.t")
     taken = []
-    for number in range(rounds):
-        made = [
-            _stock_file(data_file(schema(columns), f"{table.location()}/data/{number}-{index}", index))
-            for index in range(TXLOGS * files)
-        ]
-        wall, cpu = time.perf_counter(), _cpu()
-        with table.transaction() as change, change.update_snapshot().fast_append() as append:
-            for file in made:
-                append.append_data_file(file)
-        taken.append((time.perf_counter() - wall, _cpu() - cpu))
-    return _medians(taken[1:])
+    for turn in range(size.stock_rounds + 1):
+        paths = (f"{table.location()}/data/{turn}-{index}" for index in range(size.txlogs * files))
+        made = [stock_file(data_file(schema(columns), path, index)) for index, path in enumerate(paths)]
+        taken.append(timed(lambda made=made: stock_append(table, made)))
+    return median(taken[1:])
 
 
-def _stock_file(file: Any) -> StockFile:
-    made = StockFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=file.path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=file.record_count,
-        file_size_in_bytes=file.size_bytes,
-        column_sizes=file.column_sizes,
-        value_counts=file.value_counts,
-        null_value_counts=file.null_value_counts,
-        nan_value_counts=file.nan_value_counts,
-        lower_bounds=file.lower_bounds,
-        upper_bounds=file.upper_bounds,
-        split_offsets=[4],
-        sort_order_id=0,
-        equality_ids=None,
-        key_metadata=None,
-    )
-    made.spec_id = 0
-    return made
-
-
-def java(script: str, root: Path, files: int, columns: int, rounds: int) -> Figures:
+def java(peer: Peer, root: Path, catalog: str, files: int, columns: int, size: Size) -> tuple[Took, float]:
     """
-    The peer's last round (warm): list + read + commit of its own serialized logs; it checks nothing.
+    The last quarter of its rounds (warm), and from the start of its process to its first commit.
     """
-    shape = ["--dir", str(root), "--cols", str(columns)]
-    _peer(script, "write", *shape, "--n", str(TXLOGS), "--files-per-log", str(files), "--sets", str(rounds))
-    last = _peer(script, "drain", *shape)["rounds"][-5:]
-    wall = statistics.median(item["read_ms"] + item["commit_ms"] for item in last)
-    return wall, statistics.median(item["cpu_ms"] for item in last)
+    shape = {"cols": columns}
+    peer.run("write", root, catalog, n=size.txlogs, files_per_log=files, sets=size.peer_rounds, **shape)
+    os.sync()
+    said = peer.run("drain", root, catalog, **shape)
+    last = said["rounds"][-max(1, size.peer_rounds // 4) :]
+    warm = median(Took(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in last)
+    return warm, said["first_round_from_process_start_ms"] - said["rounds"][0]["delete_ms"]
 
 
-def _peer(script: str, *arguments: str) -> Any:
-    done = subprocess.run([script, *arguments], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _medians(taken: list[tuple[float, float]]) -> Figures:
-    wall, cpu = zip(*taken, strict=True)
-    return statistics.median(wall) * 1000, statistics.median(cpu) * 1000
-
-
-def _temporary() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="bench-")
-
-
-def main() -> None:
+def from_start(root: Path, files: int, columns: int, size: Size) -> float:
     """
-    Print the table.
+    From the start of `bookkeeper run` to its first commit, all txlogs in it: marks.json follows the commit at once.
     """
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--peer", help="script of the Java peer; without it its columns say 'not run'")
-    options.add_argument("--rounds", type=int, default=8)
-    options.add_argument("--peer-rounds", type=int, default=20)
-    options.add_argument("--stock-rounds", type=int, default=2)
-    chosen = options.parse_args()
-    print(f"{TXLOGS} txlogs, read + check + commit; wall (CPU), ms, medians")
-    print(f"{'shape':<16}{'ours':>16}{'stock pyiceberg':>20}{'Java, warm':>20}{'stock/ours':>12}{'Java/ours':>18}")
-    for files, columns in SHAPES:
-        with _temporary() as one, _temporary() as two, _temporary() as three:
-            us = ours(Path(one), files, columns, chosen.rounds)
-            other = stock(Path(two), files, columns, chosen.stock_rounds)
-            peer = java(chosen.peer, Path(three), files, columns, chosen.peer_rounds) if chosen.peer else None
-        against = f"{peer[0] / us[0]:.1f} ({peer[1] / us[1]:.1f})" if peer else "-"
-        print(
-            f"{f'{files} x {columns} col':<16}{_shown(us):>16}{_shown(other):>20}"
-            f"{_shown(peer) if peer else 'not run':>20}{other[0] / us[0]:>12.1f}{against:>18}",
-            flush=True,
-        )
+    queue = Queue.at(root, columns)
+    queue.publish(size.txlogs, files, now())
+    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(queue.config()), "--log-level", "error"]
+    marks = Path(queue.folder.store.url.removeprefix("file://")) / "marks.json"
+    started = time.perf_counter()
+    process = subprocess.Popen(words)
+    while not marks.exists() and process.poll() is None:
+        time.sleep(0.001)
+    took = (time.perf_counter() - started) * 1000
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0 and marks.exists()
+    return took
 
 
-def _shown(figures: Figures) -> str:
-    return f"{figures[0]:.0f} ({figures[1]:.0f})"
+def measure(chosen: Chosen) -> None:
+    """
+    Both tables. Ours runs before and after the peers, and the medians are of both.
+    """
+    size, report, cold = SIZES[chosen.size], chosen.report, []
+    title = f"Drain of {size.txlogs:,} txlogs: read + check + commit, steady state; wall (CPU), ms"
+    report.table("drain", title, ("files x columns", *COLUMNS))
+    for files, columns in size.shapes:
+        peers: dict[str, tuple[Took, float]] = {}
+        first = _ours(chosen, files, columns, size)
+        for catalog in (HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ():
+            with chosen.folder() as root:
+                peers[catalog] = java(chosen.peer, root, catalog, files, columns, size)  # type: ignore[arg-type]
+        with chosen.folder() as root:
+            other = stock(root, files, columns, size)
+        second = _ours(chosen, files, columns, size)
+        us, least = (median(pair) for pair in zip(first, second, strict=True))
+        warm = [peers[name][0] if name in peers else None for name in (HADOOP_CATALOG, JDBC_CATALOG)]
+        ratios = [times(item, us) for item in (*warm, other)]
+        report.row(f"{files} x {columns}", us, least, *warm, other, *ratios)
+        cold.append((files, columns, [peers[name][1] if name in peers else None for name in peers]))
+    _cold(chosen, size, cold)
+
+
+def _ours(chosen: Chosen, files: int, columns: int, size: Size) -> tuple[Took, Took]:
+    with chosen.folder() as root:
+        return ours_and_floor(root, files, columns, size, size.rounds)
+
+
+def _cold(chosen: Chosen, size: Size, others: list[tuple[int, int, list[float | None]]]) -> None:
+    title = f"From process start to the first commit of {size.txlogs:,} txlogs, ms"
+    columns = ("files x columns", OURS, HADOOP, JDBC, "Hadoop / ours", "Jdbc / ours")
+    chosen.report.table("drain-cold", title, columns)
+    for files, wide, found in others:
+        with chosen.folder() as root:
+            us = from_start(root, files, wide, size)
+        java_ms = found or [None, None]
+        chosen.report.row(f"{files} x {wide}", us, *java_ms, *(times(item, us) for item in java_ms))
 
 
 if __name__ == "__main__":
-    main()
+    alone(measure, __doc__)

@@ -1,31 +1,44 @@
 """
 Txlogs as a benchmark needs them: many, of a given shape, made quickly; the data files they name do not exist.
+
+Each of 256 kinds of data file has statistics of its own, so that manifests compress as real ones do; copies differ
+in path and in the range of their timestamps: file number i covers the second i after BASE_US.
 """
 
+import os
 import random
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, StringType, TimestamptzType
 
 from bookkeeper.core import txlog
+from bookkeeper.core.card import Card
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.settings import Catalog, Table
 from bookkeeper.core.store import open_store
 from bookkeeper.core.txlog import Envelope
+from bookkeeper.daemon import Bookkeeper
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile
 from bookkeeper.initialise import initialise
+from bookkeeper.ledger.ledger import Ledger
 
-_TOKEN = "@@@@@@@@@@"
+BASE_US = 1_760_000_000_000_000
+ROWS, FILE_BYTES = 20_000, 20_000_000
+TABLE = "ns.t"
+_TOKEN, _LOW, _HIGH = b"@@@@@@@@@@", b"<<<<<<<<", b">>>>>>>>"
 _KINDS = (LongType(), DoubleType(), StringType())
+_VARIETY, _BLOCK, _FEW = 256, 1000, 10
 
 
 def schema(columns: int) -> Schema:
@@ -37,18 +50,29 @@ def schema(columns: int) -> Schema:
     return Schema(*(NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(named, 1)))
 
 
-def data_file(table: Schema, path: str, seed: int) -> DataFile:
+def data_file(table: Schema, path: str, number: int) -> DataFile:
     """
-    One data file of 20,000 rows with sizes, counts and bounds for every column, like the peer's.
+    Data file `number`: 20,000 rows with sizes, counts and bounds for every column, like the peer's.
     """
-    rnd, ids = random.Random(seed), [field.field_id for field in table.fields]
+    rnd, ids = random.Random(number), [field.field_id for field in table.fields]
     nans = {field.field_id: 0 for field in table.fields if isinstance(field.field_type, DoubleType)}
     lower, upper = ({field.field_id: _bound(field, rnd, high) for field in table.fields} for high in (False, True))
+    lower[1], upper[1] = _span(number)
     sizes = {number: 4000 + rnd.randrange(60000) for number in ids}
-    rows = dict.fromkeys(ids, 20000)
+    rows = dict.fromkeys(ids, ROWS)
     return DataFile(
-        path, "PARQUET", (), 20000, 20_000_000, sizes, rows, dict.fromkeys(ids, 0), nans, lower, upper, (4,), 0
+        path, "PARQUET", (), ROWS, FILE_BYTES, sizes, rows, dict.fromkeys(ids, 0), nans, lower, upper, (4,), 0
     )
+
+
+def _span(number: int) -> tuple[bytes, bytes]:
+    start = BASE_US + number * 1_000_000
+    return struct.pack("<q", start), struct.pack("<q", start + 999_999)
+
+
+def moment(number: int) -> datetime:
+    """When the rows of data file `number` begin."""
+    return datetime.fromtimestamp(BASE_US / 1_000_000, UTC) + timedelta(seconds=number)
 
 
 def _bound(field: NestedField, rnd: random.Random, high: bool) -> bytes:
@@ -58,47 +82,126 @@ def _bound(field: NestedField, rnd: random.Random, high: bool) -> bytes:
         return (b"zzz%013x" if high else b"aaa%013x") % rnd.getrandbits(52)
     if isinstance(field.field_type, BinaryType):
         return rnd.randbytes(16)
-    return struct.pack("<q", 1_760_000_000_000_000 + rnd.getrandbits(30) + high)
+    return struct.pack("<q", rnd.getrandbits(30) + high)
+
+
+class Records:
+    """Manifest records of data files of one table, encoded once per kind of file."""
+
+    def __init__(self, card: Card, path: str) -> None:
+        name, rnd = TxlogName("w", new_incarnation(1, b"0123456789"), 1), range(_VARIETY)
+        self.meta: Mapping[str, bytes] = {}
+        self._parts: list[list[bytes]] = []
+        for kind in rnd:
+            file = data_file(card.schema, f"{card.data_path}/{path.format(_TOKEN.decode())}", kind)
+            file.lower_bounds[1], file.upper_bounds[1] = _LOW, _HIGH  # type: ignore[index]
+            encoded = txlog.encode(Envelope(name, card.table_uuid, 0), card.schema, card.spec, [file])
+            found = avro.decode(encoded, 2**24)
+            self.meta = found.meta
+            self._parts.append(_split(found.blocks[0].payload))
+
+    def record(self, number: int) -> bytes:
+        """Data file `number`, ADDED."""
+        a, b, c, d = self._parts[number % _VARIETY]
+        low, high = _span(number)
+        return b"".join((a, b"%010d" % number, b, low, c, high, d))
+
+    def blocks(self, first: int, count: int) -> list[Block]:
+        """`count` data files from number `first` on."""
+        starts = range(first, first + count, _BLOCK)
+        parts = [[self.record(n) for n in range(start, min(start + _BLOCK, first + count))] for start in starts]
+        return [Block(len(part), b"".join(part)) for part in parts]
+
+
+def _split(record: bytes) -> list[bytes]:
+    parts = []
+    for token in (_TOKEN, _LOW, _HIGH):
+        before, _, record = record.partition(token)
+        parts.append(before)
+    return [*parts, record]
 
 
 @dataclass
 class Queue:
     """A queue made for a benchmark, and how txlogs get into it."""
 
+    root: Path
     settings: Table
     catalog: Catalog
     folder: Folder
-    made: int = 0
+    path: str = "{}.parquet"
+    run: TxlogName = field(default_factory=lambda: TxlogName("w", new_incarnation(1, b"0123456789"), 0))
+    files: int = 0
 
     @classmethod
-    def at(cls, root: Path, columns: int, **settings: object) -> "Queue":
-        """An empty one below `root`, unpartitioned like the peer's."""
+    def at(cls, root: Path, columns: int = 3, **settings: Any) -> "Queue":
+        """An empty one below `root`, unpartitioned like the peer's; also adopts a table that the peer made there."""
         chosen = replace(
-            Table(name="t", identifier="ns.t", partition_by=(), check_files=False),
-            max_txlogs=10**6,
-            max_files=10**7,
-            **settings,  # type: ignore[arg-type]
+            Table(name="t", identifier=TABLE, partition_by=(), check_files=False),
+            **{"max_txlogs": 10**6, "max_files": 10**7, "max_txlog_bytes": 2**30, **settings},
         )
-        properties = {"type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"}
-        catalog = Catalog("lake", properties)
+        catalog = Catalog("lake", {"type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"})
         done = initialise(open_catalog(catalog, create=True), chosen, schema(columns))
-        return cls(chosen, catalog, Folder(open_store(done.folder)))
+        return cls(root, chosen, catalog, Folder(open_store(done.folder)))
 
-    def publish(self, count: int, files: int, now: datetime) -> None:
-        """Publishes `count` txlogs of `files` data files each."""
-        for name, data in self._txlogs(count, files, now):
-            self.folder.publish(name, data)
+    def book(self, **parts: Any) -> Bookkeeper:
+        """A bookkeeper of it, as after a start."""
+        clock = parts.pop("clock", lambda: datetime.now(UTC))
+        return Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
 
-    def _txlogs(self, count: int, files: int, now: datetime) -> Iterator[tuple[TxlogName, bytes]]:
-        card, run = self.folder.card(), TxlogName("w", new_incarnation(self.made + 1, b"0123456789"), 1)
-        now_ms = int(now.timestamp() * 1000)
-        named = [
-            data_file(card.schema, f"{card.data_path}/{_TOKEN}-{index:04d}.parquet", index) for index in range(files)
-        ]
-        model = avro.decode(txlog.encode(Envelope(run, card.table_uuid, now_ms), card.schema, card.spec, named), 2**30)
-        for number in range(1, count + 1):
-            self.made += 1
-            own = {**model.meta, "bookkeeper.sequence": str(number).encode()}
-            token = f"{self.made:010d}".encode()
-            blocks = [Block(block.count, block.payload.replace(_TOKEN.encode(), token)) for block in model.blocks]
-            yield run.at(number), avro.encode(own, blocks)
+    @cached_property
+    def card(self) -> Card:
+        """The table's card."""
+        return self.folder.card()
+
+    @cached_property
+    def records(self) -> Records:
+        """Records of its data files."""
+        return Records(self.card, self.path)
+
+    @property
+    def metadata(self) -> Path:
+        """Where the table's metadata files lie."""
+        return Path(self.card.location.removeprefix("file://")) / "metadata"
+
+    def publish(self, count: int, files: int, now: datetime) -> list[TxlogName]:
+        """
+        Puts `count` txlogs of `files` data files each into pending/; all of them are durable when it returns.
+        """
+        pending = Path(self.folder.store.url.removeprefix("file://")) / "pending"
+        pending.mkdir(parents=True, exist_ok=True)
+        names = []
+        for name, data in self.txlogs(count, files, now):
+            if count < _FEW:
+                self.folder.publish(name, data)
+            else:
+                (pending / str(name)).write_bytes(data)
+            names.append(name)
+        if count >= _FEW:
+            # What is still on its way to the disk would be on the bill of the first fsync that is measured.
+            os.sync()
+        return names
+
+    def txlogs(self, count: int, files: int, now: datetime) -> Iterator[tuple[TxlogName, bytes]]:
+        """The next txlogs of one run of a writer."""
+        meta = {**self.records.meta, "bookkeeper.created-ms": str(int(now.timestamp() * 1000)).encode()}
+        meta |= {"bookkeeper.entries": str(files).encode(), "bookkeeper.incarnation": self.run.incarnation.encode()}
+        for _ in range(count):
+            self.run = self.run.at(self.run.sequence + 1)
+            meta["bookkeeper.sequence"] = str(self.run.sequence).encode()
+            yield self.run, avro.encode(meta, self.records.blocks(self.files, files))
+            self.files += files
+
+    def config(self, **bookkeeper: str) -> Path:
+        """A configuration file for it, for programs that run as processes of their own."""
+        catalog = {"name": self.catalog.name, **self.catalog.properties}
+        table = {"identifier": TABLE, "check-files": False, "max-txlogs": 10**6, "max-files": 10**7}
+        sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.t": table | {"max-txlog-bytes": 2**30}}
+        path = self.root / "bookkeeper.toml"
+        path.write_text("".join(f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()))
+        return path
+
+
+def _toml(values: Mapping[str, Any]) -> str:
+    shown = {key: f'"{value}"' if isinstance(value, str) else str(value).lower() for key, value in values.items()}
+    return "".join(f"{key} = {text}\n" for key, text in shown.items())

@@ -1,0 +1,132 @@
+"""
+4. A commit of 5 files against the number of snapshots that are retained.
+
+    python -m benchmarks.retained [--peer SCRIPT]
+
+Every side commits to the same table, whose metadata lists so many snapshots. Stock pyiceberg stops at 1,000.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import floor
+from benchmarks.history import lengthen, share_with_hadoop
+from benchmarks.kit import (
+    FLOOR,
+    HADOOP,
+    JDBC,
+    OURS,
+    STOCK,
+    Chosen,
+    Took,
+    alone,
+    median,
+    now,
+    timed,
+    times,
+)
+from benchmarks.made import Queue, data_file, schema
+from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from bookkeeper.core.catalog import open_catalog
+
+FILES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many snapshots, and how many commits of each side; the first fifth is to warm up."""
+
+    retained: tuple[int, ...]
+    rounds: int
+    stock_rounds: int
+    peer_rounds: int
+    stock_most: int = 1_000
+
+
+SIZES = {
+    "toy": Size((3, 6), 5, 1, 3),
+    "short": Size((100, 1_000, 10_000), 50, 3, 150),
+    "big": Size((100, 1_000, 10_000), 200, 5, 400, 10_000),
+}
+COLUMNS = ("retained snapshots", OURS, FLOOR, HADOOP, JDBC, STOCK, "Hadoop / ours", "Jdbc / ours", "stock / ours")
+
+
+def ours_and_floor(queue: Queue, rounds: int) -> tuple[Took, Took]:
+    """
+    A tick with one txlog of 5 files, and the same bytes written and fsynced.
+    """
+    book, ours, least = queue.book(), [], []
+    for _ in range(rounds):
+        queue.publish(1, FILES, now())
+        before = floor.sizes_in(queue.metadata)
+        ours.append(timed(lambda: book.tick(now())))
+        written = floor.written_since(before, queue.metadata)
+        least.append(timed(lambda written=written: floor.write_all(queue.root / "floor", written)))  # type: ignore[misc]
+    warm = rounds // 5
+    return median(ours[warm:]), median(least[warm:])
+
+
+def stock(queue: Queue, rounds: int) -> Took:
+    """
+    pyiceberg's fast append of 5 files to the same table.
+    """
+    table = open_catalog(queue.catalog).load_table("ns.t")
+    taken = []
+    for turn in range(rounds + 1):
+        paths = (f"{table.location()}/data/s{turn}-{index}" for index in range(FILES))
+        made = [stock_file(data_file(schema(3), path, index)) for index, path in enumerate(paths)]
+        taken.append(timed(lambda made=made: stock_append(table, made)))
+    return median(taken[1:])
+
+
+def java(peer: Peer, root: Path, catalog: str, retained: int, rounds: int) -> Took:
+    """
+    The peer's commits of one log of 5 files each, to its own table lengthened likewise; the later half.
+    """
+    peer.run("write", root, catalog, n=1, files_per_log=FILES, sets=rounds)
+    if catalog == JDBC_CATALOG:
+        queue = long_queue(root, retained)
+    else:
+        queue = long_queue(root / "ours", retained)
+        share_with_hadoop(queue, root)
+    os.sync()
+    said = peer.run("drain", root, catalog)["rounds"][rounds // 2 :]
+    return median(Took(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in said)
+
+
+def long_queue(root: Path, retained: int) -> Queue:
+    """
+    A queue whose table lists so many snapshots.
+    """
+    root.mkdir(exist_ok=True)
+    queue = Queue.at(root)
+    queue.publish(1, FILES, now())
+    queue.book().tick(now())
+    lengthen(queue, retained)
+    return queue
+
+
+def measure(chosen: Chosen) -> None:
+    """
+    One row per number of snapshots.
+    """
+    size, report, first = SIZES[chosen.size], chosen.report, None
+    report.table("retained", "One commit of 5 files against retained snapshots; wall (CPU), ms", COLUMNS)
+    for retained in size.retained:
+        with chosen.folder() as root:
+            us, least = ours_and_floor(long_queue(root, retained), size.rounds)
+        others: list[Took | None] = [None, None, None]
+        for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ()):
+            with chosen.folder() as root:
+                others[index] = java(chosen.peer, root, catalog, retained, size.peer_rounds)  # type: ignore[arg-type]
+        if retained <= size.stock_most:
+            with chosen.folder() as root:
+                others[2] = stock(long_queue(root, retained), size.stock_rounds)
+        report.row(f"{retained:,}", us, least, *others, *(times(item, us) for item in others))
+        first = first or us
+        report.note(f"{us.wall / first.wall:.2f} x ours at {size.retained[0]:,}")
+
+
+if __name__ == "__main__":
+    alone(measure, __doc__)
