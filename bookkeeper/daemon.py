@@ -7,11 +7,10 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from bookkeeper import retention
 from bookkeeper.check import rules_of
 from bookkeeper.core.errors import (
     BookkeeperError,
@@ -22,7 +21,6 @@ from bookkeeper.core.errors import (
     FromTheFuture,
     Missing,
     NameMismatch,
-    WrongFolder,
 )
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.lease import Lease, NoLease
@@ -34,8 +32,9 @@ from bookkeeper.intake import Intake
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
+from bookkeeper.loading import load
 from bookkeeper.plan import Batch, Known, Limits, Run, cut, gaps, in_turn, plan, resumed
-from bookkeeper.upkeep import Upkeep
+from bookkeeper.upkeep import Upkeep, noted
 
 log = logging.getLogger("bookkeeper")
 
@@ -111,7 +110,7 @@ class Bookkeeper:
         self.fresh = False
         turn = Turn(len(found), len(found))
         view = self._current(now)
-        self._publish_marks(view)
+        self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
         if found:
             self._commit_pending(found, turn, now)
@@ -147,7 +146,7 @@ class Bookkeeper:
         """Deletes what is in already; the rest, oldest first, once the window has passed."""
         done = [item.name for item in found if view.marks.is_in(item.name)]
         if done:
-            self._publish_marks(view)
+            self.upkeep.publish_marks(view)
             self._delete(done)
         settled = {*map(str, done), *turn.rejected}
         rest = in_turn([item for item in found if str(item.name) not in settled])
@@ -192,11 +191,10 @@ class Bookkeeper:
         self._reject({name: why for name, why in batch.refused.items() if isinstance(why, DuplicatePath)}, turn, now)
         marks = batch.before.advanced(batch.names, batch.positions, _ms(now))
         marks = self.upkeep.pruned(marks, now)
-        sequence = view.metadata.last_sequence_number + 1
-        times = retention.noted(marks.times, sequence, _ms(now), self.settings.retention.max_age)
+        marks = noted(marks, view, self.settings, now)
         self._remember(batch.txlogs)
         try:
-            self.view = self.ledger.append(view, shares(batch.txlogs), replace(marks, times=times), batch.names)
+            self.view = self.ledger.append(view, shares(batch.txlogs), marks, batch.names)
         except (CommitConflict, CommitUnknown) as error:
             self.refusal = f"the last one: {error}"
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
@@ -212,7 +210,7 @@ class Bookkeeper:
 
     def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
         """What follows a commit: marks.json first, for a writer reads pending/ before it reads the marks."""
-        self._publish_marks(self.view)
+        self.upkeep.publish_marks(self.view)
         self._reject(batch.refused, turn, now)
         for name, why in batch.held.items():
             self._say_once("txlog held", "hold", name, why)
@@ -262,11 +260,7 @@ class Bookkeeper:
         elif after is not self.view:
             turn.dropped_files = int(after.head.summary.additional_properties.get("deleted-data-files", 0))
             self.view = after
-            self._publish_marks(after)
-
-    def _publish_marks(self, view: View) -> None:
-        if view.marks.snapshot is not None:
-            self.folder.publish_marks(view.marks_copy)
+            self.upkeep.publish_marks(after)
 
     def _current(self, now: datetime) -> View:
         """The view, loaded again when it is older than `reload`: somebody else may have committed."""
@@ -276,13 +270,8 @@ class Bookkeeper:
 
     def _load(self, now: datetime) -> View:
         self.view = None
-        try:
-            card = self.folder.card()
-        except Missing as exc:
-            raise WrongFolder(f"{self.folder.store.url} has no card.json", hint="Run `bookkeeper init`.") from exc
-        view = self.ledger.load(card.folder)
-        if card.table_uuid != view.uuid:
-            raise WrongFolder(f"{self.folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
+        view, card, copy = load(self.ledger, self.folder)
+        self.upkeep.see(view, copy)
         self.upkeep.write_card(view, card)
         self.view, self.loaded_at, self.fresh = view, now, True
         return view

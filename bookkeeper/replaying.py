@@ -16,6 +16,7 @@ from bookkeeper.core.settings import Table
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
+from bookkeeper.loading import load
 
 
 def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: datetime, force: bool = False) -> None:
@@ -26,7 +27,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     that commit and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
     """
     now_ms = int(now.timestamp() * 1000)
-    view = ledger.load(folder.card().folder)
+    view, _, _ = load(ledger, folder)
     if view.marks.is_in(name):
         raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
     txlog = _decoded(folder, table, name)

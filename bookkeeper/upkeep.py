@@ -1,22 +1,23 @@
 """
-What a tick does besides committing: the card, retention, pruning of marks, the sweep of rejected/.
+What a tick does besides committing: the card, retention, pruning and renewal of marks, the sweep of rejected/.
 
 Everything destructive first compares our clock with the storage's and counts what it would take away.
 """
 
 import logging
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from bookkeeper import retention
 from bookkeeper.cards import card_of
 from bookkeeper.core.card import Card
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, Retry
-from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
+from bookkeeper.loading import is_behind
 
 log = logging.getLogger("bookkeeper")
 
@@ -52,6 +53,14 @@ def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, com
     return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
 
 
+def noted(marks: Marks, view: View, settings: Table, now: datetime) -> Marks:
+    """
+    `marks` with the time of the commit that comes after `view`: max-age counts from it.
+    """
+    sequence, at_ms = view.metadata.last_sequence_number + 1, int(now.timestamp() * 1000)
+    return replace(marks, times=retention.noted(marks.times, sequence, at_ms, settings.retention.max_age))
+
+
 class Upkeep:
     """Does each of its duties when it is due; remembers only when it last did."""
 
@@ -61,6 +70,9 @@ class Upkeep:
         self.ledger = ledger
         self.done: dict[str, datetime] = {}
         self.warned = ""
+        #: what we last made sure marks.json says, and the highest sequence number it ever showed
+        self.published: MarksCopy | None = None
+        self.seen = -1
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -71,13 +83,12 @@ class Upkeep:
                 self._sweep(view, now)
             except BookkeeperError as error:
                 log.warning("sweep postponed", extra=self._about("sweep", cause=str(error)))
-        if not self._due("retention", self.settings.retention.every, now):
-            return view
         try:
-            return self._retain(view, now)
+            view = self._renewed(view, now)
+            return self._retain(view, now) if self._due("retention", self.settings.retention.every, now) else view
         except Retry as error:
             # The commit may have been applied or not: the next look sees which files are still there.
-            log.warning("retention postponed", extra=self._about("retain", cause=str(error)))
+            log.warning("upkeep postponed", extra=self._about("retain", cause=str(error)))
             return None
         except BookkeeperError as error:
             return self._stay(view, f"a manifest cannot be read: {error}")
@@ -93,6 +104,28 @@ class Upkeep:
         """Tells writers when something about the table changed."""
         if self.folder.write_card(card_of(view, self.settings, card.folder)):
             log.info("card changed", extra=self._about("card"))
+
+    def see(self, view: View, copy: MarksCopy | None) -> None:
+        """Says that marks.json is not what it should be, before the tick mends it."""
+        sequence = -1 if copy is None else copy.sequence_number
+        lost = copy is None and view.marks.snapshot is not None
+        if (self.seen < 0 or sequence < self.seen) and (lost or is_behind(view, copy)):
+            self._say_behind("it is gone" if lost else f"it tells of sequence number {sequence}")
+            self.published = None
+        self.seen = max(sequence, 0)
+
+    def publish_marks(self, view: View) -> None:
+        """Makes marks.json say what the table says; raises StorageUnavailable."""
+        if view.marks.snapshot is None:
+            return
+        copy = view.marks_copy
+        if self.folder.publish_marks(copy) and copy == self.published:
+            self._say_behind("it has changed since we wrote it")
+        self.published, self.seen = copy, max(self.seen, copy.sequence_number)
+
+    def _say_behind(self, cause: str) -> None:
+        hint = "After a crash that is nothing; else somebody may have put back an old copy of the folder."
+        log.warning("marks.json is behind the table", extra=self._about("mend", cause=cause, hint=hint))
 
     def pruned(self, marks: Marks, now: datetime) -> Marks:
         """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
@@ -117,6 +150,23 @@ class Upkeep:
     def _lost_its_position(self, item: Found, now: datetime) -> bool:
         old = item.modified < now - self.settings.orphan_age
         return old and self.folder.reason(item.name).get("error") == "PositionTaken"
+
+    def _renewed(self, view: View, now: datetime) -> View:
+        """
+        The view, after an empty commit when only others have committed for so long that expiry may come too near.
+
+        The marks' snapshot must stay an ancestor of `main` that is kept: else nobody can tell a rollback from expiry.
+        """
+        marks, head = view.marks, view.head
+        if head is None or marks.snapshot in (None, head.snapshot_id):
+            return view
+        kept = view.metadata.snapshot_by_id(marks.snapshot) if marks.snapshot is not None else None
+        age = now - datetime.fromtimestamp(kept.timestamp_ms / 1000, UTC) if kept else self.settings.marks_renew
+        if age < self.settings.marks_renew:
+            return view
+        after = self.ledger.record(view, noted(marks, view, self.settings, now), "renew")
+        log.info("marks renewed", extra=self._about("renew", snapshot=after.marks.snapshot))
+        return after
 
     def _retain(self, view: View, now: datetime) -> View:
         if not self.clocks_agree(now):

@@ -64,7 +64,9 @@ class Opened:
 
     def view(self, accept_rollback: bool = False) -> "View":
         """The table now; raises Halt like the daemon."""
-        return self.ledger.load(self.folder.card().folder, accept_rollback)
+        from bookkeeper.loading import load
+
+        return load(self.ledger, self.folder, accept_rollback)[0]
 
 
 def opened(config: str | None, name: str | None) -> Opened:

@@ -100,18 +100,23 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
       bookkeeper accept-rollback --table events
     """
     from bookkeeper.core.errors import NotPossible
-    from bookkeeper.ledger.view import abandoned, is_ancestor
+    from bookkeeper.ledger.history import descends
+    from bookkeeper.ledger.view import abandoned
+    from bookkeeper.loading import is_older, load
 
     there = opened(config, table)
-    view = there.view(accept_rollback=True)
-    if view.marks.snapshot is None or is_ancestor(view.metadata, view.marks.snapshot):
-        raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
+    view, _, copy = load(there.ledger, there.folder, accept_rollback=True)
+    older = is_older(view, copy)
+    if view.marks.snapshot is None or descends(view.table, view.marks.snapshot):
+        if not older:
+            raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
+        say("abandoned: all commits that marks.json tells of and this table does not")
     for snapshot_id, txlogs in abandoned(view):
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
         click.confirm("Go on without the rows of these snapshots?", abort=True, err=True)
     after = there.ledger.record(view, view.marks, "accept-rollback")
-    there.folder.publish_marks(after.marks_copy)
+    there.folder.publish_marks(after.marks_copy, even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 

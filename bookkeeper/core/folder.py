@@ -206,16 +206,18 @@ class Folder:
             return None, tag
         return copy if type(copy.sequence_number) is int else None, tag
 
-    def publish_marks(self, copy: MarksCopy) -> bool:
+    def publish_marks(self, copy: MarksCopy, even_older: bool = False) -> bool:
         """
         Makes marks.json say `copy`, unless a newer one is there; says whether it wrote.
 
+        `even_older` is for a person who took the table back on purpose.
         Raises StorageUnavailable; a lost race against another bookkeeper is looked at again.
         """
         for _ in range(5):
             there, tag = self._marks()
             same_table = there is not None and there.table_uuid == copy.table_uuid
-            if there is not None and same_table and (there.sequence_number > copy.sequence_number or there == copy):
+            newer = there is not None and same_table and there.sequence_number > copy.sequence_number
+            if there == copy or (newer and not even_older):
                 return False
             try:
                 self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)

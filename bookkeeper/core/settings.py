@@ -97,6 +97,11 @@ class Table:
         "the mark of an incarnation idle for this long is dropped",
         least=timedelta(hours=2),
     )
+    marks_renew: timedelta = option(
+        timedelta(minutes=10),
+        "while only others commit, an empty commit renews the marks this often, so that no expiry overtakes them",
+        least=_seconds(1),
+    )
     pending_limit: int = option(1000, "writers wait while this many txlogs are pending", least=1)
     file_format: str = option("parquet", "format of the writers' data files", choices=("parquet", "avro"))
     compression: str = option("zstd", "codec of the writers' data files", choices=("zstd", "snappy", "gzip", "none"))

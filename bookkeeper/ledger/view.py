@@ -20,6 +20,7 @@ from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.locations import inside, join
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.ledger.history import descends
 
 TXLOGS = "bookkeeper.txlogs"
 MAIN = "main"
@@ -109,8 +110,7 @@ def view(table: Table, folder: str, accept_rollback: bool = False) -> View:
     marks = _marks(table)
     if marks.folder != folder:
         raise WrongFolder(f"{_name(table)} has its txlogs in the folder {marks.folder}, this one is {folder}")
-    kept = marks.snapshot is None or is_ancestor(table.metadata, marks.snapshot)
-    if not kept and not accept_rollback:
+    if marks.snapshot is not None and not accept_rollback and not descends(table, marks.snapshot):
         there = any(snapshot.snapshot_id == marks.snapshot for snapshot in table.metadata.snapshots)
         why = "no ancestor of main" if there else "not kept any more: expired, and perhaps rolled back before"
         raise HistoryChanged(f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is {why}")

@@ -167,22 +167,6 @@ def test_expiry_of_everything_before_the_marks_is_no_rollback(lake: Lake, writer
     assert lake.keys() == ["a", "b", "c", "d"]
 
 
-def test_when_the_snapshot_of_the_marks_itself_was_expired_nobody_can_tell(lake: Lake, writer: Writes) -> None:
-    """It may have been rolled back before: halted, and said why. (The reaper keeps it; other expiry may not.)"""
-    writer.publish("a")
-    lake.tick()
-    append_by_others(lake, Writes(lake, "foreign").file(["x"]))
-    change(lake, RemoveSnapshotsUpdate(snapshot_ids=[lake.table().metadata.snapshots[0].snapshot_id]))
-    writer.publish("b")
-    with pytest.raises(HistoryChanged, match="expired"):
-        lake.tick()
-    ledger = lake.book().ledger
-    view = ledger.load(lake.folder.card().folder, accept_rollback=True)
-    ledger.record(view, view.marks, "accept-rollback")
-    lake.tick()
-    assert lake.keys() == ["a", "b", "x"]
-
-
 def test_the_folder_of_another_table_is_refused(lake: Lake) -> None:
     other = Lake(lake.root, lake.clock, name="other", identifier="demo.other")
     published = Writes(lake).publish("a")

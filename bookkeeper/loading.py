@@ -1,0 +1,66 @@
+"""
+Loading the table for its folder: the one place that decides whether table, marks and folder belong together.
+
+Order matters: marks.json is written after the commit it tells of, so a table that is loaded after it was read knows
+that commit, or somebody has put an older table in its place.
+"""
+
+from bookkeeper.core.card import Card
+from bookkeeper.core.errors import HistoryChanged, Missing, WrongFolder
+from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+
+_RESTORED = (
+    "Was the catalog restored from a backup? Point it at the newest metadata file again, or give those rows up with "
+    "bookkeeper accept-rollback."
+)
+
+
+def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple[View, Card, MarksCopy | None]:
+    """
+    The table now, the folder's card, and the marks.json that was there before.
+
+    Raises Retry, or Halt when they do not belong together; `accept_rollback` takes a table that went back as it is.
+    """
+    try:
+        card = folder.card()
+    except Missing as exc:
+        raise WrongFolder(f"{folder.store.url} has no card.json", hint="Run `bookkeeper init`.") from exc
+    copy = folder.marks()
+    view = ledger.load(card.folder, accept_rollback)
+    if card.table_uuid != view.uuid:
+        raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
+    if is_older(view, copy) and not accept_rollback:
+        assert copy is not None
+        raise HistoryChanged(
+            f"{ledger.identifier}: the table's last commit of ours has sequence number {_came_with(view)}, but "
+            f"marks.json knows a later one, snapshot {copy.marks.snapshot} at {copy.sequence_number}",
+            hint=_RESTORED,
+        )
+    return view, card, copy
+
+
+def is_older(view: View, copy: MarksCopy | None) -> bool:
+    """
+    Whether marks.json tells of a commit of ours that this table, loaded later, has never seen.
+    """
+    if copy is None or copy.table_uuid != view.uuid or copy.marks.snapshot in (None, view.marks.snapshot):
+        return False
+    return copy.sequence_number >= _came_with(view)
+
+
+def is_behind(view: View, copy: MarksCopy | None) -> bool:
+    """
+    Whether marks.json tells of an earlier commit than the table: a crash came between, or somebody put it back.
+    """
+    same = copy is not None and copy.table_uuid == view.uuid
+    return same and copy is not None and copy.marks.snapshot != view.marks.snapshot and not is_older(view, copy)
+
+
+def _came_with(view: View) -> int:
+    """The sequence number of the snapshot the marks came with, 0 before the first; when it is expired, at most this."""
+    if view.marks.snapshot is None:
+        return 0
+    kept = view.metadata.snapshot_by_id(view.marks.snapshot)
+    return view.metadata.last_sequence_number if kept is None else kept.sequence_number or 0
