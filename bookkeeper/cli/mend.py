@@ -1,5 +1,5 @@
 """
-Commands by which a person decides: replay, forget, accept-rollback, retain.
+Commands by which a person decides: replay, discard, forget, accept-rollback, retain.
 
 Each changes marks only together with a snapshot; the daemon may run meanwhile, one of both commits wins and the
 other loads again.
@@ -147,4 +147,43 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     show_record(record, as_json)
 
 
-COMMANDS = (replay, forget, accept_rollback, retain)
+@click.command(cls=Command)
+@click.argument("run", metavar="WRITER.INCARNATION")
+@click.option("--up-to", type=click.IntRange(min=1), required=True, help="Give up what is missing up to this sequence.")
+@common
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be given up.")
+def discard(run: str, up_to: int, config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Give up txlogs of one run that are nowhere, so that it goes on after more than 64 of them are missing.
+
+    Their rows stay out, also when a missing txlog should turn up later. Pending and rejected txlogs are never given
+    up. A run with positions is refused after such a gap: its writer starts again and reads those rows again.
+
+    \b
+    Example:
+      bookkeeper writers
+      bookkeeper discard ingest-7.0199c0de-0000-7000-8000-000000000001 --up-to 99
+      bookkeeper discard ingest-7.0199c0de-0000-7000-8000-000000000001 --up-to 99 --yes
+    """
+    from bookkeeper.discarding import discard as give_up
+    from bookkeeper.discarding import outlook
+
+    there = opened(config, table)
+    view, given = outlook(there.folder, there.ledger, txlog_name(f"{run}.{up_to:010d}.txlog.avro"))
+    record: dict[str, Any] = {
+        "table": there.table.name,
+        "run": run,
+        "mark": given.mark,
+        "given_up": len(given.lost),
+        "first": given.lost[0],
+        "last": given.lost[-1],
+        "holes": len(given.holes),
+        "outcome": "dry run",
+    }
+    if yes:
+        after = give_up(there.folder, there.ledger, view, given, utc_now())
+        record |= {"outcome": "given up", "snapshot": after.marks.snapshot}
+    show_record(record, as_json)
+
+
+COMMANDS = (replay, discard, forget, accept_rollback, retain)

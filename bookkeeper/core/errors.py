@@ -139,7 +139,7 @@ class NewerVersion(Hold):
 class TooManyHoles(Hold):
     """An incarnation has more than 64 holes."""
 
-    hint = "Replay its rejected txlogs, or put the missing ones back; else publish its files again by another run."
+    hint = "Replay its rejected txlogs, or put the missing ones back; else give them up: bookkeeper discard."
 
 
 class Halt(BookkeeperError):

@@ -144,6 +144,15 @@ class Marks:
         opened = Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms))
         return self._with(name, _checked(name, opened))
 
+    def discarded(self, name: TxlogName, holes: Iterable[int], at_ms: int) -> "Marks":
+        """
+        With every sequence of this incarnation up to that of `name` counted as in, except `holes` and later holes.
+        """
+        mark = self.mark(name) or Mark()
+        left = {*holes, *(hole for hole in mark.holes if hole > name.sequence)}
+        last = max(mark.last, name.sequence)
+        return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), max(at_ms, mark.seen_ms))))
+
     def _with(self, name: TxlogName, mark: Mark) -> "Marks":
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
         marks = WriterMarks(self.writer(name.writer).position, incarnations)

@@ -131,3 +131,15 @@ def test_verify_repair_mends_what_is_safe_and_only_when_told_to(lake: Lake, writ
     assert lake.pending() == list(txlog)
     run("verify", "--repair", "--yes")
     assert (lake.pending(), run("verify").exit_code, lake.keys()) == ([], 0, ["a"])
+
+
+def test_discard_says_first_what_it_would_give_up_and_does_it_when_told_to(lake: Lake, writer: Writes, run, asked):
+    far = writer.publish("far", sequence=70)
+    one = f"{far.writer}.{far.incarnation}"
+    assert run("discard", one, "--up-to", "70").exit_code == 1
+    planned = asked("discard", one, "--up-to", "69")
+    assert (planned["given_up"], planned["first"], planned["last"], planned["outcome"]) == (69, 1, 69, "dry run")
+    assert lake.operations() == []
+    assert asked("discard", one, "--up-to", "69", "--yes")["outcome"] == "given up"
+    lake.tick()
+    assert lake.keys() == ["far"]
