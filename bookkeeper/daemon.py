@@ -100,7 +100,7 @@ class Bookkeeper:
         #: incarnations that could not go on at the last plan
         self.stuck: set[Run] = set()
         self.said: set[tuple[str, str]] = set()
-        self.refusal = "others committed each time"
+        self.refusal: BookkeeperError = CommitConflict("others committed each time")
 
     def tick(self, now: datetime) -> Turn:
         """
@@ -140,7 +140,8 @@ class Bookkeeper:
             self._settle(batch, turn, now)
             turn.trouble = turn.trouble or next(iter(intake.unsure.values()), None)
             return
-        raise CommitConflict(f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; {self.refusal}")
+        what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {self.refusal}"
+        raise CommitConflict(what, hint=self.refusal.hint)
 
     def _todo(self, found: Sequence[Found], view: View, turn: Turn, now: datetime) -> list[TxlogName]:
         """Deletes what is in already; the rest, oldest first, once the window has passed."""
@@ -196,7 +197,7 @@ class Bookkeeper:
         try:
             self.view = self.ledger.append(view, shares(batch.txlogs), marks, batch.names)
         except (CommitConflict, CommitUnknown) as error:
-            self.refusal = f"the last one: {error}"
+            self.refusal = error
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
             self._load(now)
             return False

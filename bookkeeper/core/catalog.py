@@ -6,11 +6,11 @@ Nothing here retries. pyiceberg's own retry re-applies an append on a new base a
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import load_catalog
@@ -18,13 +18,16 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
+from bookkeeper.core.deadline import within
 from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, TableUnusable
 from bookkeeper.core.settings import Catalog
 
+T = TypeVar("T")
 SQLITE = "sqlite:///"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
+_BOUND = "_bookkeeper_patience"
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
@@ -32,7 +35,7 @@ def open_catalog(settings: Catalog, create: bool = False, patience: timedelta = 
     """
     The catalog of `[catalog]`; with `create` the directory of an SQLite file is made. Raises CatalogUnavailable.
 
-    A REST catalog that does not answer, and a Postgres host that is gone, are given up after `patience`.
+    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call.
     """
     properties = dict(settings.properties)
     uri = properties.get("uri", "")
@@ -46,13 +49,34 @@ def open_catalog(settings: Catalog, create: bool = False, patience: timedelta = 
     with asked("open the catalog"):
         if uri.partition("://")[0] in _LIBPQ:
             properties["uri"] = _with_deadlines(uri, patience)
-        catalog = load_catalog(settings.name, **properties)
+        catalog = _opened(settings.name, properties, None if uri.startswith(SQLITE) else patience)
         if uri.startswith(SQLITE):
             _write_ahead(catalog)
     if (session := getattr(catalog, "_session", None)) is not None:
         # pyiceberg's REST client would wait for ever, and the tick with it.
         session.request = partial(session.request, timeout=patience.total_seconds())
     return catalog
+
+
+def _opened(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
+    if patience is None:
+        return load_catalog(name, **properties)
+    catalog = within(patience, partial(load_catalog, name, **properties))
+    setattr(catalog, _BOUND, patience)
+    return catalog
+
+
+def _bounded(catalog: IcebergCatalog, act: Callable[[], T]) -> T:
+    """A call to a server, given up when it takes too long; its connections are not used again then."""
+    patience = getattr(catalog, _BOUND, None)
+    if patience is None:
+        return act()
+    try:
+        return within(patience, act)
+    except TimeoutError:
+        if (engine := getattr(catalog, "engine", None)) is not None:
+            engine.dispose(close=False)
+        raise
 
 
 def _with_deadlines(uri: str, patience: timedelta) -> str:
@@ -109,7 +133,7 @@ def load_table(catalog: IcebergCatalog, identifier: str) -> Table:
     The table as it is now; raises CatalogUnavailable, TableUnusable (dropped, or not format v2).
     """
     with asked(f"load table {identifier}"):
-        table = catalog.load_table(identifier)
+        table = _bounded(catalog, lambda: catalog.load_table(identifier))
     if table.metadata.format_version != 2:
         raise TableUnusable(
             f"{identifier} has format version {table.metadata.format_version}; only 2 is supported",
@@ -128,12 +152,20 @@ def commit(
     After either the caller loads the table again and looks at the marks.
     """
     try:
-        return table.catalog.commit_table(table, requirements, updates)
+        return _bounded(table.catalog, lambda: table.catalog.commit_table(table, requirements, updates))
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:
         # No exception of a driver or an HTTP client proves that the commit was not applied.
-        raise CommitUnknown(f"{'.'.join(table.name())}: {_first_line(exc)}") from exc
+        raise CommitUnknown(f"{'.'.join(table.name())}: {_first_line(exc)}", hint=_clock_hint(exc)) from exc
+
+
+def _clock_hint(exc: Exception) -> str:
+    """A REST catalog holds the snapshot's time against a clock of its own, and says so in a 400."""
+    text = str(exc)
+    if "Invalid update timestamp" not in text and "Invalid snapshot timestamp" not in text:
+        return ""
+    return "The clocks of this machine and of the catalog differ by more than a minute. Synchronise both (NTP)."
 
 
 def _first_line(exc: Exception) -> str:

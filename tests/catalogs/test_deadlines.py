@@ -1,5 +1,7 @@
 """A server that takes a request and never answers, or is gone without a word: given up, then tried again."""
 
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -7,9 +9,11 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.catalog import load_table, open_catalog
-from bookkeeper.core.errors import CatalogUnavailable
+from bookkeeper.core.deadline import within
+from bookkeeper.core.errors import CatalogUnavailable, Retry
 from bookkeeper.core.settings import Catalog
 from tests.catalogs.lake import Chain, Place
+from tests.faults.faults import Faults, FaultyCatalog
 from tests.servers.line import Fault, Line
 
 SHORT = timedelta(seconds=0.2)
@@ -29,7 +33,7 @@ def test_a_load_that_a_rest_catalog_never_answers_is_given_up(rest: Place) -> No
     lake, line = rest.lake(), Line(Fault.UNANSWERED, every=2, most=1)
     rest.over(line, all_requests=True)
     catalog = open_catalog(_behind_proxy(rest), patience=SHORT)
-    with pytest.raises(CatalogUnavailable, match="timed out"):
+    with pytest.raises(CatalogUnavailable, match=r"timed out|no answer within"):
         load_table(catalog, lake.settings.identifier)
     assert load_table(catalog, lake.settings.identifier).current_snapshot() is None
 
@@ -56,3 +60,61 @@ def _libpq(settings: Catalog) -> dict[str, str]:
         parameters: dict[str, str] = connection.connection.dbapi_connection.get_dsn_parameters()
     catalog.close()
     return parameters
+
+
+@pytest.fixture(params=["postgres", "rest"])
+def served(request: pytest.FixtureRequest) -> Place:
+    """Each kind that has a server."""
+    made: Place = request.getfixturevalue(request.param)
+    return made
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="finds the children of a process in /proc")
+
+
+@needs_proc
+def test_a_frozen_server_does_not_hang_the_tick_and_is_waited_for(served: Place) -> None:
+    """Its kernel still acknowledges every packet, so neither TCP nor keepalives notice."""
+    lake = served.lake()
+    chain = Chain(lake, "w1")
+    book = lake.book(catalog=open_catalog(served.settings, patience=SHORT))
+    chain.publish()
+    assert lake.tick(book).commit is not None
+    chain.publish()
+    assert served.server is not None
+    with served.server.frozen():
+        for _ in range(2):
+            with pytest.raises(Retry):
+                lake.tick(book, seconds=11)
+    lake.settle(book)
+    lake.settle(lake.book())
+    assert (lake.missing(), lake.double(), lake.pending(), lake.wrong()) == ([], [], [], [])
+
+
+@needs_proc
+def test_a_server_that_freezes_at_the_commit_leaves_an_unknown_outcome_and_no_row_twice(served: Place) -> None:
+    lake = served.lake()
+    Chain(lake, "w1").publish()
+    assert served.server is not None
+    faults, frozen = Faults(), ExitStack()
+    faults.between("commit_table", lambda: frozen.enter_context(served.server.frozen()))  # type: ignore[union-attr]
+    book = lake.book(catalog=FaultyCatalog(open_catalog(served.settings, patience=SHORT), faults))
+    with frozen, pytest.raises(Retry):
+        lake.tick(book)
+    lake.settle(book)
+    lake.settle(lake.book())
+    assert (lake.missing(), lake.double(), lake.pending(), lake.wrong()) == ([], [], [], [])
+
+
+@needs_proc
+def test_opening_a_catalog_whose_server_is_frozen_is_given_up(served: Place) -> None:
+    assert served.server is not None
+    with served.server.frozen(), pytest.raises(CatalogUnavailable, match=r"within 0\.2 s|timed out|timeout"):
+        open_catalog(served.settings, patience=SHORT)
+    open_catalog(served.settings).list_namespaces()
+
+
+def test_what_a_bounded_call_raises_comes_back_as_it_is() -> None:
+    with pytest.raises(KeyError, match="this"):
+        within(SHORT, lambda: {}["this"])
+    assert within(SHORT, lambda: 42) == 42

@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,20 @@ class Server:
         """Ends it in the middle of whatever it does."""
         self._signal(self.crash_signal)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped in the middle of whatever it does, with everybody's connections open; then it goes on."""
+        assert self.process is not None
+        pids = [self.process.pid, *_children(self.process.pid)]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def _signal(self, number: int) -> None:
         if self.process is None:
             return
@@ -105,3 +120,7 @@ class Server:
             self.process.kill()
             self.process.wait()
         self.process = None
+
+
+def _children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
