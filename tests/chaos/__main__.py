@@ -14,7 +14,7 @@ from tests.chaos.registry import classes
 from tests.chaos.table import Result, rendered
 from tests.chaos.tally import Budget
 
-SHORT = Budget(seconds=5, part=0.25)
+SHORT = Budget(seconds=5, part=0.5)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ Nobody lists the points by hand: what the code does today is what is tried.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.faults.faults import AFTER, BEFORE, MIDDLE, Crash, Faults, crash
+from tests.faults.faults import AFTER, BEFORE, ECHO, LATE, MIDDLE, TWICE, Crash, Faults, crash
 
 READS = ("read ", "size ", "list ", "load_table")
 
@@ -19,6 +19,8 @@ class Point:
     number: int
     operation: str
     when: str
+    #: how many operations later it arrives, when it is late
+    delay: int = 1_000_000
 
     def __str__(self) -> str:
         return f"{self.when} operation {self.number}: {self.operation[:100]}"
@@ -56,6 +58,18 @@ def error_points(seen: list[str]) -> Iterator[Point]:
             yield Point(number, operation, AFTER)
 
 
+def late_points(seen: list[str]) -> Iterator[Point]:
+    """
+    Every change done twice at once, done late after it was said to have failed, and done once more in the end.
+    """
+    for number, operation in enumerate(seen):
+        if not operation.startswith(READS):
+            yield Point(number, operation, TWICE)
+            yield Point(number, operation, LATE, 1 + number % 7)
+            yield Point(number, operation, LATE)
+            yield Point(number, operation, ECHO)
+
+
 def crashed(act: Callable[[Faults], None], point: Point) -> bool:
     """
     Runs until the point; True when the process ended there. Every object of the run is garbage after it.
@@ -67,8 +81,10 @@ def crashed(act: Callable[[Faults], None], point: Point) -> bool:
     return False
 
 
-def erred(act: Callable[[Faults], None], point: Point, error: Callable[[str], BaseException]) -> None:
+def erred(act: Callable[[Faults], None], point: Point, error: Callable[[str], BaseException]) -> Faults:
     """
-    Runs with this one operation broken; whoever runs it lives on.
+    Runs with this one operation broken; whoever runs it lives on. What is under way then is in the faults returned.
     """
-    act(Faults().at(point.number, point.when, error))
+    faults = Faults().at(point.number, point.when, error, point.delay)
+    act(faults)
+    return faults

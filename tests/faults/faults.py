@@ -2,15 +2,18 @@
 Faults: every operation of storage and catalog goes through one place, is recorded there, and can be broken there.
 
 An operation is a text such as `create folder/pending/w1…` or `commit_table`. A rule breaks those that it matches:
-before they are done (nothing happened), after (done, but the answer is lost), or in the middle.
+before they are done (nothing happened), after (done, but the answer is lost), in the middle, or later: an operation
+may be done twice at once, arrive late though it was said to have failed, or arrive once more long after it was done.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
+TWICE, LATE, ECHO = "twice", "late", "echo"
 
 
 class Crash(BaseException):
@@ -32,6 +35,8 @@ class Rule:
     when: str
     error: Callable[[str], BaseException]
     times: int = 1_000_000
+    #: how many operations later what is late arrives; by default when somebody calls `arrive`
+    delay: int = 1_000_000
 
 
 @dataclass
@@ -41,19 +46,41 @@ class Faults:
     rules: list[Rule] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     hooks: list[tuple[Callable[[str], bool], Callable[[], None]]] = field(default_factory=list)
+    #: what is still under way: the number of the operation before which it arrives, and how
+    under_way: list[tuple[int, Callable[[], Any]]] = field(default_factory=list)
 
     def around(self, operation: str, act: Callable[[], T]) -> T:
         """Does `act` as one operation, unless a rule says otherwise."""
         number = len(self.seen)
         self.seen.append(operation)
         self._let_others_in(operation)
+        self.arrive(number)
         self._break(number, operation, BEFORE)
         rule = self._rule(number, operation, MIDDLE)
         if rule is not None:
             raise HalfDone(rule.error(operation))
+        self._send_later(number, operation, act)
         result = act()
+        if self._rule(number, operation, TWICE):
+            result = act()  # the client sent it again by itself, and hands on what the second one met
         self._break(number, operation, AFTER)
         return result
+
+    def _send_later(self, number: int, operation: str, act: Callable[[], Any]) -> None:
+        late, echo = self._rule(number, operation, LATE), self._rule(number, operation, ECHO)
+        for rule in (late, echo):
+            if rule is not None:
+                self.under_way.append((number + rule.delay, act))
+        if late is not None:
+            raise late.error(operation)
+
+    def arrive(self, number: int = 1_000_000_000) -> None:
+        """What is under way and due before this operation arrives; nobody waits for its answer any more."""
+        due = [item for item in self.under_way if item[0] <= number]
+        self.under_way = [item for item in self.under_way if item[0] > number]
+        for _, act in due:
+            with suppress(Exception):
+                act()
 
     def _let_others_in(self, operation: str) -> None:
         for hook in [hook for hook in self.hooks if hook[0](operation)]:
@@ -72,9 +99,9 @@ class Faults:
                 return rule
         return None
 
-    def at(self, number: int, when: str, error: Callable[[str], BaseException]) -> "Faults":
+    def at(self, number: int, when: str, error: Callable[[str], BaseException], delay: int = 1_000_000) -> "Faults":
         """Breaks the operation with this number, once."""
-        self.rules.append(Rule(lambda count, _: count == number, when, error, times=1))
+        self.rules.append(Rule(lambda count, _: count == number, when, error, times=1, delay=delay))
         return self
 
     def on(self, part: str, when: str, error: Callable[[str], BaseException], times: int = 1_000_000) -> "Faults":
@@ -148,8 +175,9 @@ class FaultyStore:
         try:
             self.faults.around(f"{verb} {self.label}/{key}", act)
         except HalfDone as half:
-            # Torn: what a local store leaves is an unfinished temporary file beside the name.
-            self.store.upload(f"{key}.0123456789ab.tmp", bytes(data)[: len(data) // 2])
+            # Torn: an upload under its own name, else an unfinished temporary file beside it.
+            torn = key if verb == "upload" else f"{key}.0123456789ab.tmp"
+            self.store.upload(torn, bytes(data)[: len(data) // 2])
             raise half.error from None
 
     def list(self, prefix: str) -> Iterator[Any]:

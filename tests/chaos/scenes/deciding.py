@@ -1,0 +1,155 @@
+"""
+What a person decides by a command: forget, accept-rollback, retain --force, verify --repair.
+
+The commands themselves run, on a lake whose storage and catalog go through faults.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import click
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import SetSnapshotRefUpdate
+
+from bookkeeper.cli import look, mend
+from bookkeeper.cli.context import Opened
+from bookkeeper.core.settings import Retention, Settings
+from tests.chaos.scenes.scene import DAY, Scene, lake_at
+from tests.daemon.lake import Lake, Writes
+from tests.faults.faults import Faults
+
+_COMMON: dict[str, Any] = {"config": None, "table": None, "as_json": True}
+
+
+@contextmanager
+def _opening(lake: Lake, faults: Faults) -> Iterator[None]:
+    """Commands open this lake, tell its time, and say nothing."""
+    book = lake.book(faults)
+    there = Opened(Settings(), lake.settings, book.folder, book.ledger)
+    quiet = io.StringIO()
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(quiet))
+        stack.enter_context(redirect_stderr(quiet))
+        for module in (mend, look):
+            stack.enter_context(patch.object(module, "opened", lambda *_: there))
+        stack.enter_context(patch.object(mend, "utc_now", lake.clock))
+        yield
+
+
+class Forgetting(Scene):
+    """After it the writer's source is read from its beginning."""
+
+    name = "forget"
+    parts = ("commit_table", "replace folder/marks.json")
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root)
+        writer = Writes(lake, "source")
+        writer.goes_on(b"1", "a")
+        writer.goes_on(b"2", "b")
+        lake.tick()
+        self.anew: Writes | None = None
+        return lake
+
+    def restore(self) -> None:
+        super().restore()
+        self.anew = None
+
+    def act(self, faults: Faults) -> None:
+        with _opening(self.lake, faults):
+            mend.forget.callback(writer="source", **_COMMON)  # type: ignore[misc]
+
+    def drain(self) -> None:
+        if self.anew is None:
+            self.anew = Writes(self.lake, "source")
+            self.anew.goes_on(b"1", "anew")
+        super().drain()
+
+    def published(self) -> list[str]:
+        return ["a", "b", "anew"]
+
+
+class AcceptingRollback(Scene):
+    """Somebody put `main` back behind the marks: the rows of what was abandoned stay out, all others get in."""
+
+    name = "accept-rollback"
+    parts = ("commit_table", "replace folder/marks.json")
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root)
+        writer = Writes(lake)
+        for key in ("a", "abandoned"):
+            writer.publish(key)
+            lake.tick()
+        writer.publish("b")
+        table = lake.table()
+        back = SetSnapshotRefUpdate(
+            ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=table.metadata.snapshots[0].snapshot_id
+        )
+        lake.catalog.commit_table(table, (), (back,))
+        return lake
+
+    def act(self, faults: Faults) -> None:
+        with _opening(self.lake, faults):
+            mend.accept_rollback.callback(yes=True, **_COMMON)  # type: ignore[misc]
+
+    def published(self) -> list[str]:
+        return ["a", "b"]
+
+
+class Retaining(Scene):
+    """More is past retention than the brake allows, and a person says go."""
+
+    name = "retain --force"
+    parts = ("create metadata/snap-", "commit_table", "replace folder/marks.json")
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root, retention=Retention(keep=timedelta(hours=12), brake=0.1))
+        writer = Writes(lake)
+        for number in range(3):
+            writer.publish(f"old-{number}", at=lake.clock.now - DAY)
+        writer.publish("a")
+        lake.tick()
+        writer.publish("b")
+        return lake
+
+    def act(self, faults: Faults) -> None:
+        with _opening(self.lake, faults):
+            mend.retain.callback(dry_run=False, force=True, **_COMMON)  # type: ignore[misc]
+
+    def published(self) -> list[str]:
+        return ["a", "b"]
+
+
+class Repairing(Scene):
+    """Consumed txlogs are still pending, and marks.json is old."""
+
+    name = "verify --repair"
+    parts = ("replace folder/marks.json", "delete folder/pending/")
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root)
+        writer = Writes(lake)
+        names = [writer.publish(key) for key in ("a", "b")]
+        kept = {name: lake.folder.store.read(f"pending/{name}") for name in names}
+        lake.tick()
+        old = lake.folder.store.read("marks.json")
+        writer.publish("c")
+        lake.tick()
+        lake.put("marks.json", old)
+        for name, data in kept.items():
+            lake.put(f"pending/{name}", data)
+        return lake
+
+    def act(self, faults: Faults) -> None:
+        # Exit is how it says that something was wrong.
+        with _opening(self.lake, faults), suppress(click.exceptions.Exit), click.Context(look.verify):
+            look.verify.callback(repair=True, yes=True, **_COMMON)  # type: ignore[misc]
+
+    def published(self) -> list[str]:
+        return ["a", "b", "c"]

@@ -1,0 +1,94 @@
+"""
+Two writers publish, one of a source with positions, one without; the bookkeeper ticks in between.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bookkeeper.core.errors import BookkeeperError, Fenced, UnknownOutcome
+from bookkeeper.core.folder import Folder
+from tests.chaos.scenes.scene import Scene, lake_at
+from tests.daemon.lake import Lake
+from tests.faults.faults import Faults
+from writers.writer import Writer
+
+SOURCE = [f"s{number}" for number in range(6)]
+AT_ONCE = 2
+
+
+class Writing(Scene):
+    """The source is published in three txlogs; the other writer publishes what it likes, once a run."""
+
+    name = "writer"
+    parts = ("upload data/", "create folder/pending/source.", "create folder/pending/plain.", "read folder/card.json")
+
+    def prepare(self, root: Path) -> Lake:
+        self.runs = count()
+        self.confirmed: list[str] = []
+        self.doubtful: list[str] = []
+        return lake_at(root)
+
+    def restore(self) -> None:
+        super().restore()
+        self.confirmed, self.doubtful = [], []
+
+    def act(self, faults: Faults) -> None:
+        self._plain(faults)
+        for _ in self._source(faults):
+            with suppress(BookkeeperError):
+                self.lake.tick()
+
+    def open(self, name: str, faults: Faults) -> Writer:
+        """A new run of the writer `name`, whose every operation goes through `faults`."""
+        lake, stores = self.lake, self.lake.faulty(faults)
+        seed = next(self.runs).to_bytes(10, "big")
+        given: dict[str, Any] = {"clock": lake.clock, "wait": lambda seconds: None, "random": lambda n: seed[:n]}
+        return Writer.open(Folder(stores(lake.made.folder)), name, stores=stores, **given)
+
+    def _plain(self, faults: Faults) -> None:
+        keys = [f"plain-{next(self.runs)}"]
+        self.doubtful += keys
+        with self.open("plain", faults) as writer:
+            self.lake.clock.move(seconds=1)
+            writer.write(rows(self.lake, keys))
+            writer.publish()
+        self.confirmed += keys
+        self.doubtful.remove(keys[0])
+
+    def _source(self, faults: Faults) -> Iterator[None]:
+        """Continues where the positions end, until the source does."""
+        with self.open("source", faults) as writer:
+            at = int(writer.position or b"0")
+            while at < len(SOURCE):
+                writer.write(rows(self.lake, SOURCE[at : at + AT_ONCE]))
+                at += AT_ONCE
+                writer.publish(position=b"%d" % at)
+                self.lake.clock.move(seconds=1)
+                yield
+
+    def again(self) -> None:
+        # A run that finds out that it does not know, or is not alone, ends; its successor finds the truth.
+        for _ in range(3):
+            with suppress(Fenced, UnknownOutcome):
+                for _ in self._source(Faults()):
+                    continue
+            self.lake.tick()
+
+    def published(self) -> list[str]:
+        return SOURCE + self.confirmed
+
+    def unsure(self) -> list[str]:
+        return self.doubtful
+
+
+def rows(lake: Lake, keys: list[str]) -> pa.Table:
+    """
+    One row per key, now.
+    """
+    at = pa.array([lake.clock.now] * len(keys), pa.timestamp("us", "UTC"))
+    return pa.table({"timestamp": at, "key": keys, "value": [b"v"] * len(keys)})
