@@ -18,7 +18,7 @@ import click
 
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, load_settings, pick_table
-from spark_jobs import job, options, procedures, session
+from spark_jobs import job, options, procedures, register, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +153,7 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
-    folder = open_store(work.table.folder or f"{_location(work)}/_bookkeeper")
+    folder = open_store(work.table.folder or f"{register.location(work.spark, work.name)}/_bookkeeper")
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
     procedures.check_txlogs(list(folder.list(PENDING)), list(folder.list(REJECTED)), work.now, oldest)
@@ -161,12 +161,6 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
         procedures.remove_orphan_files(work.name, work.now - keep, dry_run=work.dry_run),
         harmless=work.dry_run,
     )
-
-
-def _location(work: Work) -> str:
-    described = work.spark.sql(f"DESCRIBE TABLE EXTENDED {work.name}").where("col_name = 'Location'").first()
-    assert described is not None, "Spark always describes the location"
-    return str(described.data_type)
 
 
 def _snapshots(work: Work) -> list[procedures.Snapshot]:

@@ -7,22 +7,23 @@ It never skips overwrite snapshots: the rows they add would be lost silently.
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bookkeeper.console.errors import Command
-from bookkeeper.console.options import load_settings
+from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.stopping import Stop
 from bookkeeper.core.errors import ConfigInvalid
-from spark_jobs import job, options, query, session
+from spark_jobs import job, options, query, register, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+UNREGISTERED = "none"
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
@@ -101,20 +102,26 @@ def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, ide
     "--sink", default="console", show_default=True, help="console, noop (only read), or table:namespace.name."
 )
 @click.option("--progress", metavar="FILE", help="Append one JSON line per micro-batch to FILE.")
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Register with the reaper by this name, or `none`; default: a name made from the folder.",
+)
 def main(
     config: str | None,
     table: str | None,
     conf: tuple[str, ...],
     checkpoint: str,
-    from_timestamp: datetime | None,
-    max_files: int | None,
-    max_rows: int | None,
     trigger: str,
     sink: str,
     progress: str | None,
+    consumer: str | None,
+    **limits: Any,
 ) -> None:
     """
     Follow a table as a Spark stream. SIGTERM ends it after the current micro-batch.
+
+    It registers itself with the reaper, which then keeps the snapshots it needs (`bookkeeper consumers`).
 
     \b
     Example: python -m spark_jobs.read_stream --checkpoint /tmp/cp --trigger available-now
@@ -122,7 +129,12 @@ def main(
     settings = load_settings(config, os.environ)
     name = session.table_name(settings, table)
     spark = job.begin(settings, f"read_stream {name}", conf)
-    rows = read(spark, name, from_timestamp=from_timestamp, max_files=max_files, max_rows=max_rows)
+    if consumer != UNREGISTERED:
+        # Before the query starts: from here on nothing that it will need is expired.
+        now, available_now = datetime.now(UTC), trigger == "available-now"
+        about = pick_table(settings, table)
+        register.register(spark, about, name, checkpoint, now, available_now=available_now, consumer=consumer)
+    rows = read(spark, name, **limits)
     stop = Stop.on_signals()
     started = start(rows, sink, settings.catalog.name, checkpoint, trigger)
     query.follow(started, lambda: stop.requested, job.reports_to(progress))

@@ -4,7 +4,7 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import look, mend, serve, setup
+from bookkeeper.cli import consumers, lag, look, mend, serve, setup
 from bookkeeper.console.errors import Commands
 
 
@@ -22,5 +22,5 @@ def main() -> None:
     """
 
 
-for command in (*setup.COMMANDS, *serve.COMMANDS, *look.COMMANDS, *mend.COMMANDS):
+for command in (*setup.COMMANDS, *serve.COMMANDS, *look.COMMANDS, *mend.COMMANDS, *consumers.COMMANDS, *lag.COMMANDS):
     main.add_command(command)

@@ -76,6 +76,10 @@ class Reaper:
         least=1,
     )
     metadata_keep: timedelta = option(_seconds(3600), "old metadata.json files are kept this long", least=_seconds(1))
+    max_hold: timedelta = option(
+        timedelta(days=1), "a consumer holds snapshots back no longer than this, then it is cut off", least=_seconds(1)
+    )
+    max_hold_snapshots: int = option(20_000, "a consumer holds back no more snapshots than this", least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,9 @@ class Table:
     )
     schema: tuple[Mapping[str, Any], ...] = option(
         [], "columns for `init`: {name, type, required}; default: timestamp, key, value"
+    )
+    consumers: tuple[Mapping[str, Any], ...] = option(
+        [], "queries in Spark that read the table: {name, checkpoint, source, available-now}"
     )
     retention: Retention = Retention()
     reaper: Reaper = Reaper()

@@ -1,0 +1,228 @@
+"""
+`bookkeeper consumers`: who reads the table, who is at risk, and the mend of a query whose first offset is expired.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.cli.context import Opened, opened, utc_now
+from bookkeeper.console.errors import Commands
+from bookkeeper.console.options import DURATION, common
+from bookkeeper.console.output import say, show_record, show_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from bookkeeper.streams.registry import Registry
+    from bookkeeper.streams.standing import Standing
+
+
+def registry_of(there: Opened) -> "Registry":
+    """
+    The consumers of a table: those in its folder and in the configuration.
+    """
+    from bookkeeper.streams.registry import Registry
+
+    return Registry(there.folder.store, there.table.consumers)
+
+
+def standings_of(there: Opened) -> "tuple[list[Standing], Table]":
+    """
+    Where every consumer stands, and the table it was held against.
+    """
+    from bookkeeper.core.catalog import load_table
+    from bookkeeper.core.store import open_store
+    from bookkeeper.streams.standing import look, stand
+
+    # The checkpoints first: a snapshot that the table then does not have is expired, not new.
+    readings = look(registry_of(there), open_store)
+    table = load_table(there.ledger.catalog, there.table.identifier)
+    return stand(readings, table.metadata, there.table.reaper, utc_now()), table
+
+
+@click.group(cls=Commands, invoke_without_command=True)
+@common
+@click.option("--mend", is_flag=True, help="Say which checkpoints would be mended and how; with --yes do it.")
+@click.option("--yes", is_flag=True, help="With --mend: do it. The queries must be stopped.")
+@click.pass_context
+def consumers(
+    context: click.Context, config: str | None, table: str | None, as_json: bool, mend: bool, yes: bool
+) -> None:
+    """
+    List who reads the table: where each stands, who is at risk, cut off, or bound to grow.
+
+    --mend writes the first offset of a stopped available-now query anew (docs/consumers.md).
+
+    \b
+    Example:
+      bookkeeper consumers --table events
+      bookkeeper consumers --mend --yes
+      bookkeeper consumers add nightly --checkpoint /var/lib/nightly-cp --available-now
+    """
+    if context.invoked_subcommand is None:
+        there = opened(config, table)
+        _mend(there, as_json, yes) if mend else _list(there, as_json)
+
+
+def _list(there: Opened, as_json: bool) -> None:
+    found, _ = standings_of(there)
+    show_rows([_row(standing) for standing in found], as_json, nothing="no consumer is registered")
+
+
+def _row(standing: "Standing") -> dict[str, Any]:
+    consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
+    offset = standing.reading.offsets[0] if standing.reading.offsets else None
+    return {
+        "consumer": standing.name,
+        "state": standing.state,
+        "snapshot": str(offset.snapshot) if offset and offset.snapshot is not None else None,
+        "batch": checkpoint.batch if checkpoint else None,
+        "committed": checkpoint.at if checkpoint else None,
+        "until": consumer.until,
+        "max_hold_used": f"{standing.used:.0%}",
+        "checkpoint": consumer.checkpoint,
+        "by": consumer.by,
+        "what": _what(standing),
+    }
+
+
+def _what(standing: "Standing") -> str | None:
+    parts = [standing.why] if standing.why else []
+    parts += ["at risk: it will be cut off when max-hold is used up"] if standing.at_risk else []
+    if standing.bound_to_grow:
+        parts.append("bound to grow: its first offset holds snapshots it has read; stop it and --mend")
+    if standing.state == "to mend":
+        parts.append("stop it and --mend")
+    return "; ".join(parts) or None
+
+
+def _mend(there: Opened, as_json: bool, yes: bool) -> None:
+    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.core.store import open_store
+    from bookkeeper.streams.mend import mend, plan
+    from bookkeeper.streams.places import open_place
+
+    rows = []
+    for standing in standings_of(there)[0]:
+        consumer = standing.reading.consumer
+        if consumer.checkpoint is None:
+            continue
+        row: dict[str, Any] = {"consumer": consumer.name, "outcome": "nothing to mend"}
+        try:
+            place = open_place(consumer.checkpoint, open_store)
+            planned = plan(standing, place)
+            if planned is not None:
+                outcome = "would be mended"
+                if yes:
+                    mend(place, planned, consumer.source)
+                    outcome = "mended"
+                row |= {"outcome": outcome, "file": f"{place.url}/{planned.key}"}
+                row |= {"says": planned.before, "will_say": planned.after, "checksum_goes": planned.checksum}
+        except BookkeeperError as exc:
+            row |= {"outcome": f"{type(exc).__name__}: {exc}"}
+        rows.append(row)
+    show_rows(rows, as_json, nothing="no query is registered")
+    if not yes and any(row["outcome"] == "would be mended" for row in rows):
+        say("nothing was changed; stop the queries, then add --yes")
+
+
+@consumers.command("list")
+@common
+def list_(config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    The same as `bookkeeper consumers`.
+
+    \b
+    Example:
+      bookkeeper consumers list --table events --json
+    """
+    _list(opened(config, table), as_json)
+
+
+@consumers.command()
+@click.argument("name")
+@common
+@click.option("--checkpoint", metavar="URL", help="A Spark query's checkpoint location.")
+@click.option("--source", type=click.IntRange(min=0), help="Index of the source, where the query has several.")
+@click.option("--available-now", is_flag=True, help="The query runs with trigger available-now.")
+@click.option("--snapshot", metavar="ID", help="Another reader: the snapshot it needs, or `current`; with --ttl.")
+@click.option("--ttl", type=DURATION, help="How long it needs it; add it again to renew.")
+def add(
+    name: str,
+    config: str | None,
+    table: str | None,
+    as_json: bool,
+    checkpoint: str | None,
+    source: int | None,
+    available_now: bool,
+    snapshot: str | None,
+    ttl: timedelta | None,
+) -> None:
+    """
+    Register a consumer under NAME, or change it: the reaper keeps what it needs, up to max-hold.
+
+    \b
+    Example:
+      bookkeeper consumers add nightly --checkpoint s3://lake/checkpoints/nightly --available-now
+      bookkeeper consumers add export --snapshot current --ttl 2h
+    """
+    if bool(checkpoint) == bool(snapshot) or bool(snapshot) != bool(ttl):
+        raise click.UsageError("give --checkpoint, or --snapshot and --ttl")
+    there = opened(config, table)
+    if checkpoint:
+        record = _add_query(there, name, checkpoint, source, available_now)
+    else:
+        assert snapshot is not None and ttl is not None
+        record = _add_reader(there, name, snapshot, ttl)
+    show_record({"table": there.table.name, "consumer": name, **record}, as_json)
+
+
+def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:
+    from bookkeeper.streams.places import absolute
+    from bookkeeper.streams.registry import COMMAND, spark
+
+    where = absolute(checkpoint)
+    consumer = spark(name, where, utc_now(), source=source, available_now=available_now, by=COMMAND)
+    registry_of(there).add(consumer)
+    found = next(standing for standing in standings_of(there)[0] if standing.name == name)
+    return {"checkpoint": where, "state": found.state, "what": _what(found)}
+
+
+def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
+    from bookkeeper.core.catalog import load_table
+    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.streams.registry import reader
+
+    metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
+    wanted = metadata.current_snapshot_id if snapshot == "current" else int(snapshot) if snapshot.isdigit() else None
+    if wanted is None:
+        raise NotPossible(f"--snapshot {snapshot}: the id of a snapshot, or `current` once there is one, is allowed")
+    consumer = reader(name, wanted, utc_now(), ttl)
+    registry_of(there).add(consumer)
+    # Registered first, looked at second: what is still there now is not expired before the time is over.
+    metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
+    if metadata.snapshot_by_id(wanted) is None:
+        registry_of(there).remove(name)
+        raise NotPossible(f"snapshot {wanted} is not in the table", hint="It may be expired; take `current`.")
+    return {"snapshot": str(wanted), "until": consumer.until}
+
+
+@consumers.command()
+@click.argument("name")
+@common
+def remove(name: str, config: str | None, table: str | None, as_json: bool) -> None:
+    """
+    Forget the consumer NAME: the reaper keeps nothing for it any more.
+
+    \b
+    Example:
+      bookkeeper consumers remove nightly --table events
+    """
+    there = opened(config, table)
+    registry_of(there).remove(name)
+    show_record({"table": there.table.name, "removed": name}, as_json)
+
+
+COMMANDS = (consumers,)

@@ -1,0 +1,101 @@
+"""
+How far behind a consumer is: what a stream would still read, from the summaries along main.
+
+Exact where summaries are (streams trust them too); the rest of a half-read snapshot is counted from its manifests.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.streams.checkpoint import Offset
+from bookkeeper.streams.line import Line, counted, is_append
+from bookkeeper.streams.standing import Standing
+
+#: rows and bytes of the files a snapshot added, in the order a stream reads them
+Added = Callable[[Snapshot], Iterable[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What is unread: snapshots with rows, files, rows, bytes; and how old the oldest of it is."""
+
+    snapshots: int = 0
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    behind: timedelta = timedelta(0)
+
+
+def lag(standing: Standing, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
+    """
+    The lag of a consumer, or None when nobody can tell (unreadable, not started, cut off, lapsed).
+
+    Raises StorageUnavailable when the manifests of a half-read snapshot cannot be read.
+    """
+    line, offsets = Line(metadata), standing.reading.offsets
+    if standing.first is None or not offsets or standing.reading.trouble:
+        return None
+    start = offsets[0]
+    if start.snapshot is not None and start.snapshot not in line.place:
+        return None
+    place = 0 if start.snapshot is None else line.place[start.snapshot]
+    parts = [_rest(line.snapshots[place], start, added)] if line.snapshots and start.snapshot is not None else []
+    later = line.snapshots[place + bool(parts) :]
+    parts += [_whole(snapshot) for snapshot in later if is_append(snapshot)]
+    return _summed([part for part in parts if part[1]], now)
+
+
+Part = tuple[Snapshot, int, int, int]
+
+
+def _whole(snapshot: Snapshot) -> Part:
+    counts = (counted(snapshot, key) for key in ("added-data-files", "added-records", "added-files-size"))
+    files, rows, size = counts
+    return snapshot, files, rows, size
+
+
+def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
+    key = "total-data-files" if offset.whole else "added-data-files"
+    unread = counted(snapshot, key) - offset.position
+    if unread <= 0 or not (offset.whole or is_append(snapshot)):
+        return snapshot, 0, 0, 0
+    if not offset.position and not offset.whole:
+        return _whole(snapshot)
+    files = list(added(snapshot))[offset.position :] if not offset.whole else []
+    return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
+
+
+def _summed(parts: list[Part], now: datetime) -> Lag:
+    if not parts:
+        return Lag()
+    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
+    files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
+    return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
+
+
+def added_files(io: FileIO) -> Added:
+    """
+    Reads what a snapshot added from its manifests; raises StorageUnavailable.
+    """
+
+    def read(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
+        try:
+            return [
+                (entry.data_file.record_count, entry.data_file.file_size_in_bytes)
+                for manifest in snapshot.manifests(io)
+                if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
+                for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
+                if entry.status == ManifestEntryStatus.ADDED
+            ]
+        except Exception as exc:
+            # Expired meanwhile, or the storage is away: pyiceberg's file systems share no root of errors.
+            raise StorageUnavailable(f"the manifests of snapshot {snapshot.snapshot_id}: {exc}") from exc
+
+    return read

@@ -1,0 +1,38 @@
+"""
+Main's line of history: the snapshots a stream walks along, oldest first.
+"""
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+
+class Line:
+    """The snapshots of main that are still there, and where each stands."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+        self.known = known.keys()
+        self.snapshots: list[Snapshot] = []
+        main = metadata.refs.get("main")
+        current = known.get(main.snapshot_id) if main else None
+        while current is not None:
+            self.snapshots.append(current)
+            current = known.get(current.parent_snapshot_id or -1)
+        self.snapshots.reverse()
+        appends = (index for index, item in enumerate(self.snapshots) if is_append(item))
+        self.newest_append = max(appends, default=0)
+        self.place = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
+
+
+def is_append(snapshot: Snapshot) -> bool:
+    """
+    Whether a stream reads the files that this snapshot added; one without a summary counts as an append.
+    """
+    return snapshot.summary is None or snapshot.summary.operation == Operation.APPEND
+
+
+def counted(snapshot: Snapshot, key: str) -> int:
+    """
+    A count in the snapshot's summary, 0 where it has none.
+    """
+    return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0

@@ -1,0 +1,90 @@
+"""
+Where a checkpoint lies: our stores where we have one, any other fsspec filesystem read plainly.
+
+Nothing of Spark is locked or waited for: what is read here may be half written, and whoever reads it knows.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import fsspec  # type: ignore[import-untyped]
+
+from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.core.store import Listed, Store, open_store, translated
+
+OpenStore = Callable[[str], Store]
+
+
+class Place(Protocol):
+    """What reading and mending a checkpoint needs of a storage; every Store is one."""
+
+    @property
+    def url(self) -> str:
+        """The root."""
+
+    def read(self, key: str) -> bytes:
+        """The whole object; raises Missing, StorageUnavailable."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Objects below the folder `prefix`; raises StorageUnavailable."""
+
+    def create(self, key: str, data: bytes) -> None:
+        """A new object."""
+
+    def delete_many(self, keys: Any) -> int:
+        """Deletes what is there."""
+
+
+class Foreign:
+    """A Place on any fsspec filesystem, such as HDFS: reads what is there now, promises nothing about races."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        with translated(url):
+            self.fs, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        self.root = root.rstrip("/")
+
+    def read(self, key: str) -> bytes:
+        with translated(f"{self.url}/{key}"):
+            return bytes(self.fs.cat_file(f"{self.root}/{key}"))
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        with translated(f"{self.url}/{prefix}"):
+            paths = list(self.fs.find(f"{self.root}/{prefix}"))
+            found = [Listed(path[len(self.root) + 1 :], self.fs.size(path), self.fs.modified(path)) for path in paths]
+        return iter(found)
+
+    def create(self, key: str, data: bytes) -> None:
+        with translated(f"{self.url}/{key}"):
+            self.fs.pipe_file(f"{self.root}/{key}", data)
+
+    def delete_many(self, keys: Any) -> int:
+        wanted = list(keys)
+        for key in wanted:
+            with translated(f"{self.url}/{key}"):
+                if self.fs.exists(f"{self.root}/{key}"):
+                    self.fs.rm_file(f"{self.root}/{key}")
+        return len(wanted)
+
+
+def absolute(location: str) -> str:
+    """
+    A location that means the same to whoever reads it: a path on this machine's disk becomes a file: URL.
+    """
+    if ":" in location:
+        return location.rstrip("/")
+    return f"file://{os.path.abspath(location)}"
+
+
+def open_place(url: str, open_store: OpenStore = open_store) -> Place:
+    """
+    The place at `url`; raises ConfigInvalid when no installed filesystem knows it, StorageUnavailable.
+    """
+    try:
+        return open_store(url)
+    except ConfigInvalid:
+        try:
+            return Foreign(url)
+        except (ValueError, ImportError) as exc:
+            raise ConfigInvalid(f"{url}: {exc}", hint="Install the fsspec filesystem for it.") from exc

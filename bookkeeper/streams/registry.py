@@ -1,0 +1,186 @@
+"""
+Who reads the table: one small object per consumer in `consumers/` of the txlog folder, and those in the config.
+
+A record that cannot be read is a consumer too: somebody registered it, and nobody knows what it needs.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from bookkeeper.core.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.core.names import WRITER
+from bookkeeper.core.store import Store
+
+FOLDER = "consumers/"
+SUFFIX = ".json"
+VERSION = 1
+CONFIG, COMMAND, JOB = "config", "command", "job"
+_KEYS = ("name", "checkpoint", "source", "available-now")
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """
+    A reader of the table: a Spark query by its checkpoint, or any reader by a snapshot that it needs until `until`.
+
+    `available_now` queries go back to their first offset at every start. `broken` says why a record is unreadable.
+    """
+
+    name: str
+    checkpoint: str | None = None
+    source: int | None = None
+    available_now: bool = False
+    snapshot: int | None = None
+    until: datetime | None = None
+    registered: datetime | None = None
+    by: str = COMMAND
+    broken: str = ""
+
+    def lapsed(self, now: datetime) -> bool:
+        """Whether its time to live is over."""
+        return self.until is not None and self.until <= now
+
+
+def spark(
+    name: str, checkpoint: str, now: datetime, *, source: int | None = None, available_now: bool = False, by: str
+) -> Consumer:
+    """
+    A Spark query; raises ConfigInvalid for a name that cannot be one.
+    """
+    return Consumer(checked(name), checkpoint, source, available_now, registered=now, by=by)
+
+
+def reader(name: str, snapshot: int, now: datetime, ttl: timedelta) -> Consumer:
+    """
+    A reader other than Spark, which needs `snapshot` and all after it for `ttl`; it renews by registering again.
+    """
+    return Consumer(checked(name), snapshot=snapshot, until=now + ttl, registered=now)
+
+
+def checked(name: str) -> str:
+    """
+    `name` itself; raises ConfigInvalid when it cannot name a consumer.
+    """
+    if not WRITER.fullmatch(name):
+        raise ConfigInvalid(f"consumer name {name!r} is not valid: 1 to 63 of a-z, 0-9, _ and -, no _ or - first")
+    return name
+
+
+def name_for(checkpoint: str) -> str:
+    """
+    A name for a checkpoint nobody named: its last folder, told apart from others of that name.
+    """
+    plain = checkpoint.rstrip("/")
+    last = re.sub(r"[^a-z0-9]+", "-", plain.rpartition("/")[2].lower()).strip("-")[:40]
+    return f"{last or 'query'}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+
+
+def configured(items: Iterable[Mapping[str, Any]]) -> list[Consumer]:
+    """
+    The consumers of `[[tables.NAME.consumers]]`; raises ConfigInvalid.
+    """
+    return [_configured(item) for item in items]
+
+
+def _configured(item: Mapping[str, Any]) -> Consumer:
+    unknown = sorted(item.keys() - set(_KEYS))
+    if unknown:
+        raise ConfigInvalid(f"consumers: {unknown[0]} is not a known key; allowed here: {', '.join(_KEYS)}")
+    checkpoint, source = item.get("checkpoint"), item.get("source")
+    now = item.get("available-now", False)
+    if not isinstance(checkpoint, str) or type(now) is not bool or not (source is None or type(source) is int):
+        raise ConfigInvalid(f"consumers: {dict(item)!r}: checkpoint = URL is needed, source is a number")
+    name = checked(str(item.get("name") or name_for(checkpoint)))
+    return Consumer(name, checkpoint, source, now, by=CONFIG)
+
+
+class Registry:
+    """The consumers of one table: those in its txlog folder, and those its configuration names."""
+
+    def __init__(self, folder: Store, items: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._folder = folder
+        self._configured = {consumer.name: consumer for consumer in configured(items)}
+
+    def all(self) -> list[Consumer]:
+        """
+        Every consumer by name, the configuration's word before the folder's; raises StorageUnavailable.
+        """
+        keys = [item.key for item in self._folder.list(FOLDER) if item.key.endswith(SUFFIX)]
+        found: dict[str, Consumer] = {}
+        for key, data in self._folder.read_many(keys).items():
+            if isinstance(data, bytes):
+                name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
+                found[name] = loads(name, data)
+            elif not isinstance(data, Missing):
+                raise data
+        return [consumer for _, consumer in sorted({**found, **self._configured}.items())]
+
+    def add(self, consumer: Consumer) -> None:
+        """
+        Registers it, in place of one of the same name; raises NotPossible when the configuration names it.
+        """
+        if consumer.name in self._configured:
+            raise NotPossible(f"consumer {consumer.name} is in the configuration", hint="Change it there.")
+        self._folder.replace(_key(consumer.name), dumps(consumer))
+
+    def remove(self, name: str) -> None:
+        """
+        Forgets it: nothing is kept for it any more; raises NotPossible when it is not in the folder.
+        """
+        if name in self._configured:
+            raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
+        try:
+            self._folder.size(_key(checked(name)))
+        except Missing as exc:
+            raise NotPossible(f"no consumer {name} is registered", hint="`bookkeeper consumers` lists them.") from exc
+        self._folder.delete_many([_key(name)])
+
+
+def _key(name: str) -> str:
+    return f"{FOLDER}{name}{SUFFIX}"
+
+
+def dumps(consumer: Consumer) -> bytes:
+    """
+    The bytes of its record.
+    """
+    data = {
+        "version": VERSION,
+        "checkpoint": consumer.checkpoint,
+        "source": consumer.source,
+        "available-now": consumer.available_now,
+        "snapshot": consumer.snapshot,
+        "until": consumer.until.isoformat() if consumer.until else None,
+        "registered": consumer.registered.isoformat() if consumer.registered else None,
+        "by": consumer.by,
+    }
+    return json.dumps({key: value for key, value in data.items() if value is not None}, indent=1).encode() + b"\n"
+
+
+def loads(name: str, data: bytes) -> Consumer:
+    """
+    The consumer in a record; a `broken` one when it cannot be read.
+    """
+    try:
+        raw = json.loads(data)
+        if raw["version"] != VERSION:
+            return Consumer(name, broken=f"its record has version {raw['version']}, this one knows {VERSION}")
+        found = Consumer(name, raw.get("checkpoint"), raw.get("source"), raw.get("available-now") is True)
+        until, registered = (_moment(raw.get(key)) for key in ("until", "registered"))
+        found = replace(found, snapshot=raw.get("snapshot"), until=until, registered=registered, by=raw.get("by", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Consumer(name, broken="its record is not readable")
+    typed = isinstance(found.checkpoint, str) or (type(found.snapshot) is int and found.until is not None)
+    return found if typed else Consumer(name, broken="its record names no checkpoint and no snapshot")
+
+
+def _moment(text: str | None) -> datetime | None:
+    moment = None if text is None else datetime.fromisoformat(text)
+    if moment is not None and moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment

@@ -1,0 +1,172 @@
+"""
+Where every consumer stands: which of main's snapshots it still needs, and how long it may hold them.
+
+A consumer that nobody can read, or that has not said where it is, needs everything; `max-hold` bounds that too.
+Checkpoints are read before the table is loaded, so a snapshot that is not in the table is expired, not new.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyiceberg.table.metadata import TableMetadata
+
+from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.core.settings import Reaper
+from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
+from bookkeeper.streams.line import Line
+from bookkeeper.streams.places import OpenStore, open_place
+from bookkeeper.streams.registry import Consumer, Registry
+
+LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
+#: its own snapshot is expired, or only the first one, which can be mended
+CUT_OFF, TO_MEND = "cut off", "to mend"
+#: of max-hold: from here on a consumer is said to be at risk
+AT_RISK = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A consumer and what its checkpoint says now, or why that cannot be told."""
+
+    consumer: Consumer
+    checkpoint: Checkpoint | None = None
+    trouble: str = ""
+
+    @property
+    def offsets(self) -> tuple[Offset, ...]:
+        """Where its next start may go back to; none when nobody knows."""
+        if self.consumer.snapshot is not None:
+            return (Offset(self.consumer.snapshot, 0),)
+        return self.checkpoint.needed if self.checkpoint else ()
+
+    @property
+    def first(self) -> Offset | None:
+        """The first offset, if its next start walks from there."""
+        found = self.checkpoint.initial if self.checkpoint and self.consumer.available_now else None
+        return found if found and found.snapshot is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    A consumer against one load of the table.
+
+    `first` is the place on main of the oldest snapshot it needs, None when it needs none of them; `used` is the share
+    of max-hold that it takes up, more than 1 when it is held beyond that.
+    """
+
+    reading: Reading
+    state: str
+    first: int | None
+    used: float
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """The consumer's name."""
+        return self.reading.consumer.name
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether it is about to be cut off."""
+        return self.first is not None and self.used >= AT_RISK
+
+    @property
+    def bound_to_grow(self) -> bool:
+        """Whether its first offset alone makes the table keep more than the query still has to read."""
+        first, now = self.reading.first, self.reading.offsets
+        return bool(first and self.state == LIVE and first.snapshot not in {offset.snapshot for offset in now})
+
+
+def look(registry: Registry, open_store: OpenStore) -> list[Reading]:
+    """
+    What every registered consumer says now; one that cannot be read hides no other. Raises StorageUnavailable
+    when the registry itself cannot be read.
+    """
+    return [_read(consumer, open_store) for consumer in registry.all()]
+
+
+def _read(consumer: Consumer, open_store: OpenStore) -> Reading:
+    if consumer.broken or consumer.checkpoint is None:
+        return Reading(consumer, trouble=consumer.broken)
+    try:
+        return Reading(consumer, read(open_place(consumer.checkpoint, open_store), consumer.source))
+    except BookkeeperError as exc:
+        return Reading(consumer, trouble=str(exc))
+
+
+def stand(readings: Iterable[Reading], metadata: TableMetadata, settings: Reaper, now: datetime) -> list[Standing]:
+    """
+    Every consumer against this load of the table, which must be younger than the readings.
+    """
+    line = Line(metadata)
+    return [_standing(reading, line, settings, now) for reading in readings]
+
+
+def _standing(reading: Reading, line: Line, settings: Reaper, now: datetime) -> Standing:
+    if reading.consumer.lapsed(now):
+        return Standing(reading, LAPSED, None, 0.0, "its time to live is over")
+    state, first, why = _state(reading, line)
+    used = 0.0 if first is None else hold_used(line, first, settings, now)
+    return Standing(reading, state, first, used, why)
+
+
+def _state(reading: Reading, line: Line) -> tuple[str, int | None, str]:
+    if reading.trouble:
+        return UNREADABLE, 0, reading.trouble
+    offsets = reading.offsets
+    if not offsets:
+        return NEW, 0, "it has no offset yet"
+    places = [_place(offset, line) for offset in offsets]
+    troubled = next((place for place in places if not isinstance(place, int)), None)
+    if troubled:
+        return troubled
+    needed = min(place for place in places if isinstance(place, int))
+    first = _place(reading.first, line) if reading.first else needed
+    if not isinstance(first, int):
+        return TO_MEND, needed, f"its first offset, {first[2]}"
+    return LIVE, min(needed, first), ""
+
+
+def _place(offset: Offset, line: Line) -> int | tuple[str, int | None, str]:
+    """Where on main it stands; or the state, the place to hold and why, when it does not."""
+    if offset.snapshot is None:
+        return 0
+    if offset.snapshot in line.place:
+        return line.place[offset.snapshot]
+    if offset.snapshot in line.known:
+        return ASIDE, 0, f"snapshot {offset.snapshot} is not on main"
+    return CUT_OFF, None, f"snapshot {offset.snapshot} is expired"
+
+
+def hold_used(line: Line, first: int, settings: Reaper, now: datetime) -> float:
+    """
+    The share of max-hold, in time or snapshots, that somebody uses who needs main from this place on.
+    """
+    # The newest append stays whatever anybody needs: who stands on it holds nothing.
+    if first >= line.newest_append:
+        return 0.0
+    behind = len(line.snapshots) - 1 - first
+    age = now - datetime.fromtimestamp(line.snapshots[first + 1].timestamp_ms / 1000, UTC)
+    return max(age / settings.max_hold, behind / settings.max_hold_snapshots)
+
+
+def limit(line: Line, settings: Reaper, now: datetime) -> int:
+    """
+    The place on main before which nothing is held for anybody.
+    """
+    oldest_ms = int((now - settings.max_hold).timestamp() * 1000)
+    by_count = max(0, len(line.snapshots) - 1 - settings.max_hold_snapshots)
+    by_time = next(
+        (index for index, item in enumerate(line.snapshots[1:]) if item.timestamp_ms >= oldest_ms),
+        max(0, len(line.snapshots) - 1),
+    )
+    return max(by_count, by_time)
+
+
+def grace(settings: Reaper) -> timedelta:
+    """
+    How long before a cut-off a consumer is named at least, whatever max-hold says.
+    """
+    return min(settings.max_hold / 10, timedelta(hours=1))

@@ -1,0 +1,90 @@
+"""`bookkeeper consumers` and `bookkeeper lag`, as a person and a program use them."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.cli.lag import repeat
+from tests.daemon.lake import Lake, Writes
+from tests.streams.kit import Query, offset
+
+
+@pytest.fixture
+def query(lake: Lake, writer: Writes, tmp_path: Path) -> Query:
+    """A query that has read the first of three commits."""
+    for key in "abc":
+        writer.publish(key)
+        lake.tick()
+    first = lake.table().metadata.snapshots[0].snapshot_id
+    return Query(tmp_path / "cp").begin(offset(first)).done(offset(first, 1))
+
+
+def test_a_query_is_registered_listed_and_removed(query: Query, asked, run) -> None:
+    assert asked("consumers", "add", "live", "--checkpoint", str(query.root))["state"] == "live"
+    (row,) = asked("consumers")
+    assert (row["consumer"], row["state"], row["checkpoint"], row["batch"]) == ("live", "live", query.url, 0)
+    assert asked("consumers", "list") == [row]
+    asked("consumers", "remove", "live")
+    assert asked("consumers") == []
+    assert run("consumers", "remove", "live").exit_code == 1
+
+
+def test_another_reader_names_a_snapshot_and_how_long(lake: Lake, query: Query, asked, run) -> None:
+    asked("consumers", "add", "export", "--snapshot", "current", "--ttl", "2h")
+    (row,) = asked("consumers")
+    assert row["snapshot"] == str(lake.table().metadata.current_snapshot_id)
+    assert run("consumers", "add", "x", "--snapshot", "4711", "--ttl", "2h").exit_code == 1
+    assert run("consumers", "add", "x", "--snapshot", "nonsense", "--ttl", "2h").exit_code == 1
+    assert run("consumers", "add", "x", "--snapshot", "current").exit_code == 2
+    assert run("consumers", "add", "x").exit_code == 2
+    assert len(asked("consumers")) == 1
+
+
+def test_lag_says_what_is_unread(query: Query, asked, run) -> None:
+    asked("consumers", "add", "live", "--checkpoint", str(query.root))
+    asked("consumers", "add", "unknown", "--checkpoint", f"{query.root}-nowhere")
+    live, unknown = asked("lag")
+    assert (live["consumer"], live["snapshots"], live["files"], live["rows"]) == ("live", 2, 2, 2)
+    assert live["bytes"] > 0 and live["behind"] >= 0
+    assert (unknown["state"], unknown["rows"]) == ("unreadable", None)
+    text = run("lag").stdout
+    assert "live" in text and "behind" in text
+
+
+def test_a_mend_is_a_dry_run_until_told_otherwise(query: Query, asked, run) -> None:
+    first = query.root / "sources/0/offsets/0"
+    asked("consumers", "add", "nightly", "--checkpoint", str(query.root), "--available-now")
+    query.done(offset(int(asked("consumers")[0]["snapshot"]), 1))
+    before = first.read_text()
+    (row,) = asked("consumers", "--mend")
+    assert (row["outcome"], row["says"], first.read_text()) == ("would be mended", before, before)
+
+    (row,) = asked("consumers", "--mend", "--yes")
+
+    assert row["outcome"] == "mended"
+    assert first.read_text() == '{"version":1,"snapshot_id":-1,"position":-1,"scan_all_files":false}'
+    assert [path.name for path in first.parent.iterdir()] == ["0"]
+    assert asked("consumers", "--mend")[0]["outcome"] == "nothing to mend"
+
+
+def test_a_query_that_only_began_is_not_mended(query: Query, asked) -> None:
+    (query.root / "commits/0").unlink()
+    asked("consumers", "add", "nightly", "--checkpoint", str(query.root), "--available-now")
+    assert asked("consumers", "--mend", "--yes")[0]["outcome"].startswith("NotPossible")
+
+
+def test_no_mend_helps_who_is_cut_off(query: Query, asked) -> None:
+    query.done(offset(4711))
+    asked("consumers", "add", "nightly", "--checkpoint", str(query.root), "--available-now")
+    assert asked("consumers")[0]["state"] == "cut off"
+    (row,) = asked("consumers", "--mend", "--yes")
+    assert "expired too" in row["outcome"]
+    assert "4711" not in (query.root / "sources/0/offsets/0").read_text()
+
+
+def test_watching_shows_again_after_each_pause_until_stopped() -> None:
+    shown: list[str] = []
+    answers = iter([False, False, True])
+    repeat(lambda: shown.append("row"), timedelta(seconds=5), lambda seconds: next(answers) if seconds == 5 else True)
+    assert len(shown) == 3

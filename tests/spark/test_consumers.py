@@ -1,0 +1,149 @@
+"""
+Consumers as Spark really leaves them: read from a live checkpoint, registered by the job, mended and started again.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.core.catalog import load_table
+from bookkeeper.core.errors import NotPossible
+from bookkeeper.core.settings import Reaper
+from bookkeeper.core.store import open_store
+from bookkeeper.streams import mend as mending
+from bookkeeper.streams.lag import added_files, lag
+from bookkeeper.streams.places import open_place
+from bookkeeper.streams.registry import COMMAND, JOB, Registry
+from bookkeeper.streams.registry import spark as query_of
+from bookkeeper.streams.standing import LIVE, TO_MEND, look, stand
+from spark_jobs import query, read_stream, register
+
+from .lake import folder_of, name_of, rows
+
+NOW = datetime(2050, 1, 1, tzinfo=UTC)
+
+
+class Reader:
+    """A stream that drains when a test asks, and what a checkpoint reader makes of it."""
+
+    def __init__(self, spark, lake, table, folder, trigger="available-now", **options):
+        self.spark, self.lake, self.trigger, self.options = spark, lake, trigger, options
+        self.source, self.sink = name_of(table), f"seen_{table.name()[-1]}"
+        self.identifier, self.checkpoint = ".".join(table.name()), folder / "cp"
+        self.registry = Registry(open_store(str(folder_of(table))))
+        consumer = query_of("q", f"file://{self.checkpoint}", NOW, available_now=True, by=COMMAND)
+        self.registry.add(consumer)
+
+    def drain(self):
+        stream = read_stream.read(self.spark, self.source, **self.options)
+        sink = f"table:queue.{self.sink}"
+        query.follow(
+            read_stream.start(stream, sink, "lake", str(self.checkpoint), self.trigger), lambda: False, lambda it: None
+        )
+
+    @property
+    def keys(self):
+        return sorted(row.key for row in self.spark.table(f"lake.queue.{self.sink}").select("key").collect())
+
+    @property
+    def standing(self):
+        readings = look(self.registry, open_store)
+        return stand(readings, load_table(self.lake.catalog, self.identifier).metadata, Reaper(), NOW)[0]
+
+    @property
+    def lag(self):
+        table = load_table(self.lake.catalog, self.identifier)
+        return lag(self.standing, table.metadata, added_files(table.io), NOW)
+
+    def expire(self):
+        self.spark.sql(
+            f"CALL lake.system.expire_snapshots(table => '{self.source}', "
+            f"older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+        )
+
+
+def test_the_lag_of_a_real_stream_is_what_it_then_reads(spark, lake, tmp_path):
+    table = lake.new_table()
+    lake.append(table, rows("ab"))
+    reader = Reader(spark, lake, table, tmp_path)
+    reader.drain()
+    assert (reader.lag.rows, reader.lag.files, reader.standing.state) == (0, 0, LIVE)
+
+    lake.append(table, rows("cde"), rows("f"))
+    lake.append(table, rows("g"))
+    spark.sql(f"CALL lake.system.rewrite_manifests('{reader.source}')")
+
+    assert (reader.lag.snapshots, reader.lag.files, reader.lag.rows) == (2, 3, 5)
+    reader.drain()
+    assert (reader.lag.rows, reader.keys) == (0, list("abcdefg"))
+
+
+def test_the_lag_in_the_middle_of_a_snapshot_is_exact(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), *(rows(keys) for keys in ("a", "bb", "ccc", "dddd")))
+    reader = Reader(spark, lake, table, tmp_path, trigger="50ms", max_files=2)
+    stream = read_stream.read(spark, reader.source, max_files=2)
+    started = read_stream.start(stream, f"table:queue.{reader.sink}", "lake", str(reader.checkpoint), "1h")
+    # The first micro-batch runs at once, the second an hour later.
+    done = []
+    query.follow(started, lambda: bool(done), done.append)
+
+    assert (reader.lag.files, reader.lag.rows) == (2, 10 - len(reader.keys))
+
+
+def test_an_expired_first_offset_is_mended_and_every_row_comes_once(spark, lake, tmp_path):
+    table = lake.new_table()
+    lake.append(table, rows("a"))
+    reader = Reader(spark, lake, table, tmp_path)
+    reader.drain()
+    lake.append(table, rows("b"))
+    reader.drain()
+    assert reader.standing.bound_to_grow
+    reader.expire()
+    lake.append(table, rows("c"))
+    assert reader.standing.state == TO_MEND
+    with pytest.raises(NotPossible):
+        reader.drain()
+
+    place = open_place(f"file://{reader.checkpoint}")
+    planned = mending.plan(reader.standing, place)
+    assert planned and '"snapshot_id":-1' in planned.after and '"snapshot_id":-1' not in planned.before
+    mending.mend(place, planned, None)
+    reader.drain()
+    reader.drain()
+
+    assert reader.keys == list("abc")
+    assert (reader.standing.state, reader.lag.rows) == (LIVE, 0)
+
+
+@pytest.mark.parametrize("left", ["file without checksum", "nothing"])
+def test_a_mend_that_was_cut_off_leaves_a_query_that_starts(spark, lake, tmp_path, left):
+    table = lake.new_table()
+    for key in "ab":
+        lake.append(table, rows([key]))
+    reader = Reader(spark, lake, table, tmp_path)
+    reader.drain()
+    first = reader.checkpoint / "sources/0/offsets/0"
+    first.with_name(".0.crc").unlink()
+    if left == "nothing":
+        reader.expire()
+        first.unlink()
+    lake.append(table, rows("c"))
+
+    reader.drain()
+
+    assert reader.keys == list("abc")
+
+
+def test_the_job_registers_its_query_before_it_starts(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    settings = lake.settings.tables[table.name()[-1]]
+    checkpoint = str(tmp_path / "cp")
+
+    found = register.register(spark, settings, name_of(table), checkpoint, NOW, available_now=True)
+
+    (seen,) = Registry(open_store(str(folder_of(table)))).all()
+    assert (seen, seen.by, seen.available_now) == (found, JOB, True)
+    assert (Path(seen.checkpoint.removeprefix("file://")), seen.name[:3]) == (tmp_path / "cp", "cp-")
+    again = register.register(spark, settings, name_of(table), checkpoint, NOW, available_now=False, consumer="live")
+    assert (again.name, again.checkpoint) == ("live", seen.checkpoint)

@@ -1,0 +1,87 @@
+"""
+The registry of consumers: what is registered is found again, and what cannot be read is not forgotten.
+"""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.core.errors import ConfigInvalid, NotPossible, StorageUnavailable
+from bookkeeper.core.store import open_store
+from bookkeeper.streams.registry import COMMAND, CONFIG, JOB, Registry, name_for, reader, spark
+
+NOW = datetime(2050, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry(open_store(str(tmp_path)))
+
+
+def test_what_is_added_is_found_again_as_it_was(registry: Registry) -> None:
+    query = spark("nightly", "s3://lake/cp", NOW, source=2, available_now=True, by=JOB)
+    other = reader("export", 4711, NOW, timedelta(hours=2))
+    registry.add(query)
+    registry.add(other)
+    assert registry.all() == [other, query]
+    assert not other.lapsed(NOW) and other.lapsed(NOW + timedelta(hours=2))
+
+
+def test_adding_again_renews_and_removing_forgets(registry: Registry) -> None:
+    registry.add(reader("export", 1, NOW, timedelta(hours=1)))
+    registry.add(reader("export", 2, NOW, timedelta(hours=1)))
+    assert [consumer.snapshot for consumer in registry.all()] == [2]
+    registry.remove("export")
+    assert registry.all() == []
+    with pytest.raises(NotPossible, match="export"):
+        registry.remove("export")
+
+
+def test_the_configuration_names_consumers_too_and_has_the_last_word(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    Registry(store).add(spark("live", "/old", NOW, by=COMMAND))
+    registry = Registry(store, [{"name": "live", "checkpoint": "/new"}, {"checkpoint": "/cp/Daily Sums"}])
+    assert [(item.name, item.checkpoint, item.by) for item in registry.all()] == [
+        (name_for("/cp/Daily Sums"), "/cp/Daily Sums", CONFIG),
+        ("live", "/new", CONFIG),
+    ]
+    with pytest.raises(NotPossible, match="configuration"):
+        registry.remove("live")
+    with pytest.raises(NotPossible, match="configuration"):
+        registry.add(spark("live", "/other", NOW, by=COMMAND))
+
+
+@pytest.mark.parametrize(
+    "item", [{"name": "x"}, {"checkpoint": "/a", "nosuch": 1}, {"checkpoint": "/a", "source": "0"}, {"checkpoint": 3}]
+)
+def test_a_configuration_that_is_wrong_is_refused(tmp_path: Path, item: dict[str, object]) -> None:
+    with pytest.raises(ConfigInvalid):
+        Registry(open_store(str(tmp_path)), [item])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b'{"version":1,"snapshot":5}', b"\xff"]
+)
+def test_a_record_that_cannot_be_read_is_a_broken_consumer(tmp_path: Path, data: bytes) -> None:
+    store = open_store(str(tmp_path))
+    store.replace("consumers/strange.json", data)
+    (found,) = Registry(store).all()
+    assert found.name == "strange" and found.broken
+
+
+def test_names_are_checked(registry: Registry) -> None:
+    with pytest.raises(ConfigInvalid):
+        spark("../card", "/cp", NOW, by=COMMAND)
+    with pytest.raises(ConfigInvalid):
+        registry.remove("../card")
+
+
+def test_two_folders_of_one_name_get_two_names() -> None:
+    assert name_for("s3://a/cp") != name_for("s3://b/cp")
+    assert name_for("s3://a/cp/") == name_for("s3://a/cp")
+
+
+def test_a_folder_that_does_not_answer_is_no_empty_registry(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable):
+        Registry(open_store(f"{tmp_path}/unmounted")).all()
