@@ -28,6 +28,8 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.discover.discovery import Discovery, Listing
+from bookkeeper.discover.noticed import Noticed
 from bookkeeper.intake import Intake
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
@@ -83,8 +85,10 @@ class Bookkeeper:
         reload: timedelta = timedelta(seconds=10),
         store: Callable[[str], Store] = open_store,
         lease: Lease | None = None,
+        discovery: Discovery | None = None,
     ) -> None:
         self.lease = lease or NoLease()
+        self.noticed = Noticed(discovery or Listing(), settings.look_every)
         self.settings = settings
         self.folder = folder
         self.ledger = ledger
@@ -106,12 +110,13 @@ class Bookkeeper:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
-        found = self.folder.pending()
+        found = self.noticed.found(self.folder, now)
         self.fresh = False
         turn = Turn(len(found), len(found))
         view = self._current(now)
         self.upkeep.publish_marks(view)
-        self._reject_strangers(turn, now)
+        if self.noticed.looked:
+            self._reject_strangers(turn, now)
         if found:
             self._commit_pending(found, turn, now)
         self._keep_up(turn, now)
@@ -222,6 +227,7 @@ class Bookkeeper:
         turn.waiting -= len(batch.names)
 
     def _delete(self, names: Sequence[TxlogName]) -> None:
+        self.noticed.forget(names)
         try:
             self.folder.delete(names)
         except BookkeeperError as error:  # what stays is recognised by its mark next time
@@ -246,7 +252,9 @@ class Bookkeeper:
             turn.trouble = error  # it stays where it is, and the others go on
             return
         turn.rejected.append(str(name))
-        turn.waiting -= isinstance(name, TxlogName)
+        if isinstance(name, TxlogName):
+            self.noticed.forget([name])
+            turn.waiting -= 1
         log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))
 
     def _say_once(self, message: str, action: str, name: TxlogName, why: BookkeeperError) -> None:

@@ -15,6 +15,7 @@ from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Settings, Table
 from bookkeeper.core.store import open_store
 from bookkeeper.daemon import Bookkeeper
+from bookkeeper.discover.opened import open_discovery
 from bookkeeper.ledger.ledger import Ledger
 
 
@@ -35,4 +36,5 @@ def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], dateti
     lease = (
         lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}") if settings.bookkeeper.lease else None
     )
-    return Bookkeeper(table, folder, ledger, settings.bookkeeper.reload, lease=lease)
+    discovery = open_discovery(table, folder.store)
+    return Bookkeeper(table, folder, ledger, settings.bookkeeper.reload, lease=lease, discovery=discovery)

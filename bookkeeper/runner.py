@@ -14,6 +14,7 @@ from bookkeeper.core.errors import BookkeeperError, Halt, Retry
 from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Bookkeeper, Turn
+from bookkeeper.discover.discovery import Discovery
 
 log = logging.getLogger("bookkeeper")
 
@@ -111,6 +112,7 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
 def _close(slot: Slot) -> None:
     book, slot.book = slot.book, None
     if book is not None:
+        book.noticed.discovery.close()
         with suppress(BookkeeperError):
             book.lease.release()
 
@@ -151,15 +153,41 @@ def run(
     slots: Sequence[Slot],
     settings: Daemon,
     clock: Callable[[], datetime],
-    wait: Callable[[float], bool],
+    wait: Callable[..., bool],
 ) -> None:
     """
     Ticks every table until `wait` (sleep and stop in one) says so; ends after the current commit.
+
+    `wait` is given seconds and, where txlogs are noticed, what else ends it: see `console.stopping.Stop.wait`.
     """
     while True:
+        committed = False
         for slot in slots:
-            turn(slot, settings, clock(), clock)
+            done = turn(slot, settings, clock(), clock)
+            committed = committed or bool(done and done.commit)
             if wait(0):
                 return
-        if wait(settings.every.total_seconds()):
+        if _rest(slots, settings, wait, committed):
             return
+
+
+def _rest(slots: Sequence[Slot], settings: Daemon, wait: Callable[..., bool], committed: bool) -> bool:
+    """The pause between two ticks, cut short by a hint; says whether to stop."""
+    every = settings.every.total_seconds()
+    if not _wakes(slots):
+        return wait(every)
+    # Without it a busy table would get a snapshot for each txlog.
+    busy = min(every, settings.hint_pause.total_seconds()) if committed else 0.0
+    if busy and wait(busy):
+        return True
+    return wait(every - busy, lambda: _wakes(slots), lambda: any(found.hinted() for found in _discoveries(slots)))
+
+
+def _wakes(slots: Sequence[Slot]) -> list[int]:
+    return [number for found in _discoveries(slots) for number in found.wakes()]
+
+
+def _discoveries(slots: Sequence[Slot]) -> list[Discovery]:
+    """Of the tables whose next tick would take their hints: a hint that nobody takes would end every pause."""
+    working = (slot.book for slot in slots if slot.book and slot.next_at is None and not slot.standby)
+    return [book.noticed.discovery for book in working]

@@ -5,6 +5,8 @@ SIGTERM and SIGINT as a wish: the handler only takes a note, the loop reads it b
 import os
 import select
 import signal
+import time
+from collections.abc import Callable, Collection
 from types import FrameType
 
 
@@ -41,10 +43,18 @@ class Stop:
             raise KeyboardInterrupt
         self.request()
 
-    def wait(self, seconds: float) -> bool:
+    def wait(
+        self, seconds: float, wakes: Callable[[], Collection[int]] = tuple, woken: Callable[[], bool] = lambda: False
+    ) -> bool:
         """
         Sleep `seconds`, or until asked to stop; says whether it was.
+
+        Also ends when `woken` says so, which is asked whenever a file descriptor of `wakes` is readable.
         """
-        if not self.requested:
-            select.select([self._read], [], [], max(seconds, 0.0))
+        until = time.monotonic() + seconds
+        while not self.requested and not woken():
+            left = until - time.monotonic()
+            select.select([self._read, *wakes()], [], [], max(left, 0.0))
+            if left <= 0:
+                break
         return self.requested

@@ -112,6 +112,12 @@ class Folder:
             return False
         return True
 
+    def found(self, names: Sequence[TxlogName], now: datetime) -> list[Found]:
+        """Those of the names that are pending, without a listing; as old as `now`, when somebody told of them."""
+        sizes = self.store.sizes([f"{PENDING}{name}" for name in names])
+        pairs = ((name, sizes[f"{PENDING}{name}"]) for name in names)
+        return [Found(name, size, now) for name, size in pairs if isinstance(size, int)]
+
     def publish(self, name: TxlogName, data: bytes) -> None:
         """
         Makes `data` visible under `name`, once: the writer's last step, after every data file is durable.

@@ -39,6 +39,11 @@ class Daemon:
     """`[bookkeeper]`: the daemon itself."""
 
     every: timedelta = option(_seconds(1), "pause between two ticks", least=_seconds(0.01))
+    hint_pause: timedelta = option(
+        _seconds(0.2),
+        "with discover = notify: pause between a commit and the tick that the next hint asks for",
+        least=_seconds(0.01),
+    )
     reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")
     not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
@@ -95,6 +100,10 @@ class Table:
     max_bytes: Bytes = option(2**40, "bytes of data files per commit", size=True, least=1)
     max_txlogs: int = option(10_000, "txlogs per commit", least=1)
     max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024)
+    discover: str = option(
+        "list", "how new txlogs are noticed: at the next tick, or at once (inotify)", choices=("list", "notify")
+    )
+    look_every: int = option(10, "with discover = notify: list the folder at least every so many ticks", least=1)
     check_files: bool = option(True, "look whether every data file is there and has the size its txlog says")
     marks_keep: timedelta = option(
         timedelta(days=1),

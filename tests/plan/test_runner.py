@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bookkeeper.core.lease import NoLease
 from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Commit, Turn
+from bookkeeper.discover.discovery import Listing
 from bookkeeper.runner import Slot, run, turn
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -25,6 +27,7 @@ class Book:
         self.answers = list(answers)
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
+        self.noticed = SimpleNamespace(discovery=Listing())
 
     def tick(self, now: datetime) -> Turn:
         self.ticks.append(now)

@@ -1,0 +1,115 @@
+"""The loop sleeps until a hint comes; a hint that nobody would take does not keep it awake."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from bookkeeper.console.stopping import Stop
+from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.core.lease import NoLease
+from bookkeeper.core.settings import Daemon
+from bookkeeper.daemon import Commit, Turn
+from bookkeeper.discover.discovery import LOOK
+from bookkeeper.runner import Slot, run
+from tests.discover.pending import Told
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+SETTINGS = Daemon(every=timedelta(seconds=1), hint_pause=timedelta(seconds=0.2))
+COMMITTED = Turn(commit=Commit(1, 1, 1, 1, 1))
+
+
+class Book:
+    """A bookkeeper whose ticks end as it is told, over a discovery."""
+
+    def __init__(self, answer: Turn | Exception, discovery: Any) -> None:
+        self.answer, self.ticks = answer, 0
+        self.noticed = SimpleNamespace(discovery=discovery)
+        self.lease: Any = NoLease()
+
+    def tick(self, now: datetime) -> Turn:
+        self.ticks += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def pauses(answer: Turn | Exception, lease: Any = None) -> list[tuple[float, bool]]:
+    """The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each."""
+    book, seen = Book(answer, Told(LOOK)), []
+    book.lease = lease or book.lease
+
+    def wait(seconds: float, wakes: Callable[[], Any] = tuple, woken: Callable[[], bool] = lambda: False) -> bool:
+        if seconds:
+            seen.append((round(seconds, 3), bool(wakes()) and woken()))
+        return sum(pause for pause, _ in seen) > 0.99
+
+    run([Slot("events", lambda: book)], SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
+    return seen
+
+
+def test_a_hint_ends_the_pause() -> None:
+    assert pauses(Turn()) == [(1.0, True)]
+
+
+def test_after_a_commit_a_hint_waits_a_little_so_that_a_busy_table_gets_few_snapshots() -> None:
+    assert pauses(COMMITTED) == [(0.2, False), (0.8, True)]
+
+
+def test_a_table_that_fails_is_not_woken_by_its_hints() -> None:
+    assert pauses(StorageUnavailable("down")) == [(1.0, False)]
+
+
+def test_a_table_that_stands_by_is_not_woken_by_its_hints() -> None:
+    class Taken(NoLease):
+        def hold(self, now: datetime) -> bool:
+            return False
+
+    assert pauses(Turn(), Taken()) == [(1.0, False)]
+
+
+def test_the_wait_of_the_daemon_ends_at_once_when_something_wakes_it() -> None:
+    stop, (reader, writer) = Stop(), os.pipe()
+    heard: list[bytes] = []
+
+    def woken() -> bool:
+        return bool(heard) or (bool(_readable(reader)) and bool(heard.append(os.read(reader, 1)) or True))
+
+    threading.Timer(0.05, os.write, (writer, b"x")).start()
+    began = time.monotonic()
+    assert not stop.wait(30, lambda: (reader,), woken)
+    assert time.monotonic() - began < 5
+    os.close(reader)
+    os.close(writer)
+
+
+def _readable(number: int) -> list[int]:
+    import select
+
+    return select.select([number], [], [], 0)[0]
+
+
+def test_a_wake_that_tells_nothing_new_does_not_end_the_wait() -> None:
+    stop, (reader, writer) = Stop(), os.pipe()
+    os.write(writer, b"temporary")
+    asked: list[bytes] = []
+
+    def woken() -> bool:
+        asked.extend([os.read(reader, 99)] if _readable(reader) else [])
+        return False
+
+    began = time.monotonic()
+    assert not stop.wait(0.2, lambda: (reader,), woken)
+    assert time.monotonic() - began >= 0.2
+    assert asked == [b"temporary"]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_stop_ends_the_wait_for_hints_too() -> None:
+    stop = Stop()
+    threading.Timer(0.05, stop.request).start()
+    assert stop.wait(30, tuple, lambda: False)
