@@ -39,7 +39,7 @@ def expire(site: Site, table: Table, journal: Journal) -> None:
     nobody can tell.
     """
     for _ in range(MOST_ATTEMPTS):
-        check_floor(site, table, journal)
+        check_consumers(site, table, journal)
         try:
             commit(table, guards(table.metadata), _updates(table.metadata, journal))
             return
@@ -87,14 +87,16 @@ def check_covered(metadata: TableMetadata, journal: Journal) -> None:
         raise CommitConflict("somebody else expires snapshots of this table", hint=NEXT)
 
 
-def check_floor(site: Site, table: Table, journal: Journal) -> None:
+def check_consumers(site: Site, table: Table, journal: Journal) -> None:
     """
     Raises CommitConflict when a consumer now needs what the journal would expire.
+
+    A consumer that has moved on to a snapshot which this load does not have needs nothing of the journal.
     """
-    floor = site.floor(table)
     position = History(table.metadata).position
-    if floor is not None and (floor in journal.expire or floor not in position):
-        raise CommitConflict("a consumer needs an older snapshot than when the expiry was planned", hint=NEXT)
+    for hold in site.guard.holds(table, site.guard.read()):
+        if hold.snapshot in journal.expire or hold.snapshot not in position:
+            raise CommitConflict(f"{hold.reason}: needs an older snapshot than when the expiry was planned", hint=NEXT)
 
 
 def _updates(metadata: TableMetadata, journal: Journal) -> tuple[TableUpdate, ...]:

@@ -39,6 +39,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Main stays from `snapshot` on for this reason; everything does where it is None or nobody can place it."""
+
+    reason: str
+    snapshot: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """Snapshots that stay for the same reasons, oldest first."""
 
@@ -78,9 +86,9 @@ def _number(properties: Mapping[str, str], key: str) -> int | None:
     return int(text)
 
 
-def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, floor: int | None = None) -> Plan:
+def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, holds: Sequence[Hold] = ()) -> Plan:
     """
-    What to expire of this table; `floor` is the oldest snapshot a consumer still needs.
+    What to expire of this table; `holds` are what its consumers still need.
 
     Raises ClockBehind, HistoryChanged, MarksLost or TableUnusable: then nothing may be expired.
     """
@@ -90,7 +98,7 @@ def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, floor: i
     if not found.gc:
         everything = tuple(snapshot.snapshot_id for snapshot in metadata.snapshots)
         return Plan((), (Kept(("gc.enabled=false",), everything),) if everything else ())
-    reasons = {**_on_main(history, found, now, floor), **_off_main(history, found, now, floor)}
+    reasons = {**_on_main(history, found, now, holds), **_off_main(history, found, now, holds)}
     expire = tuple(snapshot for snapshot, why in reasons.items() if not why)
     return Plan(expire, _grouped(reasons), _brake(metadata, len(expire), now))
 
@@ -148,8 +156,8 @@ class History:
         return None
 
 
-def _on_main(history: History, found: Rules, now: datetime, floor: int | None) -> dict[int, tuple[str, ...]]:
-    pinned, onwards = _pinned(history), _onwards(history, floor)
+def _on_main(history: History, found: Rules, now: datetime, holds: Sequence[Hold]) -> dict[int, tuple[str, ...]]:
+    pinned, onwards = _pinned(history), _onwards(history, holds)
     recent = _ms(now - found.older_than)
     first_retained = len(history.main) - found.retain_last
     result: dict[int, tuple[str, ...]] = {}
@@ -179,7 +187,7 @@ def _pinned(history: History) -> dict[int, list[str]]:
     return pinned
 
 
-def _onwards(history: History, floor: int | None) -> list[tuple[str, int]]:
+def _onwards(history: History, holds: Sequence[Hold]) -> list[tuple[str, int]]:
     starts: list[tuple[str, int]] = []
     append, marked = history.newest_append(), marked_snapshot(history.metadata)
     if append in history.position:
@@ -188,10 +196,8 @@ def _onwards(history: History, floor: int | None) -> list[tuple[str, int]]:
         if marked not in history.position:
             raise HistoryChanged(f"the marks came with snapshot {marked}, which main does not descend from")
         starts.append((MARKS, history.position[marked]))
-    if floor is not None:
-        # A consumer on a snapshot we cannot place may need anything.
-        starts.append((CONSUMER, history.position.get(floor, 0)))
-    return starts
+    # A consumer on a snapshot we cannot place may need anything.
+    return starts + [(hold.reason, history.position.get(hold.snapshot or 0, 0)) for hold in holds]
 
 
 def marked_snapshot(metadata: TableMetadata) -> int | None:
@@ -212,12 +218,12 @@ def _is_marked(snapshot: Snapshot) -> bool:
     return any(key.startswith("bookkeeper.") for key in keys)
 
 
-def _off_main(history: History, found: Rules, now: datetime, floor: int | None) -> dict[int, tuple[str, ...]]:
+def _off_main(history: History, found: Rules, now: datetime, holds: Sequence[Hold]) -> dict[int, tuple[str, ...]]:
     named, append = _named(history), history.newest_append()
     recent, result = _ms(now - found.older_than), {}
     for snapshot in history.beside():
         why = [named[snapshot.snapshot_id]] if snapshot.snapshot_id in named else []
-        why += [CONSUMER] if floor is not None and floor not in history.position else []
+        why += [hold.reason for hold in holds if hold.snapshot not in history.position]
         why += [f"younger than {spoken(found.older_than)}"] if snapshot.timestamp_ms >= recent else []
         why += [APPEND] if snapshot.snapshot_id == append else []
         result[snapshot.snapshot_id] = tuple(why)

@@ -21,11 +21,12 @@ from reaper import clock, txlogs
 from reaper import journal as journals
 from reaper.expire import MOST_SNAPSHOTS, expire
 from reaper.files import Files, Reaped, deletable, reaped
+from reaper.guard import Floor, no_floor
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.plan import Plan, last_sequence, make_plan, rules
 from reaper.restore import restore
-from reaper.site import Floor, Site, no_floor
+from reaper.site import Site
 from reaper.storage import OpenStore
 from reaper.verify import judge
 
@@ -63,7 +64,7 @@ def reap(
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
-    site = Site.of(settings, catalog, open_store, floor)
+    site = Site.of(settings, catalog, open_store, now, floor)
     lease = lease_on(site.folder, "reaper/lease", holder)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
@@ -102,12 +103,13 @@ def outlook(
     """
     What `reap` would do now, without doing any of it; raises what it would raise, save for brakes.
     """
-    site = Site.of(settings, catalog, open_store, floor)
+    site = Site.of(settings, catalog, open_store, now, floor)
     left = journals.read(site.folder)
     files = judge(site, left)[0].files if left else Files()
     there = site.storage.sizes(files.sizes())
+    readings = site.guard.read()
     table = site.load()
-    plan = make_plan(table.metadata, settings.reaper, now, floor(table))
+    plan = make_plan(table.metadata, settings.reaper, now, site.guard.holds(table, readings))
     expiring, refused = _files(site, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
     return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old(site, table, now))), refused)
@@ -115,8 +117,10 @@ def outlook(
 
 def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
     clock.compare(site.folder, now)
+    readings = site.guard.read()
     table = site.load()
-    plan = make_plan(table.metadata, site.settings.reaper, now, site.floor(table))
+    site.guard.warn(table, readings)
+    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
     if plan.brake and not release_brake:
         raise Braked(f"{site.name}: {plan.brake}")
     return _old(site, table, now)
@@ -129,11 +133,13 @@ def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
 
 
 def _step(site: Site, now: datetime) -> Reaped | None:
+    readings = site.guard.read()
     table = site.load()
-    plan = make_plan(table.metadata, site.settings.reaper, now, site.floor(table))
+    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
     going = plan.expire[:MOST_SNAPSHOTS]
     if not going:
         return None
+    site.guard.tell_cut_off(table, readings, going)
     files, refused = _files(site, table, going)
     if refused:
         _warn(site, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])

@@ -2,8 +2,8 @@
 One table and all that is around it, as a run of the reaper sees it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -12,18 +12,9 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core.folder import folder_url
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
+from reaper.guard import Floor, Guard, no_floor
 from reaper.reading import Reader
 from reaper.storage import OpenStore, Storage
-
-#: the oldest snapshot that a consumer of this table still needs, None when there is none
-Floor = Callable[[Table], int | None]
-
-
-def no_floor(table: Table) -> int | None:
-    """
-    No consumer is registered.
-    """
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +26,19 @@ class Site:
     folder: Store
     storage: Storage
     reader: Reader
-    floor: Floor = no_floor
+    guard: Guard
 
     @classmethod
-    def of(cls, settings: TableSettings, catalog: Catalog, open_store: OpenStore, floor: Floor) -> "Site":
+    def of(
+        cls, settings: TableSettings, catalog: Catalog, open_store: OpenStore, now: datetime, floor: Floor = no_floor
+    ) -> "Site":
         """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, folder, open_store)
-        return cls(settings, catalog, open_store(folder), storage, Reader(table.io), floor)
+        store = open_store(folder)
+        guard = Guard.of(store, settings, now, open_store, floor)
+        return cls(settings, catalog, store, storage, Reader(table.io), guard)
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.core import marks
 from bookkeeper.core.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from bookkeeper.core.settings import Reaper
-from reaper.plan import Plan, make_plan
+from reaper.plan import Hold, Plan, make_plan
 from tests.reaper.metadata import line, minute, ref, snapshot, table
 
 TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)
@@ -118,15 +118,15 @@ def test_nothing_expires_while_summaries_show_marks_that_are_gone() -> None:
 
 
 def test_a_consumer_holds_its_snapshot_and_all_after_it() -> None:
-    plan = make_plan(table(*line(9)), TEN, minute(100), floor=5)
+    plan = make_plan(table(*line(9)), TEN, minute(100), holds=(Hold("consumer q", 5),))
     assert plan.expire == (1, 2, 3, 4)
-    assert why(plan)[5] == ("needed by a consumer",)
+    assert why(plan)[5] == ("consumer q",)
 
 
 def test_a_consumer_on_an_unknown_snapshot_holds_everything() -> None:
     metadata = table(*line(6), snapshot(7, 3), head=6)
-    assert make_plan(metadata, TEN, minute(100), floor=7).expire == ()
-    assert make_plan(metadata, TEN, minute(100), floor=4711).expire == ()
+    assert make_plan(metadata, TEN, minute(100), holds=(Hold("consumer q", 7),)).expire == ()
+    assert make_plan(metadata, TEN, minute(100), holds=(Hold("consumer q", 4711),)).expire == ()
 
 
 def test_nothing_expires_by_a_clock_that_is_behind() -> None:
@@ -160,7 +160,7 @@ def test_main_stays_a_line_without_holes_and_refs_keep_their_snapshots(
     metadata: TableMetadata, at: int, retain: int, floor: int | None
 ) -> None:
     now = max(minute(at), datetime.fromtimestamp(metadata.last_updated_ms / 1000, UTC))
-    plan = make_plan(metadata, Reaper(retain_last=retain), now, floor)
+    plan = make_plan(metadata, Reaper(retain_last=retain), now, (Hold("q", floor),) if floor else ())
     left = {item.snapshot_id: item for item in metadata.snapshots if item.snapshot_id not in plan.expire}
     assert set(why(plan)) == set(left)
     assert {named.snapshot_id for named in metadata.refs.values()} <= set(left)
