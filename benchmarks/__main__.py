@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchmarks import kit
 from benchmarks.machine import machine
 
-ALL = ("drain", "commit", "curve", "retained")
+ALL = ("drain", "commit", "curve", "retained", "retention", "memory")
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -3,17 +3,19 @@
 
     python -m benchmarks.drain [--peer SCRIPT]
 
-The peer and stock pyiceberg check nothing, and stock pyiceberg is given its data files ready made. The floor reads
-the same txlogs and writes the same bytes of metadata, fsynced.
+The peer and stock pyiceberg read their own serialized data files, check nothing and sync nothing to the disk. The floor
+reads the same txlogs as ours, and writes the same bytes of metadata, fsynced.
 """
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,15 +95,25 @@ def ours_and_floor(root: Path, files: int, columns: int, size: Size, rounds: int
 
 def stock(root: Path, files: int, columns: int, size: Size) -> Took:
     """
-    pyiceberg's own fast append of the same data files.
+    pyiceberg's own fast append of the same data files, which it finds serialized in as many files as we do.
     """
     table = open_catalog(Queue.at(root, columns).catalog).load_table("ns.t")
     taken = []
     for turn in range(size.stock_rounds + 1):
-        paths = (f"{table.location()}/data/{turn}-{index}" for index in range(size.txlogs * files))
-        made = [stock_file(data_file(schema(columns), path, index)) for index, path in enumerate(paths)]
-        taken.append(timed(lambda made=made: stock_append(table, made)))
+        folder = root / f"logs-{turn}"
+        folder.mkdir()
+        for log in range(size.txlogs):
+            numbers = range(log * files, (log + 1) * files)
+            paths = (f"{table.location()}/data/{turn}-{number}" for number in numbers)
+            made = [data_file(schema(columns), path, index) for index, path in zip(numbers, paths, strict=True)]
+            (folder / str(log)).write_bytes(pickle.dumps([stock_file(file) for file in made]))
+        os.sync()
+        taken.append(timed(partial(_stock_turn, table, folder)))
     return median(taken[1:])
+
+
+def _stock_turn(table: Any, folder: Path) -> None:
+    stock_append(table, [file for path in sorted(folder.iterdir()) for file in pickle.loads(path.read_bytes())])
 
 
 def java(peer: Peer, root: Path, catalog: str, files: int, columns: int, size: Size) -> tuple[Took, float]:
@@ -123,7 +135,7 @@ def from_start(root: Path, files: int, columns: int, size: Size) -> float:
     """
     queue = Queue.at(root, columns)
     queue.publish(size.txlogs, files, now())
-    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(queue.config()), "--log-level", "error"]
+    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(queue.config({})), "--log-level", "error"]
     marks = Path(queue.folder.store.url.removeprefix("file://")) / "marks.json"
     started = time.perf_counter()
     process = subprocess.Popen(words)

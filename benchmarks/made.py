@@ -192,11 +192,13 @@ class Queue:
             yield self.run, avro.encode(meta, self.records.blocks(self.files, files))
             self.files += files
 
-    def config(self, **bookkeeper: str) -> Path:
+    def config(self, bookkeeper: Mapping[str, Any], retention: Mapping[str, Any] | None = None, **own: Any) -> Path:
         """A configuration file for it, for programs that run as processes of their own."""
         catalog = {"name": self.catalog.name, **self.catalog.properties}
         table = {"identifier": TABLE, "check-files": False, "max-txlogs": 10**6, "max-files": 10**7}
-        sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.t": table | {"max-txlog-bytes": 2**30}}
+        table |= {"max-txlog-bytes": 2**30, **own}
+        sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.t": table}
+        sections |= {"tables.t.retention": retention} if retention else {}
         path = self.root / "bookkeeper.toml"
         path.write_text("".join(f"[{name}]\n{_toml(values)}\n" for name, values in sections.items()))
         return path

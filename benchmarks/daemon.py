@@ -1,0 +1,60 @@
+"""
+The bookkeeper as a process of its own, as it is run: started, watched through its folder and /proc, ended by pid.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.made import Queue
+
+
+@contextmanager
+def running(config: Path, log: Path | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+    """
+    `bookkeeper run` until the block ends.
+    """
+    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(config), "--log-format", "json"]
+    with open(log or config.with_suffix(".log"), "wb") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def await_marks(queue: Queue, sequence: int, process: "subprocess.Popen[bytes]", seconds: float = 300) -> None:
+    """
+    Until marks.json says that the queue's run is in up to `sequence`.
+    """
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        copy = queue.folder.marks()
+        mark = copy.marks.mark(queue.run) if copy else None
+        if mark is not None and mark.last >= sequence:
+            return
+        time.sleep(0.005)
+    raise RuntimeError(f"the bookkeeper has not committed {queue.run.at(sequence)}")
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """
+    Resident memory now, and its peak, in MiB.
+    """
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    now_kb, peak_kb = (int(lines[key].split()[0]) for key in ("VmRSS", "VmHWM"))
+    return now_kb / 1024, peak_kb / 1024
+
+
+def commits(log: Path) -> list[dict[str, object]]:
+    """
+    The lines in which a bookkeeper says that it committed.
+    """
+    said = (json.loads(line) for line in log.read_text().splitlines() if line.startswith("{"))
+    return [line for line in said if line.get("action") == "commit"]
