@@ -156,7 +156,10 @@ def _decode_meta(cursor: Cursor) -> dict[str, bytes]:
             cursor.long()
         for _ in range(count):
             key = cursor.take(cursor.long())
-            meta[key.decode("utf-8", "replace")] = cursor.take(cursor.long())
+            try:
+                meta[key.decode()] = cursor.take(cursor.long())
+            except UnicodeDecodeError as exc:
+                raise TxlogCorrupt(f"the header key {key[:40]!r} is not UTF-8") from exc
     return meta
 
 

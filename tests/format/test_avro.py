@@ -150,6 +150,12 @@ def test_metadata_written_in_sized_chunks_is_read() -> None:
     assert avro.decode(header + SYNC, MOST).meta == {"k": b"v"}
 
 
+def test_a_header_key_that_is_no_text_is_refused() -> None:
+    good = avro.encode({"some-key": b"value"}, [])
+    with pytest.raises(TxlogCorrupt, match="UTF-8"):
+        avro.read_meta(good.replace(b"some-key", b"some\xffkey"))
+
+
 def test_a_file_larger_than_allowed_is_refused_unread() -> None:
     data = avro.encode({}, [Block(1, b"x" * 1000)], "null")
     assert avro.decode(data, len(data))
