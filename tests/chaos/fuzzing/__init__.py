@@ -1,0 +1,1 @@
+"""Mutated txlogs: how they are made, and a second reader that shares no code with ours."""

@@ -1,0 +1,64 @@
+"""
+The txlogs that are mutated: every golden one, with the rules of the table it belongs to.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from bookkeeper.check import Rules
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Txlog, decode
+from bookkeeper.format import avro
+from tests.golden.contents import CREATED_MS, FOLDER, NAMES
+
+#: the default of max_txlog_bytes would be as well, and costs more to probe
+MOST = 2**22
+NOW_MS = CREATED_MS + 1000
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A golden txlog."""
+
+    key: str
+    name: TxlogName
+    data: bytes
+
+    @cached_property
+    def txlog(self) -> Txlog:
+        return decode(self.name, self.data, MOST)
+
+    @cached_property
+    def meta(self) -> dict[str, bytes]:
+        """Its header."""
+        return dict(avro.decode(self.data, MOST).meta)
+
+    @cached_property
+    def blocks(self) -> tuple[avro.Block, ...]:
+        """Its records, without what they were compressed to."""
+        return tuple(avro.Block(item.count, item.payload) for item in avro.decode(self.data, MOST).blocks)
+
+    @cached_property
+    def avro_schema(self) -> Any:
+        return json.loads(self.meta["avro.schema"])
+
+    @cached_property
+    def rules(self) -> Rules:
+        """What its table allows, read from its own header."""
+        schema = Schema.model_validate_json(self.meta["schema"])
+        fields = json.loads(self.meta["partition-spec"])
+        spec = PartitionSpec.model_validate({"spec-id": self.txlog.spec_id, "fields": fields})
+        root = self.txlog.rows[0].path.partition("/data/")[0] + "/data"
+        return Rules(self.txlog.table_uuid, root, {self.txlog.schema_id: schema}, {spec.spec_id: spec}, frozenset({0}))
+
+
+def seeds() -> list[Seed]:
+    """
+    All golden txlogs.
+    """
+    return [Seed(key, name, (FOLDER / f"{key}.txlog.avro").read_bytes()) for key, name in NAMES.items()]
