@@ -127,12 +127,12 @@ def fuzz(inputs: int, seed: int, budget: Budget) -> Tally:
     rng, found = Random(seed), Verdicts()
     corpus = seeds()
     small = [item for item in corpus if len(item.data) < _LARGE]
+    signal.signal(signal.SIGALRM, _hang)
     for item in corpus:
         found.judge(item, item.data, f"{item.key} as it is")
     if found.taken != len(corpus):
         return Tally(wrong=["a golden txlog is not taken", *found.wrong])
     _bound_memory()
-    signal.signal(signal.SIGALRM, _hang)
     ways, weights = zip(*MUTATIONS, strict=True)
     count = max(1, round(inputs * budget.part))
     for number in range(count):
