@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchmarks import kit
 from benchmarks.machine import machine
 
-ALL = ("drain", "commit", "curve", "retained", "retention", "memory")
+ALL = ("drain", "commit", "curve", "retained", "retention", "memory", "visibility", "writing")
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -1,0 +1,102 @@
+"""
+A queue as a user makes it (timestamp, key, value, by day), for benchmarks with real data files and real processes.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bookkeeper.core import config
+from bookkeeper.core.catalog import open_catalog
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.settings import Settings
+from bookkeeper.core.store import open_store
+from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.ledger.view import txlogs_of
+
+IDENTIFIER = "demo.events"
+
+
+@dataclass
+class Lake:
+    """The table, its configuration file and its folder, all below `root`."""
+
+    root: Path
+    path: Path
+    settings: Settings
+    folder: Folder
+
+    @classmethod
+    def at(cls, root: Path, **table: Any) -> "Lake":
+        """A new one; `table` are keys of its section."""
+        root.mkdir(exist_ok=True)
+        path = configured(root, {}, table)
+        settings = config.load(str(path), {})
+        chosen = settings.tables["events"]
+        done = initialise(open_catalog(settings.catalog, create=True), chosen, schema_for(chosen))
+        return cls(root, path, settings, Folder(open_store(done.folder)))
+
+    def table(self) -> Any:
+        """As pyiceberg loads it."""
+        return open_catalog(self.settings.catalog).load_table(IDENTIFIER)
+
+
+def configured(root: Path, bookkeeper: Mapping[str, Any], table: Mapping[str, Any]) -> Path:
+    """
+    Writes the configuration file.
+    """
+    catalog = {"name": "lake", "type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"}
+    sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.events": {"identifier": IDENTIFIER, **table}}
+    lines = [
+        line
+        for name, values in sections.items()
+        for line in (f"[{name}]", *(f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in values.items()))
+    ]
+    path = root / "bookkeeper.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@dataclass
+class Commits:
+    """Looks every few milliseconds at what the catalog points to, so that it knows when a commit could be seen."""
+
+    root: Path
+    seen: list[tuple[float, str]] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Commits":
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        catalog = sqlite3.connect(self.root / "cat.db", timeout=30)
+        while not self._stop.wait(0.005):
+            (location,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
+            if not self.seen or self.seen[-1][1] != location:
+                self.seen.append((time.time() * 1000, location))
+        catalog.close()
+
+    def times(self, table: Any) -> dict[str, float]:
+        """When each txlog could be seen in the table, ms."""
+        sequences = [(at, _sequence(location)) for at, location in self.seen]
+        found = {}
+        for snapshot in table.metadata.snapshots:
+            at = next((at for at, sequence in sequences if sequence >= (snapshot.sequence_number or 0)), None)
+            for first, last in txlogs_of(snapshot) if at is not None else ():
+                found |= {str(first.at(number)): at for number in range(first.sequence, last.sequence + 1)}
+        return found
+
+
+def _sequence(location: str) -> int:
+    return int(json.loads(Path(location.removeprefix("file://")).read_text())["last-sequence-number"])
