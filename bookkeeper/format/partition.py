@@ -57,6 +57,13 @@ def avro_type(kind: IcebergType, field_id: int) -> Any:
     return _PLAIN[str(kind)]
 
 
+def widened(value: bytes, width: int) -> bytes:
+    """
+    A decimal's bytes, in `width` bytes.
+    """
+    return int.from_bytes(value, "big", signed=True).to_bytes(width, "big", signed=True)
+
+
 def compatible(name: str) -> str:
     """
     `name` as Iceberg makes it an Avro name: other characters become `_x<HEX>`, a leading digit gets a `_`.

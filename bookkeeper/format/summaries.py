@@ -37,14 +37,23 @@ def _field(values: list[Any], kind: Physical, decimal: bool) -> FieldSummary:
     numbers = [value for value in values if value is not None]
     sound = {value for value in numbers if not (isinstance(value, float) and math.isnan(value))}
     has_nan = any(isinstance(value, float) and math.isnan(value) for value in numbers)
+    bounds = [(_unscaled if decimal else _serialized)(found, kind) for found in _extremes(sound, decimal)]
+    return FieldSummary(len(numbers) < len(values), has_nan, *(bounds or (None, None)))
+
+
+def _extremes(sound: set[Any], decimal: bool) -> tuple[Any, ...]:
     order = _signed if decimal else None
-    lower = _serialized(min(sound, key=order), kind) if sound else None
-    upper = _serialized(max(sound, key=order), kind) if sound else None
-    return FieldSummary(len(numbers) < len(values), has_nan, lower, upper)
+    return (min(sound, key=order), max(sound, key=order)) if sound else ()
 
 
 def _signed(value: bytes) -> int:
     return int.from_bytes(value, "big", signed=True)
+
+
+def _unscaled(value: bytes, kind: Physical) -> bytes:
+    # A decimal's single value has the fewest bytes that hold it; in a partition tuple it has a fixed width.
+    number = _signed(value)
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
 def _serialized(value: Any, kind: Physical) -> bytes:

@@ -23,7 +23,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import merge, retain, summary
-from bookkeeper.ledger.manifests import Header, ManifestWriter
+from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
 from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
@@ -65,13 +65,14 @@ class Ledger:
         Raises Retry; then the outcome is unknown: load again, look at the marks, build a new attempt.
         """
         draft, step_id, sequence = self._draft(seen), new_id(seen.metadata), seen.metadata.last_sequence_number + 1
-        new = []
+        new, touched = [], set[Partition]()
         for index, share in enumerate(shares):
             header = self.writer.header(seen.schemas[share.schema_id], seen.specs[share.spec_id])
             records, key = share.records(header), f"{draft.tag}-m{index}.avro"
             new.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
+            touched |= header.touched(records.partitions)
         rows = [row for share in shares for txlog in share.txlogs for row in txlog.rows]
-        counts = summary.appended(rows) | summary.named(names)
+        counts = summary.appended(rows) | summary.changed(touched) | summary.named(names)
         if sum(manifest.added_files_count or 0 for manifest in new) != int(counts["added-data-files"]):
             raise AssertionError("the summary does not count what the manifests hold")
         step = Step(step_id, Operation.APPEND, new + _live(self.manifests(seen)), counts)
@@ -132,15 +133,17 @@ class Ledger:
         Raises Retry like `append`.
         """
         draft, step_id, sequence = self._draft(seen), new_id(seen.metadata), seen.metadata.last_sequence_number + 1
-        written = []
+        written, touched = [], set[Partition]()
         for index, item in enumerate(doomed):
             header = self._header(seen, item.manifest)
             assert header is not None
+            touched |= header.touched(entry.data_file.partition for entry in item.dropped)
             records, key = header.records(retain.tombstones(item, step_id)), f"{draft.tag}-m{index}.avro"
             written.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
         replaced = {item.manifest.manifest_path for item in doomed}
         others = [manifest for manifest in self.manifests(seen) if manifest.manifest_path not in replaced]
         counts = summary.deleted([entry.data_file for item in doomed for entry in item.dropped])
+        counts |= summary.changed(touched)
         step = Step(step_id, Operation.DELETE, written + _live(others), counts | {"bookkeeper.reason": "retention"})
         return self._commit(seen, draft, [step], seen.marks)
 

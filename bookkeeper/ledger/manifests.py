@@ -6,7 +6,9 @@ A crash leaves files that no snapshot names; nobody here deletes them (an attemp
 sent twice), the orphan sweep does.
 """
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
@@ -20,8 +22,12 @@ from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Physical, parse_layout
+from bookkeeper.format.partition import widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, counted
 from bookkeeper.format.summaries import summarise
+
+#: spec id and comparable values
+Partition = tuple[Any, ...]
 
 _HEADERS = 1000
 _LINES = 100_000
@@ -106,8 +112,20 @@ class Header:
             for found in summarise(self.kinds, tuples)
         ]
 
-    def records(self, entries: Sequence[Entry]) -> Records:
+    def touched(self, tuples: Iterable[tuple[Any, ...]]) -> set[Partition]:
+        """The partitions of these tuples, whatever the layout they come from."""
+        decimals = [decimal for _, decimal in self.kinds]
+        distinct = set(tuples)
+        return {(self.spec_id, *map(_comparable, values, decimals)) for values in distinct}
+
+    def joins(self, found: manifest_format.Manifest) -> bool:
+        """Whether the records of a manifest lie as ours do, so that they can be joined with them as bytes."""
+        theirs = [_lies(kind) for _, kind in found.layout.partition]
+        return found.standard and theirs == [_lies(kind) for kind, _ in self.kinds]
+
+    def records(self, given: Sequence[Entry]) -> Records:
         """Decoded entries as records; for those whose records cannot be joined as bytes."""
+        entries = [self._fitted(entry) for entry in given]
         live = [entry.sequence_number for entry in entries if entry.status != DELETED]
         return Records(
             manifest_format.encode_blocks(self.meta["avro.schema"], entries),
@@ -115,6 +133,27 @@ class Header:
             frozenset(entry.data_file.partition for entry in entries),
             min((sequence for sequence in live if sequence is not None), default=None),
         )
+
+    def _fitted(self, entry: Entry) -> Entry:
+        """The entry with decimals of its partition as wide as they are here: their column may have been widened."""
+        values = entry.data_file.partition
+        fitted = tuple(
+            widened(value, kind[1]) if decimal and isinstance(kind, tuple) and value is not None else value
+            for value, (kind, decimal) in zip(values, self.kinds, strict=True)
+        )
+        return entry if fitted == values else replace(entry, data_file=replace(entry.data_file, partition=fitted))
+
+
+def _comparable(value: Any, decimal: bool) -> Any:
+    # NaN is not equal to itself, and the same decimal has more bytes once its column was widened.
+    if decimal and value is not None:
+        return int.from_bytes(value, "big", signed=True)
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def _lies(kind: Physical) -> Physical:
+    # Avro writes both in the same way; float and double, and decimals of two widths, it does not.
+    return "long" if kind == "int" else kind
 
 
 def _forget(known: dict[Any, Any], most: int) -> None:

@@ -2,11 +2,13 @@
 
 import math
 import struct
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.utils.decimal import decimal_to_bytes
 
 from bookkeeper.format.summaries import FieldSummary, summarise
 
@@ -33,7 +35,13 @@ def test_nan_is_told_apart_and_bounds_nothing() -> None:
 def test_decimals_are_compared_as_signed_numbers() -> None:
     minus, plus = ((value).to_bytes(5, "big", signed=True) for value in (-1, 1))
     found = only(("fixed", 5), plus, minus, decimal=True)
-    assert (found.lower, found.upper) == (minus, plus)
+    assert (found.lower, found.upper) == (b"\xff", b"\x01")
+
+
+@pytest.mark.parametrize("number", [0, 127, 128, -128, -129, 2**31 - 1, -(2**31)])
+def test_the_bound_of_a_decimal_has_the_fewest_bytes_that_hold_it(number: int) -> None:
+    found = only(("fixed", 9), number.to_bytes(9, "big", signed=True), decimal=True).lower
+    assert found == decimal_to_bytes(Decimal(number))
 
 
 def test_other_fixed_values_are_compared_as_bytes() -> None:

@@ -1,0 +1,160 @@
+"""
+One history in the making: moves the real product and the plain model alike, and looks at the table after each step.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.settings import Reaper, Retention
+from reaper import reap
+from tests.daemon.lake import Lake, Writes
+from tests.histories import chain, files, lines, truths
+from tests.histories.decoded import Decoder, local
+from tests.histories.files import File
+from tests.histories.model import Model
+from tests.histories.truths import Property, State
+
+KEEP = timedelta(hours=6)
+COLUMNS = tuple(
+    {"name": name, "type": kind}
+    for name, kind in (
+        ("timestamp", "timestamptz"),
+        ("key", "string"),
+        ("n", "int"),
+        ("region", "string"),
+        ("ratio", "float"),
+        ("price", "decimal(5, 2)"),
+    )
+)
+TIMESTAMP, KEY = 1, 2
+SPECS = {
+    "unpartitioned": (),
+    "by day": ("day(timestamp)",),
+    "bucketed": ("bucket(4, key)",),
+    "by value": ("region", "ratio"),
+    "by price": ("price", "n"),
+}
+PROPERTIES: tuple[Property, ...] = (
+    truths.live_files_are_the_models,
+    truths.entries_say_what_the_writer_said,
+    truths.totals_are_the_models,
+    truths.summaries_count_what_their_snapshot_holds,
+    truths.snapshots_follow_from_their_parents,
+    truths.entries_are_carried_on_as_they_were,
+    lines.lines_are_carried_on_as_they_were,
+    lines.lists_describe_their_manifests,
+    lines.manifests_stand_under_their_own_spec,
+    chain.snapshots_are_one_chain,
+    chain.lists_name_their_snapshot,
+    chain.every_named_file_is_there,
+)
+
+
+class World:
+    """A table with two bookkeepers, writers and strangers."""
+
+    def __init__(self, root: Path, partition_by: tuple[str, ...] = (), seed: int = 0, **settings: Any) -> None:
+        reaper = Reaper(older_than=timedelta(minutes=30), retain_last=3)
+        settings.setdefault("marks_keep", timedelta(days=365))
+        given = {"retention": Retention(keep=KEEP, brake=1.0, every=timedelta(0)), "reaper": reaper, **settings}
+        self.lake = Lake(root, columns=COLUMNS, partition_by=partition_by, **given)
+        self.model, self.dice, self.decoder = Model(), Random(seed), Decoder()
+        self.books = [self.lake.book(), self.lake.book()]
+        self.writers = [Writes(self.lake, f"w{number}") for number in range(2)]
+        self.held: list[tuple[TxlogName, bytes, list[File]]] = []
+        self.count = 0
+        self.seen: set[int] = set()
+        #: files on disk that no reader may ever see
+        self.strays: set[str] = set()
+        self.lake.tick(self.books[0])
+
+    # -- what writers do
+
+    def publish(self, counts: list[int], hours: float | None = 0, writer: int = 0, hold: bool = False) -> None:
+        """A txlog of files with so many rows each, dated so many hours ago (None: no date)."""
+        run = self.writers[writer]
+        made = [self.file(rows, hours) for rows in counts]
+        name, data = run.encoded([item.described for item in made])
+        if hold:
+            self.held.append((name, data, made))
+            # What comes after it must not wait for it.
+            self.writers[writer] = Writes(self.lake, f"w{writer}")
+        else:
+            self._published(name, data, made)
+
+    def release(self) -> None:
+        """What was held back is published, whatever became of the table meanwhile."""
+        for name, data, made in self.held:
+            self._published(name, data, made)
+        self.held.clear()
+
+    def _published(self, name: TxlogName, data: bytes, made: list[File]) -> None:
+        self.lake.folder.publish(name, data)
+        self.model.pending[str(name)] = made
+
+    def refused(self) -> None:
+        """A txlog for another table: none of its rows may ever be seen."""
+        run = Writes(self.lake, "stray")
+        made = self.file(1, 0)
+        self.strays.add(made.path)
+        self.lake.folder.publish(*run.encoded([made.described], table_uuid="another"))
+
+    def file(self, rows: int, hours: float | None) -> File:
+        """A new data file under what the card says now."""
+        card = self.lake.folder.card()
+        at = None if hours is None else self.lake.clock.now - timedelta(hours=hours)
+        keys = [f"k{self.count:04d}-{number}" for number in range(rows)]
+        self.count += 1
+        found = files.rows_of(card.schema, card.spec, keys, at, self.dice)
+        name = f"{self.writers[0].name.incarnation}-{self.count:05d}.parquet"
+        return files.write(card.data_path, name, card.schema, card.spec, found)
+
+    # -- what the product does
+
+    def tick(self, minutes: float = 1, book: int = 0) -> None:
+        """A tick of one of two bookkeepers that know nothing of each other."""
+        turn = self.lake.tick(self.books[book], minutes=minutes)
+        assert turn.trouble is None, turn.trouble
+        self.model.commit()
+        self.model.expire(TIMESTAMP, KEEP, self.lake.clock.now)
+
+    def restart(self, book: int = 0) -> None:
+        """A bookkeeper that remembers nothing."""
+        self.books[book] = self.lake.book()
+
+    def reap(self) -> None:
+        """The reaper expires snapshots and deletes their files: all of those, and no other."""
+        reap(self.lake.catalog, self.lake.settings, self.lake.clock.now, open_store=self.lake.store)
+        waiting = {file.path for made in self.model.pending.values() for file in made}
+        waiting |= {file.path for _, _, made in self.held for file in made}
+        left = chain.unneeded(self.state(), self.data, waiting | self.strays)
+        assert left == [], left
+
+    # -- looking
+
+    def state(self) -> State:
+        """The table as it is, decoded."""
+        metadata = self.decoder.metadata(self.lake.table().metadata_location)
+        snapshots = {found["snapshot-id"]: self.decoder.snapshot(found) for found in metadata.get("snapshots", [])}
+        new = [found for number, found in snapshots.items() if number not in self.seen]
+        return State(metadata, snapshots, new, self.model)
+
+    def complaints(self) -> list[str]:
+        """Every property that does not hold, by name; what is new now is old the next time."""
+        state = self.state()
+        found = [f"{holds.__name__}: {why}" for holds in PROPERTIES for why in holds(state)]
+        self.seen = set(state.snapshots)
+        return found
+
+    def look(self) -> None:
+        """Asserts every property."""
+        found = self.complaints()
+        assert found == [], "\n".join(found)
+
+    @property
+    def data(self) -> Path:
+        """Where the data files lie."""
+        return local(self.lake.folder.card().data_path)
