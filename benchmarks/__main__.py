@@ -11,7 +11,18 @@ from collections.abc import Sequence
 from benchmarks import kit
 from benchmarks.machine import machine
 
-ALL = ("drain", "commit", "curve", "retained", "retention", "memory", "visibility", "writing")
+ALL = (
+    "drain",
+    "commit",
+    "curve",
+    "retained",
+    "retention",
+    "memory",
+    "visibility",
+    "writing",
+    "planning",
+    "article",
+)
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -12,13 +12,14 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit import now
 from benchmarks.made import Queue
+
+_EVERY_MS = 5_000
 
 
 def lengthen(queue: Queue, snapshots: int) -> None:
     """
-    Gives the table of `queue` a history of so many snapshots, its head being the one it has.
+    Gives the table of `queue` a history of so many snapshots: before those it has, one every 5 s.
     """
     with sqlite3.connect(queue.root / "cat.db") as catalog:
         (location,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
@@ -30,16 +31,22 @@ def lengthen(queue: Queue, snapshots: int) -> None:
 
 
 def _lengthened(data: dict[str, Any], snapshots: int) -> dict[str, Any]:
-    head = next(item for item in data["snapshots"] if item["snapshot-id"] == data["current-snapshot-id"])
-    start_ms = int(now().timestamp() * 1000) - 5_000 * snapshots
+    real = sorted(data["snapshots"], key=lambda item: item["timestamp-ms"])
+    model = next(item for item in reversed(real) if item["summary"]["operation"] == "append")
+    count, first = snapshots - len(real), 10**15 + 10**6 * len(real)
     older = [
-        {**head, "snapshot-id": 10**15 + number, "timestamp-ms": start_ms + 5_000 * number, "sequence-number": 0}
-        for number in range(snapshots - 1)
+        {
+            **model,
+            "snapshot-id": first + number,
+            "parent-snapshot-id": first + number - 1,
+            "timestamp-ms": real[0]["timestamp-ms"] - _EVERY_MS * (count - number),
+            "sequence-number": 0,
+        }
+        for number in range(count)
     ]
-    for before, item in zip(older, [*older[1:], head], strict=True):
-        item["parent-snapshot-id"] = before["snapshot-id"]
-    older[0].pop("parent-snapshot-id", None)
-    chain = [*older, head]
+    older[0].pop("parent-snapshot-id")
+    real[0]["parent-snapshot-id"] = older[-1]["snapshot-id"]
+    chain = [*older, *real]
     log = [{"snapshot-id": item["snapshot-id"], "timestamp-ms": item["timestamp-ms"]} for item in chain]
     return {**data, "snapshots": chain, "snapshot-log": log, "metadata-log": []}
 

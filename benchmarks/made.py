@@ -7,6 +7,7 @@ in path and in the range of their timestamps: file number i covers the second i 
 
 import os
 import random
+import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, StringType, TimestamptzType
 
@@ -39,6 +43,7 @@ TABLE = "ns.t"
 _TOKEN, _LOW, _HIGH = b"@@@@@@@@@@", b"<<<<<<<<", b">>>>>>>>"
 _KINDS = (LongType(), DoubleType(), StringType())
 _VARIETY, _BLOCK, _FEW = 256, 1000, 10
+_MOST_LINKS = 50_000
 
 
 def schema(columns: int) -> Schema:
@@ -50,19 +55,17 @@ def schema(columns: int) -> Schema:
     return Schema(*(NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(named, 1)))
 
 
-def data_file(table: Schema, path: str, number: int) -> DataFile:
+def data_file(table: Schema, path: str, number: int, rows: int = ROWS, size: int = FILE_BYTES) -> DataFile:
     """
-    Data file `number`: 20,000 rows with sizes, counts and bounds for every column, like the peer's.
+    Data file `number`: `rows` rows with sizes, counts and bounds for every column, like the peer's.
     """
     rnd, ids = random.Random(number), [field.field_id for field in table.fields]
     nans = {field.field_id: 0 for field in table.fields if isinstance(field.field_type, DoubleType)}
     lower, upper = ({field.field_id: _bound(field, rnd, high) for field in table.fields} for high in (False, True))
     lower[1], upper[1] = _span(number)
     sizes = {number: 4000 + rnd.randrange(60000) for number in ids}
-    rows = dict.fromkeys(ids, ROWS)
-    return DataFile(
-        path, "PARQUET", (), ROWS, FILE_BYTES, sizes, rows, dict.fromkeys(ids, 0), nans, lower, upper, (4,), 0
-    )
+    counts, none = dict.fromkeys(ids, rows), dict.fromkeys(ids, 0)
+    return DataFile(path, "PARQUET", (), rows, size, sizes, counts, none, nans, lower, upper, (4,), 0)
 
 
 def _span(number: int) -> tuple[bytes, bytes]:
@@ -88,12 +91,13 @@ def _bound(field: NestedField, rnd: random.Random, high: bool) -> bytes:
 class Records:
     """Manifest records of data files of one table, encoded once per kind of file."""
 
-    def __init__(self, card: Card, path: str) -> None:
+    def __init__(self, card: Card, rows: int = ROWS, size: int = FILE_BYTES) -> None:
         name, rnd = TxlogName("w", new_incarnation(1, b"0123456789"), 1), range(_VARIETY)
+        path = f"{card.data_path}/{_TOKEN.decode()}.parquet"
         self.meta: Mapping[str, bytes] = {}
         self._parts: list[list[bytes]] = []
         for kind in rnd:
-            file = data_file(card.schema, f"{card.data_path}/{path.format(_TOKEN.decode())}", kind)
+            file = data_file(card.schema, path, kind, rows, size)
             file.lower_bounds[1], file.upper_bounds[1] = _LOW, _HIGH  # type: ignore[index]
             encoded = txlog.encode(Envelope(name, card.table_uuid, 0), card.schema, card.spec, [file])
             found = avro.decode(encoded, 2**24)
@@ -129,7 +133,8 @@ class Queue:
     settings: Table
     catalog: Catalog
     folder: Folder
-    path: str = "{}.parquet"
+    #: what every data file is a link to, where there have to be data files at all
+    source: Path | None = None
     run: TxlogName = field(default_factory=lambda: TxlogName("w", new_incarnation(1, b"0123456789"), 0))
     files: int = 0
 
@@ -157,7 +162,10 @@ class Queue:
     @cached_property
     def records(self) -> Records:
         """Records of its data files."""
-        return Records(self.card, self.path)
+        if self.source is None:
+            return Records(self.card)
+        rows = pq.read_metadata(self.source).num_rows
+        return Records(self.card, rows, self.source.stat().st_size)
 
     @property
     def metadata(self) -> Path:
@@ -189,8 +197,31 @@ class Queue:
         for _ in range(count):
             self.run = self.run.at(self.run.sequence + 1)
             meta["bookkeeper.sequence"] = str(self.run.sequence).encode()
+            self._link(files)
             yield self.run, avro.encode(meta, self.records.blocks(self.files, files))
             self.files += files
+
+    def with_data(self, rows: int, value_bytes: int) -> "Queue":
+        """From now on there are data files: links to one that is written now, so that Spark can read them."""
+        arrow = schema_to_pyarrow(self.card.schema)
+        values = pa.array([os.urandom(value_bytes) for _ in range(rows)], arrow.field("value").type)
+        columns = {"timestamp": pa.repeat(pa.scalar(moment(0), arrow.field("timestamp").type), rows), "value": values}
+        columns["key"] = pa.array(range(rows), arrow.field("key").type)
+        self.source = self.root / "source.parquet"
+        pq.write_table(pa.table([columns[field.name] for field in arrow], schema=arrow), self.source)
+        return self
+
+    def _link(self, files: int) -> None:
+        if self.source is None:
+            return
+        folder = self.card.data_path.removeprefix("file://")
+        os.makedirs(folder, exist_ok=True)
+        for number in range(self.files, self.files + files):
+            if self.source.stat().st_nlink > _MOST_LINKS:
+                fresh = self.source.with_name(f"source-{number}.parquet")
+                shutil.copyfile(self.source, fresh)
+                self.source = fresh
+            os.link(self.source, f"{folder}/{number:010d}.parquet")
 
     def config(self, bookkeeper: Mapping[str, Any], retention: Mapping[str, Any] | None = None, **own: Any) -> Path:
         """A configuration file for it, for programs that run as processes of their own."""

@@ -3,7 +3,7 @@
 
     python -m benchmarks.memory [--big]
 
-The table is made by another process. The first retention decodes every manifest; then txlogs of 5 files come.
+The table is made by another process. The first retention looks at every manifest; then txlogs of 5 files come.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Size:
     commits: int
 
 
-SIZES = {"toy": Size((200,), 2), "short": Size((0, 100_000), 30), "big": Size((0, 100_000, 1_000_000), 100)}
+SIZES = {"toy": Size((200,), 2), "short": Size((0, 100_000), 30), "big": Size((0, 100_000, 1_000_000), 40)}
 COLUMNS = ("live files", "first commit, MiB", "steady, MiB", "peak, MiB", "CPU per commit, ms")
 
 
@@ -34,7 +34,7 @@ def measured(queue: Queue, commits: int) -> tuple[float, float, float, float]:
     Resident memory after the first commit and at the end, its peak (MiB), and CPU per commit in ms.
     """
     _, keep = settings_for(MATCH if queue.files else 0)
-    retention = {"keep": f"{int(keep.total_seconds())}s", "every": "1s", "brake": 1.0}
+    retention = {"keep": f"{int(keep.total_seconds())}s", "every": "60s", "brake": 1.0}
     config = queue.config({"every": "50ms"}, retention)
     with running(config) as process:
         queue.publish(1, FILES, now())

@@ -79,7 +79,9 @@ def written(lake: Lake, size: Size, mode: int) -> list[dict[str, Any]]:
             "close-log": logs[-1],
         }
         words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
-        writers.append(subprocess.Popen([script, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        writers.append(
+            subprocess.Popen([script, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
     assert [writer.wait(size.seconds + 120) for writer in writers] == [0] * size.writers
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
 
