@@ -54,7 +54,7 @@ def _start(item: FaultClass, seed: int, budget: Budget) -> _Running:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.close(answer)
-        _child(lambda: item.run(seed, budget), ours)
+        _child(lambda: item.tally(seed, budget), ours)
     os.close(ours)
     return _Running(item, pid, answer, time.monotonic())
 

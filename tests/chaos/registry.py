@@ -7,7 +7,14 @@ from importlib import import_module
 from tests.chaos.tally import FaultClass
 
 #: each has CLASSES, a sequence of FaultClass
-MODULES = ("tests.chaos.crashes", "tests.chaos.storage", "tests.chaos.catalogs", "tests.chaos.fuzz")
+MODULES = (
+    "tests.chaos.crashes",
+    "tests.chaos.storage",
+    "tests.chaos.catalogs",
+    "tests.chaos.kills",
+    "tests.chaos.zombies",
+    "tests.chaos.fuzz",
+)
 
 
 def classes(part: str = "") -> list[FaultClass]:

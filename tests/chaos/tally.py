@@ -4,7 +4,7 @@ What a fault class is asked for, and what it answers.
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -63,7 +63,12 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class FaultClass:
-    """One row of the table. `run` draws all chance from the seed."""
+    """One row of the table. `run` draws all chance from the seed; `weight` is how much of the time its rounds need."""
 
     name: str
     run: Callable[[int, Budget], Tally]
+    weight: float = 1.0
+
+    def tally(self, seed: int, budget: Budget) -> Tally:
+        """What `run` says, given the time that its weight is worth."""
+        return self.run(seed, replace(budget, seconds=budget.seconds * self.weight))

@@ -1,0 +1,50 @@
+"""
+kill -9 of real processes at random points: two bookkeepers with a lease between them, a reaper, two kinds of writers.
+
+The seed decides who is killed when, and how long it stays dead.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+
+from tests.chaos.processes import roles
+from tests.chaos.processes.ground import Ground
+from tests.chaos.processes.party import Party
+from tests.chaos.processes.rounds import rounds
+from tests.chaos.tally import FaultClass
+
+SECONDS = 0.7
+
+
+def everybody(ground: Ground) -> Mapping[str, Callable[[], None]]:
+    """
+    Who is there.
+    """
+    return {
+        "bookkeeper": partial(roles.bookkeeper, ground, lease=True),
+        "second bookkeeper": partial(roles.bookkeeper, ground, lease=True),
+        "reaper": partial(roles.reaper, ground),
+        "source": partial(roles.source, ground),
+        "plain": partial(roles.plain, ground, "plain"),
+    }
+
+
+def killing(party: Party, rng: Random) -> int:
+    """
+    A few kills in less than a second, each victim started again soon.
+    """
+    times = sorted(rng.uniform(0.03, SECONDS) for _ in range(rng.randint(3, 7)))
+    began = time.monotonic()
+    for at in times:
+        victim, rest = rng.choice(list(party.roles)), rng.uniform(0, 0.03)
+        time.sleep(max(0.0, began + at - time.monotonic()))
+        party.kill(victim)
+        time.sleep(rest)
+        party.start(victim)
+    time.sleep(rng.uniform(0, 0.1))
+    return len(times) + len(party.pids)  # in the end all of them are killed
+
+
+CLASSES = (FaultClass("kill -9 of writers, bookkeepers, reaper", partial(rounds, everybody, killing), weight=6),)

@@ -1,0 +1,95 @@
+"""
+Rounds of real processes: a schedule, everybody killed, the queue drained, the source copied to its end, the account.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from bookkeeper.core.catalog import open_catalog
+from bookkeeper.core.errors import Fenced, UnknownOutcome
+from bookkeeper.ledger import merge
+from reaper import reap
+from tests.chaos.processes.ground import Ground, now
+from tests.chaos.processes.party import Party, in_fork
+from tests.chaos.processes.roles import copied, source_keys
+from tests.chaos.tally import Budget, Tally
+from tests.servers import scratch
+
+ROUNDS_A_LAKE = 4
+Roles = Callable[[Ground], Mapping[str, Callable[[], None]]]
+#: breaks what it likes and returns how often it did
+Course = Callable[[Party, Random], int]
+
+
+def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
+    """
+    Rounds until time is up, at least one; a new lake now and then, for what is old makes rounds slow.
+    """
+    rng, until, done = Random(seed), time.monotonic() + budget.seconds, Tally()
+    merge.FAN = 4  # in this process and its forks: merges come as often as everything else
+    _import_what_a_round_imports()
+    while not done.rounds or time.monotonic() < until:
+        with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
+            ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake"))
+            before = 0
+            for _ in range(ROUNDS_A_LAKE):
+                counted = _round(ground, roles, course, rng, done.rounds)
+                # Compared are all rows of the lake in each round; published are the new ones.
+                done += replace(counted, published=counted.published - before)
+                before = counted.published
+                if counted.red or time.monotonic() >= until:
+                    break
+    return done
+
+
+def _import_what_a_round_imports() -> None:
+    """Once, here, or each fork would do it for longer than it lives; a fork tells what, for that may start threads."""
+
+    def needed() -> list[str]:
+        with TemporaryDirectory(dir=scratch()) as root:
+            ground = Ground.make(Path(root) / "lake")
+            for _ in copied(ground, "source", end=1):
+                ground.drain()
+            reap(open_catalog(ground.settings.catalog), ground.table, now(), release_brake=True)
+            ground.outcome([], "", 0)
+        return list(sys.modules)
+
+    for name in in_fork(needed):
+        with suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()  # what a fork never frees it need not copy
+
+
+def _round(ground: Ground, roles: Roles, course: Course, rng: Random, number: int) -> Tally:
+    with Party(dict(roles(ground)), ground.defects) as party:
+        for role in party.roles:
+            party.start(role)
+        points = course(party, rng)
+    done: Tally = in_fork(lambda: finished(ground, f"round {number}", points))
+    return done
+
+
+def finished(ground: Ground, where: str, points: int) -> Tally:
+    """
+    Restarts what is needed to bring every row in, and counts.
+    """
+    ground.drain()
+    end = max((int(line[0]) for line in ground.notes("source")), default=0)
+    for _ in range(3):
+        with suppress(Fenced, UnknownOutcome):
+            for _ in copied(ground, "source", end):
+                continue
+        left = ground.drain()
+    done = ground.outcome(source_keys(0, end), where, points)
+    done.wrong += [f"{where}: {what}" for what in left]
+    return done

@@ -1,0 +1,68 @@
+"""
+Stopped and woken: a process that sleeps amid whatever it does while another does its work, and then goes on.
+
+There is no lease here: with one, whoever has it asleep keeps it.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+
+from tests.chaos.processes import roles
+from tests.chaos.processes.ground import Ground
+from tests.chaos.processes.party import Party
+from tests.chaos.processes.rounds import rounds
+from tests.chaos.tally import FaultClass
+
+
+def two_bookkeepers(ground: Ground) -> Mapping[str, Callable[[], None]]:
+    """
+    Two bookkeepers, of which one sleeps now and then, and writers.
+    """
+    return {
+        "zombie": partial(roles.bookkeeper, ground, lease=False),
+        "successor": partial(roles.bookkeeper, ground, lease=False),
+        "reaper": partial(roles.reaper, ground),
+        "source": partial(roles.source, ground),
+        "plain": partial(roles.plain, ground, "plain"),
+    }
+
+
+def two_runs(ground: Ground) -> Mapping[str, Callable[[], None]]:
+    """
+    Two runs of each writer's name, of which one sleeps now and then, and a bookkeeper.
+    """
+    return {
+        "zombie": partial(roles.source, ground),
+        "successor": partial(roles.source, ground),
+        "plain zombie": partial(roles.plain, ground, "plain"),
+        "plain successor": partial(roles.plain, ground, "plain"),
+        "bookkeeper": partial(roles.bookkeeper, ground, lease=False),
+    }
+
+
+def sleeping(party: Party, rng: Random) -> int:
+    """
+    The zombies fall asleep a few times; their successors are new each time.
+    """
+    zombies = [role for role in party.roles if "zombie" in role]
+    naps = rng.randint(2, 4)
+    for _ in range(naps):
+        time.sleep(rng.uniform(0.02, 0.2))
+        for role in zombies:
+            party.stop(role)
+            successor = role.replace("zombie", "successor")
+            party.kill(successor)
+            party.start(successor)
+        time.sleep(rng.uniform(0.1, 0.25))
+        for role in zombies:
+            party.wake(role)
+    time.sleep(rng.uniform(0.05, 0.15))
+    return naps * len(zombies)
+
+
+CLASSES = (
+    FaultClass("stopped and woken: a bookkeeper, no lease", partial(rounds, two_bookkeepers, sleeping), weight=3),
+    FaultClass("stopped and woken: writers and their successors", partial(rounds, two_runs, sleeping), weight=3),
+)
