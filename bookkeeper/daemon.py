@@ -115,8 +115,7 @@ class Bookkeeper:
         turn = Turn(len(found), len(found))
         view = self._current(now)
         self.upkeep.publish_marks(view)
-        if self.noticed.looked:
-            self._reject_strangers(turn, now)
+        self._reject_strangers(turn, now)
         if found:
             self._commit_pending(found, turn, now)
         self._keep_up(turn, now)
@@ -239,7 +238,7 @@ class Bookkeeper:
 
     def _reject_strangers(self, turn: Turn, now: datetime) -> None:
         why = NameMismatch("it is not named <writer>.<incarnation>.<sequence>.txlog.avro")
-        self._reject(dict.fromkeys(self.folder.strangers(), why), turn, now)
+        self._reject(dict.fromkeys(self.noticed.strangers, why), turn, now)
 
     def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: Turn, now: datetime) -> None:
         if str(name) in turn.rejected:

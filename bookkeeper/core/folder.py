@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
@@ -24,7 +24,7 @@ from bookkeeper.core.errors import (
 )
 from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName, is_txlog
+from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, content_tag, create_once
 
@@ -53,8 +53,7 @@ def folder_url(settings: Table, location: str) -> str:
     return settings.folder
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Found:
+class Found(NamedTuple):
     """A txlog as a listing shows it: size in bytes, time of its creation (the store's clock, UTC)."""
 
     name: TxlogName
@@ -77,27 +76,31 @@ class Folder:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def pending(self) -> list[Found]:
-        """Published txlogs that a listing shows, ordered by writer, incarnation, sequence."""
+    def look(self) -> tuple[list[Found], list[str]]:
+        """
+        What one listing of pending/ shows: published txlogs, ordered by writer, incarnation, sequence; and strangers,
+        keys that end like a txlog but are not named like one.
+        """
         return self._listed(PENDING)
 
+    def pending(self) -> list[Found]:
+        """Published txlogs that a listing shows, in order."""
+        return self.look()[0]
+
     def rejected(self) -> list[Found]:
-        """Rejected txlogs, in the same order."""
-        return self._listed(REJECTED)
+        """Rejected txlogs, in order."""
+        return self._listed(REJECTED)[0]
 
-    def strangers(self) -> list[str]:
-        """Keys in pending/ that end like a txlog but are not named like one."""
-        keys = (item.key.removeprefix(PENDING) for item in self.store.list(PENDING))
-        return [key for key in keys if key.endswith(SUFFIX) and not is_txlog(key)]
-
-    def _listed(self, place: str) -> list[Found]:
-        found = []
+    def _listed(self, place: str) -> tuple[list[Found], list[str]]:
+        found, strangers = list[Found](), list[str]()
         for item in self.store.list(place):
+            key = item.key.removeprefix(place)
             try:
-                found.append(Found(TxlogName.parse(item.key.removeprefix(place)), item.size, item.modified))
+                found.append(Found(TxlogName.parse(key), item.size, item.modified))
             except NameMismatch:
-                continue
-        return sorted(found)
+                if key.endswith(SUFFIX):
+                    strangers.append(key)
+        return sorted(found), strangers
 
     def read(self, names: Sequence[TxlogName]) -> dict[TxlogName, bytes | Missing | StorageUnavailable]:
         """The bytes of each pending txlog, or what went wrong with it."""

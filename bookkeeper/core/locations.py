@@ -11,6 +11,10 @@ from bookkeeper.core.errors import PathRefused
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
+#: what `normal` leaves as it is; only says yes where the rest of it would
+_NORMAL = re.compile(
+    r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+"
+)
 
 
 def normal(location: str) -> str:
@@ -19,6 +23,8 @@ def normal(location: str) -> str:
 
     Raises PathRefused for anything that could resolve to another place than it says.
     """
+    if _NORMAL.fullmatch(location):
+        return location
     match = _URL.fullmatch(location)
     scheme, rest = (match[1], match[2]) if match else ("file", location)
     if _SUSPECT.search(rest):

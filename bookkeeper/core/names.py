@@ -5,7 +5,7 @@ Refuses any name that does not parse back to itself, so a path can never be smug
 """
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bookkeeper.core.errors import ConfigInvalid, NameMismatch
 
@@ -15,8 +15,7 @@ _TXLOG = re.compile(rf"({WRITER.pattern})\.({_UUID})\.([0-9]{{10}})\.txlog\.avro
 MAX_SEQUENCE = 9_999_999_999
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TxlogName:
+class TxlogName(NamedTuple):
     """
     `<writer>.<incarnation>.<sequence:010d>.txlog.avro`, ordered by writer, then time of start, then sequence.
     """

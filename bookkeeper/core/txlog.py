@@ -29,6 +29,7 @@ _OPTIONAL = {"position", "previous-position", "entries"}
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
+_HEADERS = avro.Headers(PREFIX)
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
 
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
-    own = _own_keys(avro.read_meta(data))
-    raw = manifest.decode(data, most_bytes, MOST_ENTRIES)
+    header = _HEADERS.read(data)
+    own = _own_keys(header.meta)
+    raw = manifest.decode(data, most_bytes, MOST_ENTRIES, header)
     _check_name(name, own)
     _check_header(raw.meta)
     _check_count(own, raw)

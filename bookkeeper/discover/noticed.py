@@ -14,12 +14,12 @@ from bookkeeper.discover.discovery import LOOK, Discovery
 
 
 class Noticed:
-    """The pending txlogs of one folder, as far as they were noticed; `looked` says whether the last answer listed."""
+    """The pending txlogs of one folder, as far as they were noticed; `strangers` are those the last listing showed."""
 
     def __init__(self, discovery: Discovery, look_every: int) -> None:
         self.discovery = discovery
         self.look_every = look_every
-        self.looked = False
+        self.strangers: list[str] = []
         #: ticks since the last listing
         self._ticks = look_every
         self._known: dict[TxlogName, Found] = {}
@@ -27,11 +27,12 @@ class Noticed:
     def found(self, folder: Folder, now: datetime) -> list[Found]:
         """Pending txlogs, ordered by writer, incarnation, sequence; raises StorageUnavailable."""
         hints = self.discovery.hints()
-        self.looked = hints == LOOK or self._ticks + 1 >= self.look_every
-        if self.looked:
+        self.strangers = []
+        if hints == LOOK or self._ticks + 1 >= self.look_every:
             # Until this listing has succeeded, only another one will do.
             self._ticks = self.look_every
-            self._known = {item.name: item for item in folder.pending()}
+            found, self.strangers = folder.look()
+            self._known = {item.name: item for item in found}
             self._ticks = 0
         else:
             self._ticks += 1

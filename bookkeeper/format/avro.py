@@ -9,12 +9,14 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LONG_BYTES = 10  # of a 64 bit varint
+_MOST_KNOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,54 +115,124 @@ class Cursor:
                 return value >> 1 ^ -(value & 1)
         raise TxlogCorrupt(f"no number at byte {at} of {len(data)}")
 
+    def text(self) -> bytes:
+        """The next Avro `bytes` or `string`, not decoded."""
+        data, at = self.data, self.at
+        if at < len(data) and (twice := data[at]) < 0x80 and not twice & 1:  # a length below 64 is one byte
+            end = at + 1 + (twice >> 1)
+            if end <= len(data):
+                self.at = end
+                return data[at + 1 : end]
+        return self.take(self.long())
+
     def done(self) -> bool:
         """Whether every byte was read."""
         return self.at == len(self.data)
 
 
-def decode(data: bytes, most_bytes: int) -> Container:
+class Header(NamedTuple):
+    """The metadata of an Avro file, and the byte behind it, where the sync marker begins."""
+
+    meta: Mapping[str, bytes]
+    end: int
+
+
+class Headers:
     """
-    The Avro file in `data`, at most `most_bytes` large before and after decompression.
+    Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
+
+    The schemas there are nearly all of a small txlog; comparing them costs 1 us, taking them apart 40.
+    """
+
+    def __init__(self, own: str) -> None:
+        self._own = own.encode()
+        #: the beginning of a header: what it holds, and how many keys follow
+        self._known: dict[bytes, tuple[dict[str, bytes], int]] = {}
+
+    def read(self, data: bytes) -> Header:
+        """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
+        for start, (meta, left) in self._known.items():
+            if data.startswith(start):
+                return _rest(Cursor(data, len(start)), dict(meta), left)
+        return self._first(data)
+
+    def _first(self, data: bytes) -> Header:
+        cursor, meta = _opened(data), dict[str, bytes]()
+        count = cursor.long()
+        if count < 0:
+            return read_header(data)
+        for left in range(count, 0, -1):
+            at, key = cursor.at, cursor.text()
+            if key.startswith(self._own):
+                self._keep(data[:at], (dict(meta), left))
+                cursor.at = at
+                return _rest(cursor, meta, left)
+            meta[_key(key)] = cursor.text()
+        return _rest(cursor, meta, 0)
+
+    def _keep(self, start: bytes, what: tuple[dict[str, bytes], int]) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        self._known[start] = what
+
+
+def read_header(data: bytes) -> Header:
+    """
+    The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt.
+    """
+    return _rest(_opened(data), {}, 0)
+
+
+def read_meta(data: bytes) -> Mapping[str, bytes]:
+    """
+    The metadata in the header alone; raises TxlogCorrupt.
+    """
+    return read_header(data).meta
+
+
+def _opened(data: bytes) -> Cursor:
+    cursor = Cursor(data)
+    if cursor.take(len(MAGIC)) != MAGIC:
+        raise TxlogCorrupt("not an Avro file")
+    return cursor
+
+
+def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
+    """Reads `left` pairs of a block of the metadata, and all blocks behind it."""
+    while True:
+        for _ in range(left):
+            key = _key(cursor.text())
+            meta[key] = cursor.text()
+        left = cursor.long()
+        if left == 0:
+            return Header(meta, cursor.at)
+        if left < 0:
+            left = -left
+            cursor.long()
+
+
+def _key(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as exc:
+        raise TxlogCorrupt(f"the header key {raw[:40]!r} is not UTF-8") from exc
+
+
+def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Container:
+    """
+    The Avro file in `data`, at most `most_bytes` large before and after decompression; `header` if it was read.
 
     Raises TxlogCorrupt, TxlogTooLarge.
     """
     if len(data) > most_bytes:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
-    cursor = Cursor(data)
-    meta = _header(cursor)
+    meta, at = header or read_header(data)
+    cursor = Cursor(data, at)
     sync = cursor.take(SYNC_BYTES)
     codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
     if codec not in ("null", "deflate"):
         raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
     return Container(meta, tuple(_blocks(cursor, sync, codec, most_bytes)))
-
-
-def read_meta(data: bytes) -> Mapping[str, bytes]:
-    """
-    The metadata in the header alone, whatever comes behind it; raises TxlogCorrupt.
-    """
-    return _header(Cursor(data))
-
-
-def _header(cursor: Cursor) -> dict[str, bytes]:
-    if cursor.take(len(MAGIC)) != MAGIC:
-        raise TxlogCorrupt("not an Avro file")
-    return _decode_meta(cursor)
-
-
-def _decode_meta(cursor: Cursor) -> dict[str, bytes]:
-    meta: dict[str, bytes] = {}
-    while (count := cursor.long()) != 0:
-        if count < 0:
-            count = -count
-            cursor.long()
-        for _ in range(count):
-            key = cursor.take(cursor.long())
-            try:
-                meta[key.decode()] = cursor.take(cursor.long())
-            except UnicodeDecodeError as exc:
-                raise TxlogCorrupt(f"the header key {key[:40]!r} is not UTF-8") from exc
-    return meta
 
 
 def _blocks(cursor: Cursor, sync: bytes, codec: str, most_bytes: int) -> Iterator[Block]:

@@ -92,11 +92,13 @@ def _encode_record(schema: Any, entry: Entry) -> bytes:
     return out.getvalue()
 
 
-def decode(data: bytes, most_bytes: int, most_entries: int = MOST_ENTRIES) -> Manifest:
+def decode(
+    data: bytes, most_bytes: int, most_entries: int = MOST_ENTRIES, header: avro.Header | None = None
+) -> Manifest:
     """
     The manifest in `data`, every record proven; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
     """
-    container = avro.decode(data, most_bytes)
+    container = avro.decode(data, most_bytes, header)
     if "avro.schema" not in container.meta:
         raise TxlogCorrupt("the header has no avro.schema")
     skims = skimmer(container.meta["avro.schema"])

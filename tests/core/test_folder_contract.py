@@ -47,7 +47,7 @@ def test_pending_tells_size_and_time(folder: Folder, first: TxlogName) -> None:
 
 
 def test_an_empty_folder_has_nothing_pending_and_nothing_rejected(folder: Folder) -> None:
-    assert (folder.pending(), folder.rejected(), folder.strangers()) == ([], [], [])
+    assert (folder.pending(), folder.rejected(), folder.look()[1]) == ([], [], [])
 
 
 def test_what_is_not_named_like_a_txlog_is_not_pending(folder: Folder, first: TxlogName) -> None:
@@ -61,7 +61,7 @@ def test_strangers_are_what_ends_like_a_txlog_and_is_not_named_like_one(folder: 
     strange = ["x.txlog.avro", f"sub/{first}", str(first).replace("w1.", "W1."), str(first).replace("0001.", "0000.")]
     for key in (*strange, f"{first}.tmp", "notes.txt"):
         folder.store.create(f"pending/{key}", b"x")
-    assert sorted(folder.strangers()) == sorted(strange)
+    assert sorted(folder.look()[1]) == sorted(strange)
 
 
 def test_reading_answers_for_each_name(folder: Folder, first: TxlogName) -> None:
@@ -145,7 +145,7 @@ def test_the_storages_clock_is_compared_with_ours(folder: Folder) -> None:
 
 def test_the_clocks_probe_is_no_txlog(folder: Folder) -> None:
     folder.clock_skew(NOW)
-    assert (folder.pending(), folder.rejected(), folder.strangers()) == ([], [], [])
+    assert (folder.pending(), folder.rejected(), folder.look()[1]) == ([], [], [])
 
 
 def test_a_crash_is_nothing_that_the_folder_catches(store: Store, first: TxlogName) -> None:

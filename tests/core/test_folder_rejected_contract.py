@@ -84,9 +84,9 @@ def test_rejecting_a_second_txlog_of_that_name_keeps_both(folder: Folder, first:
 def test_a_stranger_is_rejected_whatever_its_name(folder: Folder, key: str) -> None:
     # A name that cannot be moved would stop every tick.
     folder.store.upload(f"pending/{key}", b"bad")
-    (found,) = folder.strangers()
+    (found,) = folder.look()[1]
     folder.reject(found, NameMismatch("not named like a txlog"), NOW)
-    assert folder.strangers() == []
+    assert folder.look()[1] == []
     kept = [data for name, data in content(folder.store).items() if not name.endswith(".reason.json")]
     assert kept == [b"bad"]
 
@@ -94,7 +94,7 @@ def test_a_stranger_is_rejected_whatever_its_name(folder: Folder, key: str) -> N
 def test_strangers_with_long_names_that_begin_alike_are_kept_apart(folder: Folder) -> None:
     for tail in "ab":
         folder.store.upload(f"pending/{'x' * 240}{tail}.txlog.avro", tail.encode())
-    for key in folder.strangers():
+    for key in folder.look()[1]:
         folder.reject(key, NameMismatch("not named like a txlog"), NOW)
     kept = [data for name, data in content(folder.store).items() if not name.endswith(".reason.json")]
     assert sorted(kept) == [b"a", b"b"]
