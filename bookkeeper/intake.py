@@ -4,8 +4,7 @@ From names of pending txlogs to what can be said of each: good, bad, held, or no
 Reads and decodes each txlog once per tick. Transient trouble never condemns one: it is just not known yet.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bookkeeper.check import Rules, check
@@ -50,24 +49,28 @@ class Intake:
 
     def _decode(self, name: TxlogName, data: bytes) -> None:
         try:
-            with _defects_held():
-                self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
-        except Reject as error:
-            self.bad[name] = error
-        except Hold as error:
-            self.held[name] = error
+            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other txlogs go on
+            self._against(name, error)
 
     def judge(self, rules: Rules, now_ms: int) -> None:
         """Moves what the table cannot take from good to bad; judged anew whenever the table was loaded again."""
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
         for name, txlog in self.decoded.items():
             try:
-                with _defects_held():
-                    check(txlog, rules, now_ms)
-            except Reject as error:
-                self.bad[name] = error
-            except Hold as error:
-                self.held[name] = error
+                check(txlog, rules, now_ms)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._against(name, error)
+
+    def _against(self, name: TxlogName, error: Exception) -> None:
+        if isinstance(error, Reject):
+            self.bad[name] = error
+        elif isinstance(error, Hold):
+            self.held[name] = error
+        else:
+            # Ours to mend, not its writer's; and no reason to stop the others.
+            self.held[name] = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
+            self.held[name].__cause__ = error
 
     def look_up(self, store: Store) -> None:
         """Checks that every data file is there, with the size its txlog says."""
@@ -110,17 +113,6 @@ class Intake:
         """Txlogs with nothing known against them."""
         against = self.bad.keys() | self.unsure.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
-
-
-@contextmanager
-def _defects_held() -> Iterator[None]:
-    try:
-        yield
-    except (Reject, Hold):
-        raise
-    except Exception as exc:
-        # Ours to mend, not its writer's; and no reason to stop the others.
-        raise Hold(f"a defect of the bookkeeper: {exc!r}", hint="Report it, or move the txlog away.") from exc
 
 
 def _keys(store: Store, txlog: Txlog) -> list[str]:

@@ -145,8 +145,9 @@ def plan(
     planner = _Planner(known, marks, limits, recent)
     while planner.turn(order):
         pass
-    planner.refuse = True
-    planner.turn(order)
+    if len(planner.accepted) < len(order):
+        planner.refuse = True
+        planner.turn(order)
     return planner.batch
 
 

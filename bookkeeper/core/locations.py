@@ -12,9 +12,7 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
 #: what `normal` leaves as it is; only says yes where the rest of it would
-_NORMAL = re.compile(
-    r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+"
-)
+_NORMAL = re.compile(r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+")
 
 
 def normal(location: str) -> str:

@@ -88,7 +88,9 @@ class Marks:
         writers = dict(self.writers)
         touched: dict[str, dict[str, Mark]] = {}
         for name in names:
-            known = touched.setdefault(name.writer, dict(self.writer(name.writer).incarnations))
+            known = touched.get(name.writer)
+            if known is None:
+                known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
             known[name.incarnation] = _advanced(known.get(name.incarnation, Mark()), name, at_ms)
         for writer, incarnations in touched.items():
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)

@@ -6,6 +6,7 @@ does not answer; Missing is raised only for a definite "there is nothing", never
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
 from bookkeeper.core.locations import inside, local_path, normal
 
+_KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
 
 
@@ -86,7 +88,7 @@ def checked_key(key: str) -> str:
     """
     `key` itself; raises PathRefused when it would leave the store's root.
     """
-    if "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
+    if not _KEY.fullmatch(key):
         raise PathRefused(f"{key[:300]!r} is not a key below the store's root")
     return key
 

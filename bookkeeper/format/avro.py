@@ -29,8 +29,7 @@ class Block:
     packed: bytes | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """An Avro file: its header's metadata and its blocks."""
 
     meta: Mapping[str, bytes]
@@ -199,10 +198,11 @@ def _opened(data: bytes) -> Cursor:
 
 def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
     """Reads `left` pairs of a block of the metadata, and all blocks behind it."""
+    text = cursor.text
     while True:
         for _ in range(left):
-            key = _key(cursor.text())
-            meta[key] = cursor.text()
+            key = _key(text())
+            meta[key] = text()
         left = cursor.long()
         if left == 0:
             return Header(meta, cursor.at)
@@ -238,7 +238,7 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
 def _blocks(cursor: Cursor, sync: bytes, codec: str, most_bytes: int) -> Iterator[Block]:
     left = most_bytes
     while not cursor.done():
-        count, stored = cursor.long(), cursor.take(cursor.long())
+        count, stored = cursor.long(), cursor.text()
         if count <= 0:
             raise TxlogCorrupt(f"a block of {count} records")
         payload = _inflate(stored, left) if codec == "deflate" else stored

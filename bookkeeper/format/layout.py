@@ -6,6 +6,7 @@ found by id, every type is held against the spec, and anything else is refused b
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -24,10 +25,16 @@ _PRIMITIVE = {"boolean", "int", "long", "float", "double", "string", "bytes"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records lie: `schema` for fastavro (spec's names, no logical types), `partition` as (field id, type)."""
+    """
+    How records lie: `schema` for fastavro (spec's names, no logical types), `partition` as (field id, type).
+
+    They are `standard` where they lie as Iceberg Java writes them: every known field, in its order, partition fields
+    optional.
+    """
 
     schema: Any
     partition: tuple[tuple[int, Physical], ...]
+    standard: bool
 
 
 @lru_cache(maxsize=256)
@@ -43,7 +50,7 @@ def parse_layout(avro_schema: bytes) -> Layout:
         raise TxlogCorrupt("the header's avro.schema is not JSON") from exc
     partition: list[tuple[int, Physical]] = []
     plain = _record(schema, "manifest_entry", ENTRY, partition)
-    return Layout(parse_schema(plain), tuple(partition))
+    return Layout(parse_schema(plain), tuple(partition), _is_standard(plain))
 
 
 def _record(schema: Any, name: str, known: dict[int, Any], partition: list[tuple[int, Physical]]) -> dict[str, Any]:
@@ -145,3 +152,18 @@ def physical(written: Any) -> Physical | None:
         size = written.get("size")
         return ("fixed", size) if type(size) is int and 0 < size <= _FIXED_BYTES else None
     return physical(written.get("type")) if isinstance(written.get("type"), str) else None
+
+
+def _is_standard(schema: Any) -> bool:
+    entry = schema["fields"]
+    if not _in_order(entry, ENTRY):
+        return False
+    data_file = entry[-1]["type"]["fields"]
+    return _in_order(data_file, DATA_FILE) and all(
+        isinstance(item["type"], list) for item in data_file[3]["type"]["fields"]
+    )
+
+
+def _in_order(fields: Any, known: Mapping[int, tuple[str, Any, bool]]) -> bool:
+    written = [(item["name"], not isinstance(item["type"], list)) for item in fields]
+    return written == [(name, required) for name, _, required in known.values()]

@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import Row, is_standard, skimmer
+from bookkeeper.format.skim import Row, skimmer
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -39,7 +39,7 @@ class Manifest:
     @property
     def standard(self) -> bool:
         """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
-        return is_standard(self.layout)
+        return self.layout.standard
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from bookkeeper.core.errors import TxlogCorrupt
 from bookkeeper.format.decoder import decode_one
-from bookkeeper.format.entries import DATA_FILE, ENTRY, DataFile, Entry
+from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.expressions import BOUNDS, COUNTS, HEAD, expression_for
 from bookkeeper.format.layout import Layout, Physical, parse_layout
 
@@ -76,9 +76,6 @@ class Skimmer:
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.standard = is_standard(self.layout)
-
     def rows(self, payload: bytes, count: int) -> Iterator[Row]:
         """
         The `count` records in `payload`; raises TxlogCorrupt when they are not exactly that.
@@ -136,7 +133,7 @@ class Skimmer:
     def _slow(self, payload: bytes, at: int) -> Row:
         entry, end = decode_one(payload, at, self.layout)
         file, head = entry.data_file, HEAD.match(payload, at)
-        if self.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
+        if self.layout.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
             self._learn(entry)
         return Row(
             at,
@@ -221,21 +218,3 @@ def _partition_value(raw: bytes, kind: Physical) -> Any:
     # Up to 63 bytes have a length of one byte, 64 have one of two.
     text = value[1:] if value[0] < 0x80 else value[2:]
     return text.decode() if kind == "string" else text
-
-
-def is_standard(layout: Layout) -> bool:
-    """
-    Whether records lie as Iceberg Java writes them: every known field, in its order, partition fields optional.
-    """
-    entry = layout.schema["fields"]
-    if not _in_order(entry, ENTRY):
-        return False
-    data_file = entry[-1]["type"]["fields"]
-    return _in_order(data_file, DATA_FILE) and all(
-        isinstance(item["type"], list) for item in data_file[3]["type"]["fields"]
-    )
-
-
-def _in_order(fields: Any, known: Mapping[int, tuple[str, Any, bool]]) -> bool:
-    written = [(item["name"], not isinstance(item["type"], list)) for item in fields]
-    return written == [(name, required) for name, _, required in known.values()]
