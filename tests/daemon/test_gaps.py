@@ -17,10 +17,10 @@ class Blind(Folder):
     missed: frozenset[TxlogName] = frozenset()
     times = 1
 
-    def pending(self) -> list[Found]:
-        found = super().pending()
+    def look(self) -> tuple[list[Found], list[str]]:
+        found, strangers = super().look()
         self.times -= 1
-        return [item for item in found if item.name not in self.missed] if self.times >= 0 else found
+        return [item for item in found if item.name not in self.missed or self.times < 0], strangers
 
 
 def blind(lake: Lake, *missed: TxlogName, times: int = 1) -> Blind:
