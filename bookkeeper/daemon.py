@@ -26,7 +26,7 @@ from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.lease import Lease, NoLease
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.noticed import Noticed
@@ -83,7 +83,7 @@ class Bookkeeper:
         folder: Folder,
         ledger: Ledger,
         reload: timedelta = timedelta(seconds=10),
-        store: Callable[[str], Store] = open_store,
+        store: Callable[[str], Store] | None = None,
         lease: Lease | None = None,
         discovery: Discovery | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class Bookkeeper:
         self.folder = folder
         self.ledger = ledger
         self.reload = reload
-        self.open_store = store
+        self.open_store = store or ledger.open_store
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.upkeep = Upkeep(settings, folder, ledger)
         self.view: View | None = None

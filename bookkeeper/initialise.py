@@ -44,7 +44,7 @@ from bookkeeper.core.errors import (
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.core.store import Store, stores_with
 from bookkeeper.ledger.view import MAIN, View, has_marks_in_summaries
 
 DEFAULT_SCHEMA = (
@@ -67,7 +67,7 @@ class Initialised:
 
 
 def initialise(
-    catalog: Catalog, settings: Table, schema: Schema, store: Callable[[str], Store] = open_store
+    catalog: Catalog, settings: Table, schema: Schema, store: Callable[[str], Store] | None = None
 ) -> Initialised:
     """
     Makes the table a queue. Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder.
@@ -75,7 +75,7 @@ def initialise(
     made: list[str] = []
     table = _table(catalog, settings, schema, made)
     url = folder_url(settings, table.metadata.location)
-    folder = Folder(store(url))
+    folder = Folder((store or stores_with(catalog.properties))(url))
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):

@@ -24,7 +24,7 @@ def open_folder(catalog: Catalog, table: Table) -> Folder:
     The txlog folder of a table; asks the catalog for its location unless the config names the folder.
     """
     location = load_table(catalog, table.identifier).metadata.location
-    return Folder(open_store(folder_url(table, location)))
+    return Folder(open_store(folder_url(table, location), catalog.properties))
 
 
 def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], datetime]) -> Bookkeeper:

@@ -18,7 +18,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store, key_in, open_store
+from bookkeeper.core.store import Store, key_in
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View, txlogs_of
@@ -44,7 +44,7 @@ class Audit:
     folder: Folder
     ledger: Ledger
     settings: Table
-    open_store: Callable[[str], Store] = open_store
+    open_store: Callable[[str], Store] | None = None
     live: dict[str, DataFile] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
 
@@ -84,7 +84,7 @@ def _double_paths(audit: Audit) -> Iterator[Finding]:
 
 def _files(audit: Audit) -> Iterator[Finding]:
     root = audit.view.data_root
-    store = audit.open_store(root)
+    store = (audit.open_store or audit.ledger.open_store)(root)
     keys = {key_in(store, path): path for path in audit.live}
     for key, size in store.sizes(list(keys)).items():
         path, expected = keys[key], audit.live[keys[key]].size_bytes

@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 from bookkeeper.core.errors import Halt, Retry
 from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Table as TableSettings
-from bookkeeper.core.store import open_store as store_at
+from bookkeeper.core.store import stores_with
 from reaper import clock, txlogs
 from reaper import journal as journals
 from reaper.expire import MOST_SNAPSHOTS, expire
@@ -54,7 +54,7 @@ def reap(
     now: datetime,
     *,
     floor: Floor = no_floor,
-    open_store: OpenStore = store_at,
+    open_store: OpenStore | None = None,
     stopped: Callable[[], bool] = lambda: False,
     release_brake: bool = False,
     holder: str = "reaper",
@@ -64,7 +64,7 @@ def reap(
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
-    site = Site.of(settings, catalog, open_store, now, floor)
+    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
     lease = lease_on(site.folder, "reaper/lease", holder)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
@@ -98,12 +98,12 @@ def outlook(
     now: datetime,
     *,
     floor: Floor = no_floor,
-    open_store: OpenStore = store_at,
+    open_store: OpenStore | None = None,
 ) -> Outlook:
     """
     What `reap` would do now, without doing any of it; raises what it would raise, save for brakes.
     """
-    site = Site.of(settings, catalog, open_store, now, floor)
+    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
     left = journals.read(site.folder)
     files = judge(site, left)[0].files if left else Files()
     there = site.storage.sizes(files.sizes())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ class Work:
     table: Table
     now: datetime
     dry_run: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def call(self, sql: str, *, harmless: bool = False) -> None:
         """
@@ -78,7 +79,7 @@ def _command(function: options.Command) -> options.Command:
         settings = load_settings(config, os.environ)
         name = session.table_name(settings, table)
         spark = job.begin(settings, f"maintain {name}", conf)
-        function(Work(spark, name, pick_table(settings, table), datetime.now(UTC), dry_run), **own)
+        function(Work(spark, name, pick_table(settings, table), datetime.now(UTC), dry_run, settings.storage), **own)
 
     dry = click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
     main.command(function.__name__.replace("_", "-"))(options.common(dry(run)))
@@ -153,7 +154,8 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
-    folder = open_store(work.table.folder or f"{register.location(work.spark, work.name)}/_bookkeeper")
+    at = work.table.folder or f"{register.location(work.spark, work.name)}/_bookkeeper"
+    folder = open_store(at, work.storage)
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
     procedures.check_txlogs(list(folder.list(PENDING)), list(folder.list(REJECTED)), work.now, oldest)

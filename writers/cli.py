@@ -123,11 +123,13 @@ def _begin(options: dict[str, Any]) -> Stop:
 
 
 def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
-    from writers.run import folder_url
+    from bookkeeper.core.store import stores_with
+    from writers.run import folder_url, storage_options
     from writers.writer import Writer
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
-    return Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"])
+    stores = stores_with(storage_options(options["folder"], options["config"], os.environ))
+    return Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
 
 
 def _progress(label: str, quiet: bool) -> Progress:

@@ -46,6 +46,19 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
     return str(section.folder) if section.location is None else configured_url(section, section.location)
 
 
+def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    How the storage is reached: what the configuration says; none is needed where the folder is given by itself.
+    """
+    try:
+        storage: Mapping[str, str] = load_settings(config, environ).storage
+    except ConfigInvalid:
+        if folder is None or config is not None:
+            raise
+        return {}
+    return storage
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """When `writer generate` ends, how long it rests between two files, and where it takes notes."""

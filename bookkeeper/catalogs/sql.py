@@ -29,9 +29,7 @@ from pyiceberg.utils.datetime import datetime_to_millis
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from bookkeeper.core.local_store import LocalStore
-from bookkeeper.core.locations import local_path
-from bookkeeper.core.store import create_once
+from bookkeeper.core.store import create_once, open_store
 
 _KEPT = 200_000
 _GZIP = ".gz.metadata.json"
@@ -63,12 +61,11 @@ class FlatSqlCatalog(SqlCatalog):
         return CommitTableResponse(metadata=metadata, metadata_location=location)
 
     def _write_bytes(self, table: Table, metadata: TableMetadata, location: str) -> None:
-        path = local_path(location)
-        if path is None or location.endswith(_GZIP):
+        if location.endswith(_GZIP):
             self._write_metadata(metadata, table.io, location)
             return
-        folder, _, name = path.rpartition("/")
-        create_once(LocalStore(folder), name, self._json.dump(metadata))
+        folder, _, name = location.rpartition("/")
+        create_once(open_store(folder, table.io.properties), name, self._json.dump(metadata))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

@@ -59,12 +59,15 @@ def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settin
         data = _substitute(tomllib.loads(text), environ, "")
     except tomllib.TOMLDecodeError as exc:
         raise ConfigInvalid(f"{source} is not valid TOML: {exc}") from exc
-    known = ("catalog", "bookkeeper", "reaper", "tables")
+    known = ("catalog", "storage", "bookkeeper", "reaper", "tables")
     _refuse_unknown(data, known, "")
     reaper = _section(Reaper, data.get("reaper", {}), "reaper")
     tables = _mapping(data.get("tables", {}), "tables")
+    storage = _flat(_mapping(data.get("storage", {}), "storage"), "storage")
+    catalog = _catalog(_mapping(data.get("catalog", {}), "catalog"), storage)
     return Settings(
-        catalog=_catalog(_mapping(data.get("catalog", {}), "catalog")),
+        catalog=catalog,
+        storage=catalog.properties,
         bookkeeper=_section(Daemon, data.get("bookkeeper", {}), "bookkeeper"),
         reaper=reaper,
         tables={name: _table(name, value, reaper) for name, value in tables.items()},
@@ -87,9 +90,13 @@ def _variable(found: re.Match[str], environ: Mapping[str, str], where: str) -> s
     return value
 
 
-def _catalog(data: Mapping[str, Any]) -> Catalog:
-    flat = {key: _plain(value, f"catalog.{key}") for key, value in data.items()}
-    return Catalog(name=flat.pop("name", "lake"), properties=flat)
+def _catalog(data: Mapping[str, Any], storage: Mapping[str, str]) -> Catalog:
+    flat = _flat(data, "catalog")
+    return Catalog(name=flat.pop("name", "lake"), properties={**storage, **flat})
+
+
+def _flat(data: Mapping[str, Any], where: str) -> dict[str, str]:
+    return {key: _plain(value, f"{where}.{key}") for key, value in data.items()}
 
 
 def _plain(value: Any, where: str) -> str:

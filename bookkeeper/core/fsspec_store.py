@@ -1,5 +1,5 @@
 """
-Store on any fsspec filesystem. Here: `memory:`; object stores get their conditional writes with their backends.
+Store on fsspec's `memory:`, for tests; object stores have their own (object_store.py).
 """
 
 import threading
@@ -22,7 +22,7 @@ class FsspecStore:
         self.url = url.rstrip("/")
         protocol = url.split(":", 1)[0]
         if protocol != "memory":
-            raise ConfigInvalid(f"{url}: storage {protocol!r} is not supported; file: and memory: are")
+            raise ConfigInvalid(f"{url}: storage {protocol!r} is not supported here")
         self.fs = fsspec.filesystem(protocol, use_listings_cache=False, **options)
         self.root = self.fs._strip_protocol(self.url)
 

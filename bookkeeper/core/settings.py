@@ -141,6 +141,8 @@ class Settings:
     """The whole configuration."""
 
     catalog: Catalog = Catalog()
+    #: `[storage]` and what `[catalog]` says: how folder and table are reached
+    storage: Mapping[str, str] = field(default_factory=dict)
     bookkeeper: Daemon = Daemon()
     reaper: Reaper = Reaper()
     tables: Mapping[str, Table] = field(default_factory=dict)

@@ -7,10 +7,11 @@ does not answer; Missing is raised only for a definite "there is nothing", never
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
@@ -137,15 +138,28 @@ def translated(what: str) -> Iterator[None]:
         raise StorageUnavailable(f"{what}: {exc.strerror or exc}") from exc
 
 
+def stores_with(options: Mapping[str, Any]) -> Callable[[str], Store]:
+    """
+    `open_store` with these options: what a configuration or a catalog says of the storage.
+    """
+    return partial(open_store, options=options)
+
+
 def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
     """
-    The store at `url`: a path or `file:` URL on this machine's disk, or `memory:`.
+    The store at `url`: a path or `file:` URL, `memory:`, `s3:`, `abfs(s):` or `gs:`.
+
+    `options` are pyiceberg's keys (`s3.endpoint`, `adls.account-name`, ...). Raises ConfigInvalid, ExtraMissing.
     """
     path = None if url.startswith("memory:") else local_path(url)
     if path is not None:
         from bookkeeper.core.local_store import LocalStore
 
         return LocalStore(path)
-    from bookkeeper.core.fsspec_store import FsspecStore
+    if url.startswith("memory:"):
+        from bookkeeper.core.fsspec_store import FsspecStore
 
-    return FsspecStore(url, options or {})
+        return FsspecStore(url, {})
+    from bookkeeper.core.remotes import object_store
+
+    return object_store(url, options or {})

@@ -20,7 +20,7 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core.errors import ClockBehind, CommitConflict
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.core.store import Store, stores_with
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import merge, retain, summary
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
@@ -41,12 +41,12 @@ class Ledger:
         catalog: Catalog,
         identifier: str,
         clock: Callable[[], datetime],
-        store: Callable[[str], Store] = open_store,
+        store: Callable[[str], Store] | None = None,
     ) -> None:
         self.catalog = catalog
         self.identifier = identifier
         self.clock = clock
-        self.open_store = store
+        self.open_store = store or stores_with(catalog.properties)
         self.ranges = Ranges()
         self.writer = ManifestWriter()
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bookkeeper.core.store import Store, open_store
+from tests.servers.shared import place, shared, wanted
 
 #: opens the same place again: a Store of its own, as another process would have it
 Opener = Callable[[], Store]
@@ -31,7 +32,47 @@ def memory(path: Path) -> Opener:
     return lambda: open_store(url)
 
 
-BACKENDS: dict[str, Callable[[Path], Opener]] = {"local": local, "memory": memory}
+def _remote(kind: str) -> Opener:
+    server = wanted(kind)
+    url = place(kind)
+    return lambda: open_store(url, server.properties)
+
+
+def azurite(path: Path) -> Opener:
+    """
+    A place in Azurite that no other test uses.
+    """
+    return _remote("azurite")
+
+
+def s3(path: Path) -> Opener:
+    """
+    A place on an S3 server that no other test uses.
+    """
+    return _remote("s3")
+
+
+BACKENDS: dict[str, Callable[[Path], Opener]] = {
+    "azurite": azurite,
+    "local": local,
+    "memory": memory,
+    "s3": s3,
+}
+
+
+def open_at(url: str) -> Store:
+    """
+    The store at a URL that one of these openers gave, or below it.
+    """
+    kind = {"abfss": "azurite", "s3": "s3"}.get(url.partition(":")[0])
+    return open_store(url, shared(kind).properties if kind else None)
+
+
+def rounds(stores: Opener, many: int, least: int = 5) -> int:
+    """
+    How often to try a race: fewer where each request goes to a server.
+    """
+    return many if stores().url.startswith(("file:", "memory:")) else max(least, many // 10)
 
 
 def content(store: Store) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from tests.core.cards import card
 from tests.core.crash import POINTS, Crash, CrashingStore, survived
-from tests.core.stores import Opener, content
+from tests.core.stores import Opener, content, rounds
 from tests.core.threads import at_once
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -114,7 +114,7 @@ def test_a_client_that_says_its_own_put_was_there_before_is_believed(store: Stor
 def test_of_many_that_publish_under_one_name_only_those_with_the_winning_bytes_succeed(
     stores: Opener, first: TxlogName
 ) -> None:
-    for sequence in range(1, 40):
+    for sequence in range(1, rounds(stores, 40)):
         name = first.at(sequence)
         acts = [partial(Folder(stores()).publish, name, data) for data in (b"one", b"one", b"two", b"two")]
         outcomes = at_once(acts)

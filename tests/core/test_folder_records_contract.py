@@ -11,7 +11,7 @@ from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.core.store import Store
 from tests.core.cards import card
 from tests.core.crash import POINTS, CrashingStore, survived
-from tests.core.stores import Opener
+from tests.core.stores import Opener, rounds
 from tests.core.threads import at_once
 
 
@@ -83,7 +83,7 @@ def test_marks_that_cannot_be_used_are_mended(folder: Folder, text: bytes) -> No
 
 
 def test_of_two_that_publish_marks_at_once_the_newer_stay(stores: Opener) -> None:
-    for number in range(2, 60, 2):
+    for number in range(2, rounds(stores, 60), 2):
         older, newer = copy(number), copy(number + 1)
         outcomes = at_once([partial(Folder(stores()).publish_marks, marks) for marks in (newer, older)])
         assert outcomes[0] is True, outcomes
@@ -93,7 +93,7 @@ def test_of_two_that_publish_marks_at_once_the_newer_stay(stores: Opener) -> Non
 def test_many_that_publish_marks_at_once_never_go_back(stores: Opener) -> None:
     def publish(offset: int) -> list[int]:
         folder, seen = Folder(stores()), []
-        for number in range(offset, 120, 3):
+        for number in range(offset, rounds(stores, 120, least=24), 3):
             try:
                 folder.publish_marks(copy(number))
             except StorageUnavailable:

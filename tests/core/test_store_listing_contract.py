@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.core.errors import PathRefused
 from bookkeeper.core.store import Store
-from tests.core.stores import Opener
+from tests.core.stores import Opener, rounds
 from tests.core.threads import meanwhile
 
 
@@ -39,6 +39,7 @@ def test_a_listing_of_no_folder_is_empty(store: Store, prefix: str) -> None:
 
 
 def test_a_listing_while_things_change_shows_all_that_stays(stores: Opener) -> None:
+    looks = rounds(stores, 40)
     stay = {f"f/{number % 7}/stays-{number}" for number in range(50)}
     for key in stay:
         stores().create(key, b"1")
@@ -50,10 +51,10 @@ def test_a_listing_while_things_change_shows_all_that_stays(stores: Opener) -> N
         changing.delete_many([key])
 
     def look() -> list[set[str]]:
-        return [stay - set(keys(looking, "f/")) for _ in range(40)]
+        return [stay - set(keys(looking, "f/")) for _ in range(looks)]
 
     for lacking in meanwhile(change, [look, look]):
-        assert lacking == [set()] * 40
+        assert lacking == [set()] * looks
 
 
 def test_an_object_deleted_before_its_turn_does_not_stop_a_listing(store: Store) -> None:

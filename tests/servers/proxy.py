@@ -1,5 +1,5 @@
 """
-An HTTP proxy on loopback that plays faults on the way to a REST catalog.
+An HTTP proxy on loopback that plays faults on the way to a REST catalog or an object store.
 """
 
 import http.client
@@ -113,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP | {"host"}}
+        # The host stays as the client named it: S3's signature covers it.
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP | {"expect"}}
         try:
             reply = self.made.answer(Request(self.command, self.path, headers, body))
         except Unanswered:
@@ -137,10 +138,17 @@ class _Handler(BaseHTTPRequestHandler):
         for key, value in reply.headers:
             if key.lower() not in _HOP:
                 self.send_header(key, value)
-        self.send_header("Content-Length", str(len(reply.body)))
+        length = next((value for key, value in reply.headers if key.lower() == "content-length"), None)
+        self.send_header("Content-Length", length if self.command == "HEAD" and length else str(len(reply.body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(reply.body)
+
+    def handle_expect_100(self) -> bool:
+        self.send_response_only(100)
+        self.end_headers()
+        self.wfile.flush()
+        return True
 
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve
 

@@ -1,0 +1,230 @@
+"""
+Store on an object storage: what S3, Azure and Google have in common.
+
+Owns keys, parallelism, deadlines and repetition; what one request means on one storage is its Remote's. Nothing is
+ever renamed. What a crash leaves: an object whole or not at all; of a large upload, blocks that no listing shows.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from fsspec.asyn import get_loop, sync  # type: ignore[import-untyped]
+
+from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
+from bookkeeper.core.store import Buffer, Listed, checked_key
+
+T = TypeVar("T")
+Page = tuple[list[Listed], str | None]
+PAUSES = (0.1, 0.3, 1.0, 2.0)
+BLOCK = 8 * 2**20
+AT_ONCE = 64
+BLOCKS_AT_ONCE = 4
+#: longest name of an object on S3, Azure and Google alike, in bytes
+LONGEST = 1024
+_PATIENCE_SECONDS = 60
+_SLOWEST = 2**20
+
+
+class Transient(StorageUnavailable):
+    """The storage was busy or did not answer: the same request may do better a moment later."""
+
+
+class Remote(Protocol):
+    """
+    One bucket or container, asked once for each call; it raises our errors, Transient where asking again may help.
+    """
+
+    #: keys that one delete request takes
+    deletes_at_once: int
+
+    async def get(self, path: str) -> tuple[bytes, str]:
+        """The object and its tag; raises Missing."""
+
+    async def size(self, path: str) -> int:
+        """Bytes; raises Missing."""
+
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+        """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
+
+    async def begin(self, path: str) -> str:
+        """Begins a large upload."""
+
+    async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
+        """One block of it, numbered from 1; returns what `finish` wants to know of it."""
+
+    async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
+        """Makes it an object."""
+
+    async def abandon(self, path: str, upload: str) -> None:
+        """Lets go of the blocks."""
+
+    async def page(self, prefix: str, token: str | None) -> Page:
+        """One page of a listing (keys as the storage has them), and the token of the next one."""
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Deletes what is there, at most `deletes_at_once`."""
+
+
+class ObjectStore:
+    """Implements Store below `url`, which is `root` in the remote's bucket or container."""
+
+    def __init__(
+        self,
+        url: str,
+        root: str,
+        remote: Remote,
+        pauses: Sequence[float] = PAUSES,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.root = root.strip("/") + "/" if root.strip("/") else ""
+        self.remote, self.pauses, self.sleep = remote, pauses, sleep
+
+    def read(self, key: str) -> bytes:
+        return self.read_tagged(key)[0]
+
+    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
+        return self._each(self._read, keys)
+
+    def read_tagged(self, key: str) -> tuple[bytes, str]:
+        return self._now(self._read_tagged(key, self._there(key)))
+
+    def create(self, key: str, data: bytes) -> None:
+        try:
+            self._put(key, data, "")
+        except Changed as exc:
+            raise AlreadyExists(f"{self.url}/{key} is there already") from exc
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        self._put(key, data, if_match)
+
+    def upload(self, key: str, data: Buffer) -> None:
+        path, view = self._path(key), memoryview(data).cast("B")
+        if view.nbytes <= BLOCK:
+            self._put(key, bytes(view), None)
+        else:
+            self._now(self._upload(path, view))
+
+    def size(self, key: str) -> int:
+        return self._now(self._size(key, self._there(key)))
+
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
+        return self._each(self._size, keys)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        start = self._path(prefix.rstrip("/")) + "/" if prefix else self.root
+        token: str | None = None
+        while True:
+            page: Page = self._now(self._again(self.remote.page, start, token))
+            found, token = page
+            for item in found:
+                yield Listed(item.key[len(self.root) :], item.size, item.modified)
+            if token is None:
+                return
+
+    def delete_many(self, keys: Iterable[str]) -> int:
+        given = list(keys)
+        paths = iter(dict.fromkeys([self._path(key) for key in given]))
+        parts = []
+        while part := list(islice(paths, self.remote.deletes_at_once)):
+            parts.append(part)
+        self._now(self._all([self._again(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
+        return len(given)
+
+    def _path(self, key: str) -> str:
+        return self.root + checked_key(key)
+
+    def _there(self, key: str) -> str:
+        """Where a key is; raises Missing when no object can have that name."""
+        path = self._path(key)
+        if len(path.encode("utf-8", "surrogateescape")) > LONGEST:
+            raise Missing(f"{self.url}/{key[:100]}... is too long for an object's name")
+        return path
+
+    def _put(self, key: str, data: Buffer, if_match: str | None) -> None:
+        try:
+            self._now(self._again(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
+        except Missing as exc:
+            raise StorageUnavailable(f"{self.url}/{key} cannot be written") from exc
+
+    async def _read(self, key: str, path: str) -> bytes:
+        return (await self._read_tagged(key, path))[0]
+
+    async def _read_tagged(self, key: str, path: str) -> tuple[bytes, str]:
+        return await self._again(self.remote.get, path)
+
+    async def _size(self, key: str, path: str) -> int:
+        return await self._again(self.remote.size, path)
+
+    async def _upload(self, path: str, view: memoryview) -> None:
+        upload = await self._again(self.remote.begin, path)
+        try:
+            parts = range(0, view.nbytes, BLOCK)
+            blocks = [self._block(path, upload, number, view[at : at + BLOCK]) for number, at in enumerate(parts, 1)]
+            done = await self._all(blocks, BLOCKS_AT_ONCE)
+            await self._again(self.remote.finish, path, upload, done)
+        except BaseException:
+            await self._abandon(path, upload)
+            raise
+
+    async def _block(self, path: str, upload: str, number: int, part: memoryview) -> Any:
+        # Only what is under way is copied, a block each.
+        return await self._again(self.remote.block, path, upload, number, bytes(part))
+
+    async def _abandon(self, path: str, upload: str) -> None:
+        try:
+            await self.remote.abandon(path, upload)
+        except StorageUnavailable:
+            return  # the storage forgets it by age
+
+    def _each(self, act: Callable[[str, str], Coroutine[Any, Any, T]], keys: Sequence[str]) -> dict[str, Any]:
+        for key in keys:
+            checked_key(key)
+        answers = self._now(self._all([self._outcome(act, key) for key in keys], AT_ONCE))
+        return dict(zip(keys, answers, strict=True))
+
+    async def _outcome(self, act: Callable[[str, str], Coroutine[Any, Any, T]], key: str) -> Any:
+        try:
+            return await act(key, self._there(key))
+        except (Missing, StorageUnavailable) as exc:
+            return exc
+
+    async def _all(self, acts: Sequence[Coroutine[Any, Any, T]], most: int) -> Sequence[T]:
+        """Every result, `most` under way at a time; the first error ends it all."""
+        free = asyncio.Semaphore(most)
+
+        async def one(act: Coroutine[Any, Any, T]) -> T:
+            async with free:
+                return await act
+
+        tasks = [asyncio.ensure_future(one(act)) for act in acts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for act in acts:
+                act.close()
+
+    async def _again(self, act: Callable[..., Coroutine[Any, Any, T]], *given: Any, slow: float = 0) -> T:
+        """The answer, asked for a few times while the storage is busy, each time with a deadline."""
+        for pause in (*self.pauses, None):
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS + slow):
+                    return await act(*given)
+            except Transient:
+                if pause is None:
+                    raise
+            except TimeoutError as exc:
+                raise StorageUnavailable(f"{self.url} did not answer for {_PATIENCE_SECONDS} s") from exc
+            # Many that were refused at the same moment should not come back at the same moment.
+            await self.sleep(pause * random.uniform(0.5, 1.5))
+        raise AssertionError("unreachable")
+
+    def _now(self, act: Coroutine[Any, Any, T]) -> T:
+        result: T = sync(get_loop(), lambda: act)
+        return result

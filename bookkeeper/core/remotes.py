@@ -1,0 +1,77 @@
+"""
+Which remote a URL means. One client for each account and process, however many stores are opened on it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from bookkeeper.core.errors import ConfigInvalid, ExtraMissing
+from bookkeeper.core.locations import normal
+from bookkeeper.core.object_store import ObjectStore, Remote
+
+#: scheme -> module of the remote, prefix of its options, the extra that brings its client
+_KINDS = {
+    "s3": ("bookkeeper.core.s3_store", "s3.", "s3"),
+    "abfss": ("bookkeeper.core.azure_store", "adls.", "azure"),
+}
+_CLIENT = "client."
+
+
+def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    """
+    The store at `url`; raises ConfigInvalid for a scheme that is none, ExtraMissing when its client is not installed.
+    """
+    parts = urlsplit(normal(url))
+    if parts.scheme not in _KINDS:
+        raise ConfigInvalid(
+            f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s) and memory are",
+            hint="docs/stores.md says what is.",
+        )
+    prefixes = (_KINDS[parts.scheme][1], _CLIENT)
+    chosen = frozenset((key, str(value)) for key, value in options.items() if key.startswith(prefixes))
+    remote = _remote(parts.scheme, parts.username or parts.netloc, parts.hostname if parts.username else "", chosen)
+    return ObjectStore(url, parts.path, remote)
+
+
+def client(url: str, options: Mapping[str, Any]) -> Any:
+    """
+    The fsspec filesystem behind the store at `url`: for what is no object, such as a lease.
+    """
+    remote: Any = object_store(url, options).remote
+    return remote.fs
+
+
+def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[str, str]]) -> Remote:
+    module = _imported(scheme)
+    # A fork inherits sockets, but neither the thread nor the loop that reads them.
+    fs = _filesystem(scheme, host or "", frozenset(options), os.getpid())
+    remote: Remote = module.AzureRemote(fs, bucket) if scheme == "abfss" else module.S3Remote(fs, bucket)
+    return remote
+
+
+@lru_cache(maxsize=32)
+def _filesystem(scheme: str, host: str, options: frozenset[tuple[str, str]], process: int) -> Any:
+    make: Callable[..., Any] = _imported(scheme).filesystem
+    try:
+        return make(dict(options), host) if scheme == "abfss" else make(dict(options))
+    except ValueError as exc:
+        # adlfs says in its message what it was given.
+        raise ConfigInvalid(
+            f"{scheme}: no usable credentials for {host or 'this account'} ({type(exc).__name__})",
+            hint="docs/stores.md says which keys and which variables of the environment are read.",
+        ) from None
+
+
+def _imported(scheme: str) -> Any:
+    module, _, extra = _KINDS[scheme]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").startswith("bookkeeper"):
+            raise
+        hint = f"Run: pip install 'iceberg-bookkeeper[{extra}]'"
+        raise ExtraMissing(f"{exc.name} is not installed, which {scheme}: needs", hint=hint) from exc

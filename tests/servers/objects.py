@@ -1,0 +1,145 @@
+"""
+Object stores on loopback: Azurite, and versitygw (moto where there is no Go). Data lives as long as the server.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers import installed
+from tests.servers.process import LOOPBACK, Server, Unavailable, answers, free_port
+
+ACCOUNT = "devstoreaccount1"
+# Azurite's own, the same everywhere: no secret.
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_AZURITE = (
+    "--silent",
+    "--inMemoryPersistence",
+    "--disableTelemetry",
+    "--skipApiVersionCheck",
+)
+
+
+@contextmanager
+def azurite() -> Iterator[Server]:
+    """
+    A running, empty Azurite: blobs and queues. Raises Unavailable.
+    """
+    command = installed.azurite(os.environ)
+    blob, queue, table = free_port(), free_port(), free_port()
+    ports = []
+    for name, port in (("blob", blob), ("queue", queue), ("table", table)):
+        ports += [f"--{name}Host", LOOPBACK, f"--{name}Port", str(port)]
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-azurite-") as place:
+        yield from _running(
+            Server(
+                "Azurite",
+                blob,
+                [*command, *_AZURITE, *ports],
+                Path(place) / "log",
+                azure_properties(blob, queue),
+                options={"cwd": place},
+            )
+        )
+
+
+def azure_properties(blob: int, queue: int = 1) -> dict[str, str]:
+    """
+    pyiceberg's keys for an Azurite whose blobs are on port `blob`.
+    """
+    text = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
+    ends = (("Blob", blob), ("Queue", queue))
+    text += "".join(f"{name}Endpoint=http://{LOOPBACK}:{port}/{ACCOUNT};" for name, port in ends)
+    return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", "adls.connection-string": text}
+
+
+@contextmanager
+def s3() -> Iterator[Server]:
+    """
+    A running, empty S3 server. Raises Unavailable.
+    """
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-s3-") as place:
+        root = Path(place) / "buckets"
+        root.mkdir()
+        environ = {**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "testtest"}
+        try:
+            program = installed.versitygw(os.environ)
+            command = [program, "-q", "--port", f"{LOOPBACK}:{port}", "posix", str(root)]
+        except Unavailable:
+            command = _moto(port)
+        name = "moto" if sys.executable in command else "versitygw"
+        server = Server(
+            name, port, command, Path(place) / "log", s3_properties(port), options={"cwd": place, "env": environ}
+        )
+        yield from _running(server)
+
+
+def s3_properties(port: int) -> dict[str, str]:
+    """
+    pyiceberg's keys for the S3 server on this port.
+    """
+    return {
+        "s3.endpoint": f"http://{LOOPBACK}:{port}",
+        "s3.access-key-id": "test",
+        "s3.secret-access-key": "testtest",
+        "s3.region": "us-east-1",
+    }
+
+
+@contextmanager
+def aws() -> Iterator[Server]:
+    """
+    A running moto: S3 and SQS, with notifications from one to the other. Raises Unavailable.
+    """
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-moto-") as place:
+        options = {"cwd": Path(__file__).parents[2]}
+        properties = s3_properties(port)
+        yield from _running(Server("moto", port, _moto(port), Path(place) / "log", properties, options=options))
+
+
+def _moto(port: int) -> list[str]:
+    from importlib.util import find_spec
+
+    if find_spec("moto") is None:
+        raise Unavailable("neither Go for versitygw nor moto is here: pip install '.[dev]'")
+    return [sys.executable, str(Path(__file__).with_name("moto_server.py")), str(port)]
+
+
+def _running(server: Server) -> Iterator[Server]:
+    server.start(60)
+    try:
+        yield server
+    finally:
+        server.crash()  # there is nothing to save
+
+
+def bucket(server: Server, name: str) -> str:
+    """
+    The URL of a new, empty bucket or container.
+    """
+    if "adls.connection-string" in server.properties:
+        from azure.storage.blob import BlobServiceClient
+
+        with BlobServiceClient.from_connection_string(server.properties["adls.connection-string"]) as service:
+            service.create_container(name)
+        return f"abfss://{name}@{ACCOUNT}.dfs.core.windows.net"
+    from botocore.session import get_session
+
+    client = get_session().create_client(
+        "s3",
+        endpoint_url=f"http://{LOOPBACK}:{server.port}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="testtest",
+    )
+    client.create_bucket(Bucket=name)
+    client.close()
+    return f"s3://{name}"
+
+
+__all__ = ["answers", "aws", "azurite", "bucket", "s3"]

@@ -1,0 +1,61 @@
+"""
+One server of a kind for a whole run, started when the first test wants it and ended with the process.
+"""
+
+import atexit
+import os
+import uuid
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+
+from tests.servers.objects import aws, azurite, bucket, s3
+from tests.servers.process import Server, Unavailable
+
+_KINDS = {"azurite": azurite, "s3": s3, "aws": aws}
+
+
+@cache
+def _started(kind: str) -> "Server | Unavailable":
+    stack = ExitStack()
+    try:
+        server = stack.enter_context(_KINDS[kind]())
+    except Unavailable as exc:
+        return exc
+    atexit.register(stack.close)
+    return server
+
+
+def shared(kind: str) -> Server:
+    """
+    The running server of this kind; raises Unavailable.
+    """
+    found = _started(kind)
+    if isinstance(found, Unavailable):
+        raise found
+    return found
+
+
+def wanted(kind: str) -> Server:
+    """
+    The same for a test: skips it where the server cannot be had, fails it with CI=true.
+    """
+    try:
+        return shared(kind)
+    except Unavailable as exc:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{kind}: {exc}")
+        pytest.skip(f"{kind}: {exc}")
+
+
+@cache
+def _bucket(kind: str) -> str:
+    return bucket(shared(kind), f"lake-{uuid.uuid4().hex[:8]}")
+
+
+def place(kind: str) -> str:
+    """
+    A URL on the shared server below which there is nothing yet; raises Unavailable.
+    """
+    return f"{_bucket(kind)}/{uuid.uuid4().hex[:12]}"
