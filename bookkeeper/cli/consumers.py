@@ -33,11 +33,11 @@ def standings_of(there: Opened) -> "tuple[list[Standing], Table]":
     Where every consumer stands, and the table it was held against.
     """
     from bookkeeper.core.catalog import load_table
-    from bookkeeper.core.store import open_store
+    from bookkeeper.core.store import stores_with
     from bookkeeper.streams.standing import look, stand
 
     # The checkpoints first: a snapshot that the table then does not have is expired, not new.
-    readings = look(registry_of(there), open_store)
+    readings = look(registry_of(there), stores_with(there.settings.storage))
     table = load_table(there.ledger.catalog, there.table.identifier)
     return stand(readings, table.metadata, there.table.reaper, utc_now()), table
 
@@ -100,7 +100,7 @@ def _what(standing: "Standing") -> str | None:
 
 def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.core.errors import BookkeeperError
-    from bookkeeper.core.store import open_store
+    from bookkeeper.core.store import stores_with
     from bookkeeper.streams.mend import mend, plan
     from bookkeeper.streams.places import open_place
 
@@ -111,7 +111,7 @@ def _mend(there: Opened, as_json: bool, yes: bool) -> None:
             continue
         row: dict[str, Any] = {"consumer": consumer.name, "outcome": "nothing to mend"}
         try:
-            place = open_place(consumer.checkpoint, open_store)
+            place = open_place(consumer.checkpoint, stores_with(there.settings.storage))
             planned = plan(standing, place)
             if planned is not None:
                 outcome = "would be mended"
