@@ -110,6 +110,7 @@ class Bookkeeper:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
+        self.upkeep.begin()
         found = self.noticed.found(self.folder, now)
         self.fresh = False
         turn = Turn(len(found), len(found))

@@ -73,6 +73,11 @@ class Upkeep:
         #: what we last made sure marks.json says, and the highest sequence number it ever showed
         self.published: MarksCopy | None = None
         self.seen = -1
+        self.began = ledger.clock()
+
+    def begin(self) -> None:
+        """A tick begins: what it takes is not held against its clock."""
+        self.began = self.ledger.clock()
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -186,7 +191,7 @@ class Upkeep:
     def clocks_agree(self, now: datetime) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
         try:
-            skew = self.folder.clock_skew(now)
+            skew = self.folder.clock_skew(now + (self.ledger.clock() - self.began))
         except BookkeeperError as error:
             log.warning("storage clock unknown", extra=self._about("clock", cause=str(error)))
             return False

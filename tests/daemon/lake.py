@@ -81,7 +81,13 @@ class Lake:
     """
 
     def __init__(
-        self, root: Path, clock: Clock | None = None, columns: Any = (), stock: bool = False, **settings: Any
+        self,
+        root: Path,
+        clock: Clock | None = None,
+        columns: Any = (),
+        stock: bool = False,
+        catalog: str = "lake",
+        **settings: Any,
     ) -> None:
         self.root = root
         self.clock = clock or Clock()
@@ -90,7 +96,7 @@ class Lake:
         self.settings = replace(Table(name="events", identifier="demo.events", schema=columns), **settings)
         kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
         self.catalog_settings = Catalog(
-            "lake", {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+            catalog, {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
         )
         self.catalog = open_catalog(self.catalog_settings, create=True)
         self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
