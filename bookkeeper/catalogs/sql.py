@@ -3,12 +3,13 @@ SQL catalogs whose commit costs the same however many snapshots are kept.
 
 The same tables and the same `UPDATE ... WHERE metadata_location = old` as pyiceberg's SqlCatalog, so both, and
 Spark's JdbcCatalog, work side by side. Stock `commit_table` loads, validates and deep-copies all snapshots: 105 ms
-at 1,000 of them, 2.1 s at 17,280. Here the caller's metadata is the base (the UPDATE refuses it when it is stale)
-and every snapshot is serialized once. What remains is writing the bytes of metadata.json.
+at 1,000 of them, 2.1 s at 17,280. Here the caller's metadata is the base (the UPDATE refuses it when it is stale),
+a metadata file that this process wrote is not read and validated again, and every snapshot is serialized once
+(metadata_json.py). What remains is writing the bytes of metadata.json.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,9 +30,10 @@ from pyiceberg.utils.datetime import datetime_to_millis
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from bookkeeper.catalogs.metadata_json import MetadataJson
 from bookkeeper.core.store import create_once, open_store
 
-_KEPT = 200_000
+_REMEMBERED = 8
 _GZIP = ".gz.metadata.json"
 
 
@@ -40,7 +42,9 @@ class FlatSqlCatalog(SqlCatalog):
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
-        self._json = SnapshotJson()
+        self._json = MetadataJson()
+        #: by location: a metadata file never changes
+        self._metadata: OrderedDict[str, TableMetadata] = OrderedDict()
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -58,7 +62,25 @@ class FlatSqlCatalog(SqlCatalog):
         location = provider.new_table_metadata_file_location(version)
         self._write_bytes(table, metadata, location)
         self._swap(table, location)
+        self._remember(location, metadata)
         return CommitTableResponse(metadata=metadata, metadata_location=location)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """The table a row of the catalog names; its metadata is read only when this process has not seen it yet."""
+        location = orm_table.metadata_location
+        known = self._metadata.get(location or "")
+        if known is None:
+            table = super()._convert_orm_to_iceberg(orm_table)
+            self._remember(table.metadata_location, table.metadata)
+            return table
+        name = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        return Table(name, known, location, self._load_file_io(known.properties, location), self)
+
+    def _remember(self, location: str, metadata: TableMetadata) -> None:
+        self._metadata[location] = metadata
+        self._metadata.move_to_end(location)
+        if len(self._metadata) > _REMEMBERED:
+            self._metadata.popitem(last=False)
 
     def _write_bytes(self, table: Table, metadata: TableMetadata, location: str) -> None:
         if location.endswith(_GZIP):
@@ -102,40 +124,3 @@ def applied(base: TableMetadata, updates: Sequence[TableUpdate], location: str) 
         now_ms = datetime_to_millis(datetime.now(UTC))  # noqa: TID251
         metadata = metadata.model_copy(update={"last_updated_ms": max(now_ms, base.last_updated_ms)})
     return metadata
-
-
-class SnapshotJson:
-    """Serializes metadata; remembers the JSON of each snapshot and of each log entry, which never change."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[object, ...], str] = OrderedDict()
-
-    def dump(self, metadata: TableMetadata) -> bytes:
-        """
-        What pyiceberg would write for `metadata`.
-        """
-        bare = metadata.model_copy(update={"snapshots": [], "snapshot_log": []}).model_dump_json()
-        snapshots = self._joined(
-            metadata.snapshots, lambda item: (metadata.table_uuid, item.snapshot_id, item.parent_snapshot_id)
-        )
-        log = self._joined(metadata.snapshot_log, lambda item: (item.snapshot_id, item.timestamp_ms))
-        return _spliced(_spliced(bare, "snapshots", snapshots), "snapshot-log", log).encode()
-
-    def _joined(self, items: Iterable[Any], key: Callable[[Any], tuple[object, ...]]) -> str:
-        return ",".join([self._one(key(item), item) for item in items])
-
-    def _one(self, key: tuple[object, ...], item: Any) -> str:
-        text = self._known.get(key)
-        if text is None:
-            text = self._known[key] = item.model_dump_json()
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return text
-
-
-def _spliced(text: str, key: str, items: str) -> str:
-    # Inside a JSON string the quotes would be escaped, so this stands there once: at the top.
-    before, empty, after = text.partition(f'"{key}":[]')
-    if not empty:
-        raise ValueError(f"the metadata has no {key}")
-    return f'{before}"{key}":[{items}]{after}'

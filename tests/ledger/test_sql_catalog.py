@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.catalogs.sql import FlatSqlCatalog
 from tests.daemon.lake import Lake, Writes
@@ -61,3 +62,30 @@ def test_stock_pyiceberg_commits_to_the_same_table_in_turn(lake: Lake) -> None:
             change.set_properties({"turn": str(number)})
     assert lake.keys() == sorted(writer.keys)
     assert lake.table().metadata.properties["turn"] == "2"
+
+
+def test_a_table_that_nobody_changed_is_not_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    _commit(lake, 1)
+    catalog = lake.table().catalog
+    seen = catalog.load_table("demo.events")
+    monkeypatch.setattr(SqlCatalog, "_convert_orm_to_iceberg", lambda *_: pytest.fail("it was read again"))
+    assert catalog.load_table("demo.events").metadata is seen.metadata
+    committed = catalog.commit_table(seen, (), (SetPropertiesUpdate(updates={"x": "y"}),))
+    assert catalog.load_table("demo.events").metadata is committed.metadata
+
+
+def test_what_somebody_else_committed_is_read(lake: Lake) -> None:
+    catalog = lake.table().catalog
+    assert catalog.load_table("demo.events").metadata.snapshots == []
+    _commit(lake, 2)
+    assert len(catalog.load_table("demo.events").metadata.snapshots) == 2
+
+
+def test_the_same_name_in_two_namespaces_are_two_tables(lake: Lake) -> None:
+    other = Lake(lake.root, identifier="other.events")
+    _commit(other, 1)
+    catalog = lake.table().catalog
+    for _ in range(2):
+        tables = [catalog.load_table(name) for name in ("demo.events", "other.events")]
+        assert [table.name() for table in tables] == [("demo", "events"), ("other", "events")]
+        assert [len(table.metadata.snapshots) for table in tables] == [0, 1]
