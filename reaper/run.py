@@ -8,7 +8,7 @@ leaves a journal that the next run finishes, or nothing.
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -31,6 +31,8 @@ from reaper.storage import OpenStore
 from reaper.verify import judge
 
 log = logging.getLogger(__name__)
+#: of a reaper that died; one run rarely takes longer, and two at once are safe
+LEASE = timedelta(seconds=60)
 
 
 class Braked(Halt):
@@ -65,7 +67,7 @@ def reap(
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
     site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
-    lease = lease_on(site.folder, "reaper/lease", holder)
+    lease = lease_on(site.folder, "reaper/lease", holder, LEASE)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
     done = Reaped()

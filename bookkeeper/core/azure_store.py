@@ -9,7 +9,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -17,6 +17,7 @@ from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.storage.blob import BlobBlock
+from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.core.object_store import Transient
@@ -144,6 +145,38 @@ class AzureRemote:
         except Missing:
             return
 
+    async def take_lease(self, path: str, lease: str, seconds: int, said: bytes) -> bool:
+        """Leases the blob, made if need be, and writes into it who did; False while another has it."""
+        blob = self._blob(path)
+        try:
+            with self._translated(path):
+                await blob.acquire_lease(seconds, lease_id=lease, **_ONCE)
+        except Missing:
+            with suppress(Changed):
+                await self.put(path, said, "")
+            return await self.take_lease(path, lease, seconds, said)
+        except _Leased:
+            return False
+        with suppress(_Leased), self._translated(path):
+            await blob.upload_blob(said, length=len(said), overwrite=True, lease=lease, **_ONCE)
+        return True
+
+    async def renew_lease(self, path: str, lease: str) -> bool:
+        """Whether it is still ours, for as long again."""
+        return await self._with_lease(path, lease, "renew")
+
+    async def release_lease(self, path: str, lease: str) -> bool:
+        """Gives it back, if it is still ours."""
+        return await self._with_lease(path, lease, "release")
+
+    async def _with_lease(self, path: str, lease: str, act: str) -> bool:
+        try:
+            with self._translated(path):
+                await getattr(BlobLeaseClient(self._blob(path), lease), act)(**_ONCE)
+        except (_Leased, Missing):
+            return False
+        return True
+
     def _blob(self, path: str) -> Any:
         return self.container.get_blob_client(path)
 
@@ -167,6 +200,10 @@ class AzureRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
+class _Leased(StorageUnavailable):
+    """Somebody has a lease on it."""
+
+
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:
     known = {key.lower(): value for key, value in (metadata or {}).items()}
     return known.get("hdi_isfolder") == "true" or known.get("is_directory") == "true"
@@ -184,6 +221,8 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
         return Missing(f"{where} is not there")
     if code in _TAKEN:
         return Changed(f"{where} was replaced by somebody else")
+    if code.startswith("Lease"):
+        return _Leased(f"{where}: {code}")
     if status in (0, 408, 429) or status >= 500:
         return Transient(f"{where}: {status} {code}")
     return StorageUnavailable(f"{where}: {status} {code}")

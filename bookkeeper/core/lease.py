@@ -6,7 +6,7 @@ A lease that is lost, shared or switched off costs lost commit races, no rows: e
 
 import fcntl
 import os
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from bookkeeper.core.errors import StorageUnavailable
@@ -82,14 +82,25 @@ class FileLease:
             self.handle = None
 
 
-def lease_on(store: Store, name: str, holder: str) -> Lease:
+def lease_on(store: Store, name: str, holder: str, lasting: timedelta = timedelta(seconds=15)) -> Lease:
     """
     The lease called `name` of a folder's store; `holder` is shown to people who look.
 
-    Raises StorageUnavailable when the store is local and not there.
+    On an object store a holder that died is followed after `lasting` (15 to 60 s), on local disk at once. Raises
+    StorageUnavailable when the store is local and not there.
     """
     if not isinstance(store, LocalStore):
-        return NoLease()
+        return _on_objects(store, name, holder, lasting)
     if not os.path.isdir(store.root):
         raise StorageUnavailable(f"{store.root} is not there", hint="Is the disk mounted?")
     return FileLease(f"{store.root}/{name}", holder)
+
+
+def _on_objects(store: Store, name: str, holder: str, lasting: timedelta) -> Lease:
+    from bookkeeper.core.object_lease import BlobLease, PutLease
+    from bookkeeper.core.object_store import ObjectStore
+
+    if not isinstance(store, ObjectStore):
+        return NoLease()
+    kind = BlobLease if hasattr(store.remote, "take_lease") else PutLease
+    return kind(store, name, holder, lasting)

@@ -134,6 +134,10 @@ class ObjectStore:
         self._now(self._all([self._again(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
         return len(given)
 
+    def ask(self, act: Callable[..., Coroutine[Any, Any, T]], key: str, *given: Any) -> T:
+        """What the remote alone can do with one object (a lease), asked for like everything else."""
+        return self._now(self._again(act, self._path(key), *given))
+
     def _path(self, key: str) -> str:
         return self.root + checked_key(key)
 

@@ -5,7 +5,7 @@ Another one (an object store) is another function here and its name in BACKENDS;
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bookkeeper.core.store import Store, open_store
@@ -64,8 +64,15 @@ def open_at(url: str) -> Store:
     """
     The store at a URL that one of these openers gave, or below it.
     """
+    return open_store(url, options_at(url))
+
+
+def options_at(url: str) -> Mapping[str, str]:
+    """
+    How that place is reached.
+    """
     kind = {"abfss": "azurite", "s3": "s3"}.get(url.partition(":")[0])
-    return open_store(url, shared(kind).properties if kind else None)
+    return shared(kind).properties if kind else {}
 
 
 def rounds(stores: Opener, many: int, least: int = 5) -> int:
