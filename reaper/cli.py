@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ import click
 
 from bookkeeper.console import logs, output
 from bookkeeper.console.errors import Commands, exit_code
-from bookkeeper.console.options import config_option, json_option, load_settings, log_options, pick_table
+from bookkeeper.console.options import DURATION, config_option, json_option, load_settings, log_options, pick_table
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from bookkeeper.core.settings import Settings, Table
+    from reaper.orphans import Orphan
     from reaper.run import Outlook
 
 Row = dict[str, Any]
@@ -140,6 +141,53 @@ def plan(context: click.Context, config: str | None, tables: tuple[str, ...], as
     context.exit(_show_plans(_Catalog(settings), chosen, as_json))
 
 
+@main.command()
+@config_option
+@tables_option
+@json_option
+@click.option("--older-than", type=DURATION, help="Age of a file; default: orphan-age. Never below 1h.")
+@click.option(
+    "--delete", is_flag=True, help="Delete those that were found unnamed an hour ago too; remember the others."
+)
+@click.option("--release-brake", is_flag=True, help="Go on although very many files would go.")
+@click.pass_context
+def orphans(
+    context: click.Context,
+    config: str | None,
+    tables: tuple[str, ...],
+    as_json: bool,
+    older_than: timedelta | None,
+    delete: bool,
+    release_brake: bool,
+) -> None:
+    """
+    Old files of a table that nothing names; shows them unless told to --delete. `reaper run` does it every hour.
+
+    \b
+    Example:
+      reaper orphans --config bookkeeper.toml --table events
+      reaper orphans --config bookkeeper.toml --delete
+    """
+    from reaper.run import orphans_of, sweep_orphans
+
+    settings, chosen = _chosen(config, tables)
+    catalog, now = _Catalog(settings), _utc_now()
+
+    def act(table: "Table") -> Row:
+        if delete:
+            gone = sweep_orphans(catalog.get(), table, now, older_than=older_than, release_brake=release_brake)
+            return {"deleted": len(gone), "bytes": sum(gone.values())}
+        return {"orphans": _orphan_rows(orphans_of(catalog.get(), table, now, older_than=older_than), now)}
+
+    found, worst = _each(chosen, act)
+    if as_json or delete:
+        output.show_rows(found, as_json)
+    else:
+        rows = [{"table": record["table"], **row} for record in found for row in record.get("orphans", [])]
+        output.show_rows(rows, False, nothing="no orphans")
+    context.exit(worst)
+
+
 class _Catalog:
     """Opened at the first use, so that one that is down at start is tried again."""
 
@@ -206,10 +254,15 @@ def _plan_record(found: "Outlook") -> Row:
         "expire": list(found.plan.expire),
         "delete": delete,
         "bytes": sum(item["bytes"] for item in delete),
+        "orphans": _orphan_rows(found.orphans, _utc_now()),
         "kept": [{"snapshots": list(kept.snapshots), "why": list(kept.reasons)} for kept in found.plan.kept],
         "left alone": list(found.refused),
         "brake": found.plan.brake,
     }
+
+
+def _orphan_rows(found: "Sequence[Orphan]", now: datetime) -> list[Row]:
+    return [{"name": item.location, "bytes": item.bytes, "goes": item.due(now), "why": item.why(now)} for item in found]
 
 
 def _show_plan(record: Row) -> None:
@@ -225,6 +278,9 @@ def _show_plan(record: Row) -> None:
     ):
         click.echo(f"\n{title}:")
         output.show_rows(rows, False)
+    if record["orphans"]:
+        click.echo("\norphans:")
+        output.show_rows(record["orphans"], False)
     click.echo("")
 
 

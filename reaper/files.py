@@ -49,13 +49,14 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a run did: snapshots expired, files and bytes deleted (statistics count as metadata)."""
+    """What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata)."""
 
     snapshots: int = 0
     data_files: int = 0
     manifests: int = 0
     metadata_files: int = 0
     bytes: int = 0
+    orphans: int = 0
 
     def __add__(self, other: "Reaped") -> "Reaped":
         return Reaped(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))

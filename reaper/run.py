@@ -17,13 +17,14 @@ from bookkeeper.core.errors import Halt, Retry
 from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import stores_with
-from reaper import clock, txlogs
+from reaper import clock, orphans, txlogs
 from reaper import journal as journals
 from reaper.expire import MOST_SNAPSHOTS, expire
 from reaper.files import Files, Reaped, deletable, reaped
 from reaper.guard import Floor, no_floor
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
+from reaper.orphans import Orphan
 from reaper.plan import Plan, last_sequence, make_plan, rules
 from reaper.restore import restore
 from reaper.site import Site
@@ -48,6 +49,7 @@ class Outlook:
     plan: Plan
     files: Files
     refused: tuple[str, ...] = ()
+    orphans: tuple[Orphan, ...] = ()
 
 
 def reap(
@@ -92,6 +94,13 @@ def _parts(site: Site, now: datetime, release_brake: bool) -> Iterator[Reaped]:
     while (step := _step(site, now)) is not None:
         yield step
     yield _delete_old(site, old)
+    if orphans.is_due(site, now):
+        yield _sweep(site, now, release_brake)
+
+
+def _sweep(site: Site, now: datetime, release_brake: bool) -> Reaped:
+    gone = orphans.sweep(site, now, release_brake=release_brake)
+    return Reaped(orphans=len(gone), bytes=sum(gone.values()))
 
 
 def outlook(
@@ -114,7 +123,41 @@ def outlook(
     plan = make_plan(table.metadata, settings.reaper, now, site.guard.holds(table, readings))
     expiring, refused = _files(site, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
-    return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old(site, table, now))), refused)
+    swept = orphans.look(site, now).orphans if orphans.is_due(site, now) else ()
+    return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old(site, table, now))), refused, swept)
+
+
+def orphans_of(
+    catalog: Catalog,
+    settings: TableSettings,
+    now: datetime,
+    *,
+    older_than: timedelta | None = None,
+    open_store: OpenStore | None = None,
+) -> tuple[Orphan, ...]:
+    """
+    Old files that nothing names, without touching one; raises NotPossible for an age below an hour.
+    """
+    return orphans.look(
+        Site.of(settings, catalog, open_store or stores_with(catalog.properties), now), now, older_than
+    ).orphans
+
+
+def sweep_orphans(
+    catalog: Catalog,
+    settings: TableSettings,
+    now: datetime,
+    *,
+    older_than: timedelta | None = None,
+    release_brake: bool = False,
+    open_store: OpenStore | None = None,
+) -> dict[str, int]:
+    """
+    Deletes the orphans that a sweep an hour ago found too; raises Retry, Hold or Halt, and nothing is lost.
+    """
+    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now)
+    clock.compare(site.folder, now)
+    return orphans.sweep(site, now, older_than, release_brake)
 
 
 def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:

@@ -59,12 +59,13 @@ class Storage:
             store.delete_many(keys)
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
-        """(location, what the listing says) of all files below a folder; none when it is not ours."""
-        place = self._place(location)
-        if place:
-            store, key = place
-            for item in store.list(key + "/"):
-                yield spelled(join(store.url, item.key)), item
+        """(location, what the listing says) of all files below a folder but the txlog folder's; none when not ours."""
+        for store in self._stores:
+            if spelled(store.url) == spelled(location) or _below(location, store.url):
+                key = "" if spelled(store.url) == spelled(location) else key_in(store, location) + "/"
+                found = ((spelled(join(store.url, item.key)), item) for item in store.list(key))
+                yield from ((place, item) for place, item in found if not _below(place, self._folder))
+                return
 
     def _place(self, location: str) -> tuple[Store, str] | None:
         if _below(location, self._folder):

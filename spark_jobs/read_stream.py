@@ -133,7 +133,7 @@ def main(
         # Before the query starts: from here on nothing that it will need is expired.
         now, available_now = datetime.now(UTC), trigger == "available-now"
         about = pick_table(settings, table)
-        register.register(spark, about, name, checkpoint, now, available_now=available_now, consumer=consumer)
+        register.register(spark, settings, about, name, checkpoint, now, available_now=available_now, consumer=consumer)
     rows = read(spark, name, **limits)
     stop = Stop.on_signals()
     started = start(rows, sink, settings.catalog.name, checkpoint, trigger)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.settings import Table
+    from bookkeeper.core.settings import Settings, Table
     from bookkeeper.streams.registry import Consumer
 
 
@@ -35,6 +35,7 @@ def qualified(spark: SparkSession, checkpoint: str) -> str:
 
 def register(
     spark: SparkSession,
+    settings: Settings,
     table: Table,
     name: str,
     checkpoint: str,
@@ -49,7 +50,7 @@ def register(
     Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
     """
     from bookkeeper.core.folder import folder_url
-    from bookkeeper.core.store import open_store
+    from bookkeeper.core.store import stores_with
     from bookkeeper.streams.registry import JOB, Registry, configured, name_for
     from bookkeeper.streams.registry import spark as query
 
@@ -58,7 +59,8 @@ def register(
     if where in known and consumer in (None, known[where].name):
         return known[where]
     found = query(consumer or name_for(where), where, now, available_now=available_now, by=JOB)
-    Registry(open_store(folder_url(table, location(spark, name))), table.consumers).add(found)
+    folder = folder_url(table, location(spark, name))
+    Registry(stores_with(settings.catalog.properties)(folder), table.consumers).add(found)
     return found
 
 

@@ -85,6 +85,7 @@ class Reaper:
         timedelta(days=1), "a consumer holds snapshots back no longer than this, then it is cut off", least=_seconds(1)
     )
     max_hold_snapshots: int = option(20_000, "a consumer holds back no more snapshots than this", least=1)
+    orphans_every: timedelta = option(_seconds(3600), "pause between two sweeps for orphans", least=_seconds(3600))
 
 
 @dataclass(frozen=True, slots=True)

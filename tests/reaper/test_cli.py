@@ -157,3 +157,32 @@ def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
     assert [line["action"] for line in lines] == ["start", "reap", "stop"]
     assert (lines[1]["snapshots"], lines[1]["data_files"], lines[1]["table"]) == (13, 1, "events")
     assert recent.reachable() <= recent.disk().keys()
+
+
+def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_them(recent: Lake) -> None:
+    path = Path(recent.location) / "data/lost.parquet"
+    path.write_bytes(b"1234")
+    os.utime(path, ((datetime.now(UTC) - timedelta(days=4)).timestamp(),) * 2)
+    [before] = answer(recent, "orphans")
+    assert [(item["bytes"], item["goes"]) for item in before["orphans"]] == [(4, False)]
+    assert "no snapshot, txlog or journal names it, 4 d old" in before["orphans"][0]["why"]
+    assert answer(recent, "orphans", "--delete")[0]["deleted"] == 0
+
+    state = recent.folder / "reaper/orphans.json"
+    earlier = (datetime.now(UTC) - timedelta(hours=1, seconds=1)).isoformat()
+    said = json.loads(state.read_text())
+    state.write_text(json.dumps({**said, "at": earlier, "seen": dict.fromkeys(said["seen"], earlier)}))
+    assert "lost.parquet" in call(recent, "orphans").stdout and "lost.parquet" in call(recent, "plan").stdout
+    assert answer(recent, "plan")[0]["orphans"][0]["goes"]
+    assert answer(recent, "orphans", "--delete")[0] == {
+        "table": "events",
+        "outcome": "done",
+        "deleted": 1,
+        "bytes": 4,
+    }
+    assert not path.exists()
+
+
+def test_an_orphan_age_below_an_hour_is_refused(recent: Lake) -> None:
+    result = call(recent, "orphans", "--older-than", "59m", "--delete")
+    assert result.exit_code == 1 and "at least 1 h" in result.stderr

@@ -140,10 +140,12 @@ def test_the_job_registers_its_query_before_it_starts(spark, lake, tmp_path):
     settings = lake.settings.tables[table.name()[-1]]
     checkpoint = str(tmp_path / "cp")
 
-    found = register.register(spark, settings, name_of(table), checkpoint, NOW, available_now=True)
+    found = register.register(spark, lake.settings, settings, name_of(table), checkpoint, NOW, available_now=True)
 
     (seen,) = Registry(open_store(str(folder_of(table)))).all()
     assert (seen, seen.by, seen.available_now) == (found, JOB, True)
     assert (Path(seen.checkpoint.removeprefix("file://")), seen.name[:3]) == (tmp_path / "cp", "cp-")
-    again = register.register(spark, settings, name_of(table), checkpoint, NOW, available_now=False, consumer="live")
+    again = register.register(
+        spark, lake.settings, settings, name_of(table), checkpoint, NOW, available_now=False, consumer="live"
+    )
     assert (again.name, again.checkpoint) == ("live", seen.checkpoint)

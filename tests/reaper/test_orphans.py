@@ -1,0 +1,328 @@
+"""
+Orphans go, twice unnamed and old; whatever is on its way from a writer into the table stays, however it is timed.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.errors import NotPossible, Retry
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.format.entries import DataFile
+from reaper import orphans
+from reaper.sieve import Sieve
+from reaper.site import Site
+from tests.reaper.faults import Faults
+from tests.reaper.lake import REAPER, Lake
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+NAME = TxlogName("w", "0190163d-8694-739b-aea5-966c26f8ad91", 1)
+
+
+@pytest.fixture
+def lake(ram_path: Path) -> Lake:
+    found = Lake(ram_path, reaper=replace(REAPER, older_than=timedelta(days=3650)))
+    for _ in range(3):
+        found.append()
+    return found
+
+
+def at(lake: Lake, now: datetime, faults: Faults | None = None) -> Site:
+    stores = faults.stores(now) if faults else lake.stores(now)
+    catalog = faults.catalog(lake.opened()) if faults else lake.opened()
+    return Site.of(lake.settings, catalog, stores, now)
+
+
+def sweep(lake: Lake, now: datetime, faults: Faults | None = None, **how: Any) -> set[str]:
+    """What a sweep deleted, by name."""
+    gone = orphans.sweep(at(lake, now, faults), now, **how)
+    return {path.rpartition("/")[2] for path in gone}
+
+
+def place(lake: Lake, key: str, age: timedelta, now: datetime | None = None) -> Path:
+    """A file below the table that nobody names."""
+    path = Path(lake.location) / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"1234")
+    stamp(path, age, now or lake.now)
+    return path
+
+
+def stamp(path: Path, age: timedelta, now: datetime) -> None:
+    seconds = (now - age).timestamp()
+    os.utime(path, (seconds, seconds))
+
+
+def test_an_old_unnamed_file_goes_when_two_sweeps_an_hour_apart_found_it(lake: Lake) -> None:
+    place(lake, "data/lost.parquet", 4 * DAY)
+    assert sweep(lake, lake.now) == set()
+    assert sweep(lake, lake.now + HOUR - timedelta(seconds=1)) == set()
+    assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
+    assert lake.reachable() <= lake.disk().keys()
+
+
+def test_a_young_file_stays_and_so_does_one_that_was_written_again(lake: Lake) -> None:
+    path = place(lake, "data/young.parquet", 3 * DAY - HOUR)
+    sweep(lake, lake.now)
+    assert sweep(lake, lake.now + HOUR) == set()
+    sweep(lake, lake.now + 2 * HOUR)
+    stamp(path, timedelta(0), lake.now + 2 * HOUR)
+    sweep(lake, lake.now + 3 * HOUR)
+    assert path.exists()
+
+
+def test_a_file_that_was_named_in_between_is_counted_anew(lake: Lake) -> None:
+    path = place(lake, "data/lost.parquet", 4 * DAY)
+    sweep(lake, lake.now)
+    hide(lake, path, "pending")
+    sweep(lake, lake.now + HOUR)
+    (lake.folder / "pending" / str(NAME)).unlink()
+    assert sweep(lake, lake.now + 2 * HOUR) == set()
+    assert sweep(lake, lake.now + 3 * HOUR) == {"lost.parquet"}
+
+
+def hide(lake: Lake, path: Path, where: str) -> None:
+    """A txlog that names the file."""
+    file = DataFile(f"file://{path}", "PARQUET", (), 1, 4)
+    data = encode(Envelope(NAME, "uuid", 1), lake.table.schema(), lake.table.spec(), [file])
+    (lake.folder / where / str(NAME)).write_bytes(data)
+
+
+@pytest.mark.parametrize("where", ["pending", "rejected"])
+def test_what_a_txlog_names_stays(lake: Lake, where: str) -> None:
+    path = place(lake, "data/written.parquet", 9 * DAY)
+    hide(lake, path, where)
+    sweep(lake, lake.now)
+    assert sweep(lake, lake.now + 2 * HOUR) == set()
+
+
+@pytest.mark.parametrize("where", ["pending", "rejected"])
+def test_a_txlog_that_cannot_be_read_stops_the_sweep_if_it_may_still_get_in(lake: Lake, where: str) -> None:
+    path = place(lake, "data/lost.parquet", 9 * DAY)
+    sweep(lake, lake.now)
+    (lake.folder / where / str(NAME)).write_bytes(b"no Avro")
+    if where == "pending":
+        with pytest.raises(Retry):
+            sweep(lake, lake.now + HOUR)
+    else:
+        sweep(lake, lake.now + HOUR)
+    assert path.exists() == (where == "pending")
+
+
+def test_what_the_journal_names_is_the_journals(lake: Lake) -> None:
+    path = place(lake, "data/planned.parquet", 9 * DAY)
+    (lake.folder / "reaper").mkdir(exist_ok=True)
+    files = {kind: {} for kind in ("statistics", "manifests", "manifest_lists", "metadata")}
+    about = {"version": 1, "table-uuid": "u", "planned-at": "", "sequence-number": 1, "refs": {}, "known": [1]}
+    journal = {**about, "expire": [1], "files": {"data": {f"file://{path}": 4}, **files}}
+    (lake.folder / "reaper/journal.json").write_text(json.dumps(journal))
+    sweep(lake, lake.now)
+    assert sweep(lake, lake.now + 2 * HOUR) == set()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "notes.txt",
+        "other/data.parquet",
+        "_bookkeeper/data/x.parquet",
+        "data/_committed",
+        "data/.part/x",
+        "data/_tmp/x.parquet",
+        "metadata/version-hint.text",
+        "metadata/00000-stranger.metadata.json",
+        "data/per%2Fcent.parquet",
+    ],
+)
+def test_what_is_not_the_tables_own_kind_of_file_stays(lake: Lake, key: str) -> None:
+    path = place(lake, key, 99 * DAY)
+    sweep(lake, lake.now)
+    sweep(lake, lake.now + 2 * HOUR)
+    assert path.exists()
+
+
+def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: Lake) -> None:
+    place(lake, "metadata/lost-m0.avro", timedelta(0), lake.now - timedelta(minutes=20))
+    place(lake, "metadata/in-flight-m0.avro", timedelta(0), lake.now + timedelta(seconds=1))
+    later = lake.now + 5 * DAY
+    sweep(lake, later)
+    assert sweep(lake, later + HOUR) == {"lost-m0.avro"}
+    lake.now = later
+    lake.append()
+    sweep(lake, later + 2 * HOUR)
+    assert sweep(lake, later + 3 * HOUR) == {"in-flight-m0.avro"}
+
+
+def test_the_data_path_may_lie_elsewhere(lake: Lake, ram_path: Path) -> None:
+    (ram_path / "elsewhere").mkdir()
+    lake.properties(write__data__path=f"file://{ram_path}/elsewhere")
+    path = ram_path / "elsewhere" / "lost.parquet"
+    path.write_bytes(b"1234")
+    stamp(path, 9 * DAY, lake.now)
+    sweep(lake, lake.now)
+    assert sweep(lake, lake.now + HOUR) == {"lost.parquet"}
+
+
+def test_an_age_below_an_hour_is_refused(lake: Lake) -> None:
+    with pytest.raises(NotPossible, match="at least 1 h"):
+        sweep(lake, lake.now, older_than=timedelta(minutes=59))
+
+
+def test_nothing_goes_while_gc_is_disabled(lake: Lake) -> None:
+    path = place(lake, "data/lost.parquet", 9 * DAY)
+    sweep(lake, lake.now)
+    lake.properties(gc__enabled="false")
+    sweep(lake, lake.now + HOUR)
+    assert path.exists()
+
+
+def test_a_table_made_anew_finds_the_files_of_the_old_one_twice_too(lake: Lake) -> None:
+    place(lake, "data/lost.parquet", 9 * DAY)
+    sweep(lake, lake.now)
+    lake.catalog.drop_table("demo.events")
+    lake.make()
+    assert sweep(lake, lake.now + HOUR) == set()
+
+
+def test_very_many_orphans_want_a_person(lake: Lake) -> None:
+    for number in range(120):
+        place(lake, f"data/lost-{number}.parquet", 9 * DAY)
+    sweep(lake, lake.now)
+    with pytest.raises(orphans.ManyOrphans, match="120 files"):
+        sweep(lake, lake.now + HOUR)
+    assert len(sweep(lake, lake.now + HOUR, release_brake=True)) == 120
+
+
+def test_a_run_sweeps_when_it_is_due_and_the_outlook_says_so_before(lake: Lake) -> None:
+    place(lake, "data/lost.parquet", 9 * DAY)
+    lake.reap(now=lake.now + HOUR)
+    assert lake.reap(now=lake.now + HOUR + timedelta(minutes=30)).orphans == 0
+    (found,) = lake.outlook(lake.now + 2 * HOUR).orphans
+    assert found.due(lake.now + 2 * HOUR) and "no snapshot, txlog or journal names it" in found.why(lake.now)
+    assert lake.reap(now=lake.now + 2 * HOUR).orphans == 1
+
+
+def test_the_sieve_is_exact_and_its_memory_bounded() -> None:
+    with Sieve(in_memory=1000) as sieve:
+        for number in range(20_000):
+            sieve.put(f"file:///t/{number}", number)
+        sieve.name(f"file:///t/{number}" for number in range(0, 40_000, 2))
+        assert sorted(facts for _, facts in sieve.unnamed()) == list(range(1, 20_000, 2))
+        assert all(file._rolled for file in sieve._candidates)
+
+
+def timeline(lake: Lake, publish: timedelta, commit: timedelta) -> Callable[[timedelta], set[str]]:
+    """A writer's file from its last byte on; sweeps for six days. What was deleted."""
+    file = lake.data_file(name="slow.parquet")
+    path = Path(file.file_path.removeprefix("file://"))
+    began = lake.now
+    stamp(path, timedelta(0), began)
+    gone: set[str] = set()
+    for hour in range(0, 150, 4):
+        now = began + hour * HOUR
+        if hour * HOUR == publish:
+            hide(lake, path, "pending")
+        if hour * HOUR == commit:
+            lake.now = now
+            lake.append(file)
+            (lake.folder / "pending" / str(NAME)).unlink()
+        gone |= sweep(lake, now)
+    return gone
+
+
+def test_a_slow_writer_loses_no_file_however_late_it_is_committed(lake: Lake) -> None:
+    # Half the orphan age is the latest a writer publishes; the bookkeeper may have been down for days.
+    assert timeline(lake, publish=36 * HOUR, commit=120 * HOUR) == set()
+    assert len(lake.rows()) == 4
+
+
+def test_a_writer_that_broke_its_own_rule_would(lake: Lake) -> None:
+    assert timeline(lake, publish=100 * HOUR, commit=200 * HOUR) == {"slow.parquet"}
+
+
+def test_a_replay_of_an_old_rejected_txlog_loses_no_file_however_it_meets_a_sweep(lake: Lake) -> None:
+    file = lake.data_file(name="back.parquet")
+    path = Path(file.file_path.removeprefix("file://"))
+    stamp(path, 30 * DAY, lake.now)
+    folder, now = Folder(at(lake, lake.now).folder), lake.now + 2 * HOUR
+    quiet = lake.table
+    lake.append(file)
+    after = lake.table.metadata_location
+
+    def begin() -> None:
+        """Rejected; and the adversary's luck: an earlier sweep has found it unnamed."""
+        point_to(lake, quiet.metadata_location)
+        hide(lake, path, "rejected")
+        (lake.folder / "pending" / str(NAME)).unlink(missing_ok=True)
+        seen = {f"file://{path}": lake.now.isoformat()}
+        state = {"version": 1, "table-uuid": str(quiet.metadata.table_uuid), "at": lake.now.isoformat(), "seen": seen}
+        (lake.folder / "reaper/orphans.json").write_text(json.dumps(state))
+
+    def committed() -> None:
+        point_to(lake, after)
+        folder.delete([NAME])
+
+    steps = [lambda: folder.replay(NAME), committed, lambda: folder.discard_rejected([NAME])]
+    (lake.folder / "reaper").mkdir(exist_ok=True)
+    begin()
+    recorded = Faults()
+    sweep(lake, now, recorded)
+    count = 0
+    first = recorded.calls.index("list")  # whatever happens before the disk is listed is the same
+    for points in combinations_with_replacement(range(first, len(recorded.calls) + 1), len(steps)):
+        begin()
+        faults = Stepping(dict_of(points, steps))
+        sweep(lake, now, faults)
+        faults.finish()
+        assert path.exists(), (points, faults.calls)
+        count += 1
+    assert count > 100
+
+
+def point_to(lake: Lake, metadata: str) -> None:
+    """The catalog put back: the table is as it was."""
+    with lake.catalog.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE iceberg_tables SET metadata_location = ?", (metadata,))
+
+
+def dict_of(points: Any, steps: Any) -> dict[int, list[Callable[[], object]]]:
+    found: dict[int, list[Callable[[], object]]] = {}
+    for point, step in zip(points, steps, strict=True):
+        found.setdefault(point, []).append(step)
+    return found
+
+
+class Stepping(Faults):
+    """Does others' steps right before the operations with these numbers."""
+
+    def __init__(self, steps: dict[int, list[Callable[[], object]]]) -> None:
+        super().__init__()
+        self._steps = steps
+
+    def around(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        for step in self._steps.pop(len(self.calls), []):
+            step()
+        return super().around(name, act, *given, **named)
+
+    def finish(self) -> None:
+        for number in sorted(self._steps):
+            for step in self._steps[number]:
+                step()
+
+
+def test_the_state_of_a_sweep_that_nobody_can_read_begins_anew(lake: Lake) -> None:
+    place(lake, "data/lost.parquet", 9 * DAY)
+    sweep(lake, lake.now)
+    (lake.folder / "reaper/orphans.json").write_text("{")
+    assert sweep(lake, lake.now + HOUR) == set()
+    assert sweep(lake, lake.now + 2 * HOUR) == {"lost.parquet"}
+    assert datetime.fromisoformat(json.loads((lake.folder / "reaper/orphans.json").read_text())["at"]).tzinfo == UTC
