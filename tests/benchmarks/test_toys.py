@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kit
+from benchmarks import kit, publish
 from benchmarks.__main__ import ALL
 
 
@@ -27,6 +27,7 @@ def test_it_runs_prints_its_tables_and_keeps_them(name: str, tmp_path: Path, cap
     for row in rows:
         assert row["title"] in printed and len(row["cells"]) == len(row["columns"])
         assert all(text in printed for text in row["cells"])
+        assert publish.BEGIN.format(name=row["benchmark"]) in publish.DOC.read_text()
 
 
 def test_a_benchmark_has_a_toy_a_short_and_a_big_size():

@@ -1,0 +1,79 @@
+"""
+Puts results into docs/performance.md, between its markers, and draws the curve beside it.
+
+    python -m benchmarks.publish [RESULTS] [--doc docs/performance.md]
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.kit import RESULTS
+from benchmarks.plot import curve
+
+DOC = Path(__file__).parents[1] / "docs" / "performance.md"
+BEGIN, END = "<!-- {name}: made by `python -m benchmarks.publish` -->\n", "<!-- end -->\n"
+PLOT = "performance-curve.svg"
+Line = Mapping[str, Any]
+
+
+def sections(lines: Sequence[Line]) -> dict[str, str]:
+    """
+    The Markdown of each benchmark in these results, and of the machine.
+    """
+    found = {"machine": _machine(lines)}
+    for name in dict.fromkeys(line["benchmark"] for line in lines if "benchmark" in line):
+        found[name] = _table([line for line in lines if line.get("benchmark") == name])
+    return found
+
+
+def _machine(lines: Iterable[Line]) -> str:
+    facts = next((line["machine"] for line in lines if "machine" in line), {})
+    return "".join(f"* {key}: {value}\n" for key, value in facts.items() if key != "line")
+
+
+def _table(lines: Sequence[Line]) -> str:
+    rows = [line for line in lines if "cells" in line]
+    heads, note = rows[0]["columns"], rows[0]["note"]
+    out = [f"{rows[0]['title']}." + (f" {note[0].upper()}{note[1:]}." if note else ""), "", _row(heads)]
+    out += ["|---|" + "---:|" * (len(heads) - 1), *(_row(line["cells"]) for line in rows)]
+    below = [line["below"] for line in lines if "below" in line]
+    return "\n".join(out + (["", "; ".join(below) + "."] if below else [])) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def renewed(text: str, found: Mapping[str, str]) -> str:
+    """
+    `text` with the sections that were measured; those that were not stay as they are.
+    """
+    for name, section in found.items():
+        begin = BEGIN.format(name=name)
+        before, there, rest = text.partition(begin)
+        if not there:
+            raise SystemExit(f"the document has no place for {name}")
+        text = before + begin + "\n" + section + "\n" + END + rest.partition(END)[2]
+    return text
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """
+    Rewrite the document and the plot.
+    """
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("results", nargs="?", type=Path, default=RESULTS)
+    options.add_argument("--doc", type=Path, default=DOC)
+    given = options.parse_args(words)
+    lines = [json.loads(line) for line in given.results.read_text().splitlines()]
+    given.doc.write_text(renewed(given.doc.read_text(), sections(lines)))
+    sides = {line["side"]: line["points"] for line in lines if line.get("plot") == "curve"}
+    if sides:
+        given.doc.with_name(PLOT).write_text(curve(sides, next(line["window"] for line in lines if "window" in line)))
+
+
+if __name__ == "__main__":
+    main()
