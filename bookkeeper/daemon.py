@@ -169,6 +169,7 @@ class Bookkeeper:
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
         self.ledger.check_clock(view)
+        self.upkeep.check_jump(now)
         intake.read(todo)
         intake.judge(rules_of(view), _ms(now))
         if self.settings.check_files:

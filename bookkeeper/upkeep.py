@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from bookkeeper import retention
 from bookkeeper.cards import card_of
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, Retry
+from bookkeeper.core.errors import BookkeeperError, ClockAhead, ConfigInvalid, Retry
 from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
+from bookkeeper.core.units import spoken
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import is_behind
@@ -22,6 +23,7 @@ from bookkeeper.loading import is_behind
 log = logging.getLogger("bookkeeper")
 
 CLOCK_SKEW = timedelta(minutes=5)
+CLOCK_AHEAD = timedelta(hours=1)
 SWEEP_EVERY = timedelta(minutes=1)
 PRUNE_EVERY = timedelta(minutes=10)
 
@@ -74,6 +76,8 @@ class Upkeep:
         self.published: MarksCopy | None = None
         self.seen = -1
         self.began = ledger.clock()
+        #: our time when it was last known not to have jumped ahead
+        self.steady: datetime | None = None
 
     def begin(self) -> None:
         """A tick begins: what it takes is not held against its clock."""
@@ -187,6 +191,19 @@ class Upkeep:
             log.warning("retention held back", extra=self._about("brake", cause=why))
         self.warned = why
         return view
+
+    def check_jump(self, now: datetime) -> None:
+        """
+        Raises ClockAhead when our clock has come far ahead of the storage's; asks only after a jump or a pause.
+
+        A table that was stamped with a time to come takes nobody's commit until then, Spark's neither.
+        """
+        steady = self.steady is not None and timedelta(0) <= now - self.steady < CLOCK_SKEW
+        if not steady:
+            ahead = -self.folder.clock_skew(now + (self.ledger.clock() - self.began))
+            if ahead > CLOCK_AHEAD:
+                raise ClockAhead(f"{self.settings.identifier}: this clock is {spoken(ahead)} ahead of the storage's")
+        self.steady = now
 
     def clocks_agree(self, now: datetime) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""

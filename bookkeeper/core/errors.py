@@ -3,7 +3,8 @@ What can go wrong, named by what the loop does next.
 
 * BookkeeperError
   - Retry    leave the txlog, the next tick tries again (many ticks in a row: not ready):
-             StorageUnavailable, CatalogUnavailable, CommitConflict, CommitUnknown, ClockBehind
+             StorageUnavailable, CatalogUnavailable, CommitConflict, CommitUnknown, ClockBehind,
+             ClockAhead
   - Reject   this txlog can never commit: put it in rejected/, carry on:
              TxlogCorrupt, TxlogTooLarge, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
              DuplicatePath, FileMissing, FileSizeDiffers, PositionTaken, IncarnationPruned, FromTheFuture
@@ -56,6 +57,12 @@ class ClockBehind(Retry):
     """This machine's clock is more than 30 s behind the table's last update."""
 
     hint = "Synchronise the clock (NTP); nothing is committed until it has caught up."
+
+
+class ClockAhead(Retry):
+    """This machine's clock is more than an hour ahead of the storage's."""
+
+    hint = "Synchronise the clock (NTP): a commit from the future would keep everybody from committing until then."
 
 
 class Reject(BookkeeperError):

@@ -1,0 +1,1 @@
+"""Bookkeepers, reaper and Spark at once on one table: no row lost, none twice."""
