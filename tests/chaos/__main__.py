@@ -14,7 +14,7 @@ from tests.chaos.registry import classes
 from tests.chaos.table import Result, rendered
 from tests.chaos.tally import Budget
 
-SHORT = Budget(seconds=5, part=0.5)
+SHORT = Budget(seconds=6)
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Breaks everything, counts rows.")
     add = parser.add_argument
     add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="the schedule; the same is the same")
-    add("--short", action="store_true", help="a part of every class, in a few minutes")
+    add("--short", action="store_true", help="every point once, and few rounds: some minutes")
     add("--minutes", type=float, default=3.0, help="how long a class goes on drawing rounds")
     add("--only", default="", metavar="TEXT", help="only classes with TEXT in their names")
     add("--cores", type=int, default=os.cpu_count() or 2, help="how many classes run at a time")

@@ -32,12 +32,12 @@ Course = Callable[[Party, Random], int]
 
 def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
     """
-    Rounds until time is up, at least one; a new lake now and then, for what is old makes rounds slow.
+    Rounds until time is up or one is red, at least one; a new lake now and then, for what is old makes rounds slow.
     """
     rng, until, done = Random(seed), time.monotonic() + budget.seconds, Tally()
     merge.FAN = 4  # in this process and its forks: merges come as often as everything else
     _import_what_a_round_imports()
-    while not done.rounds or time.monotonic() < until:
+    while not done.rounds or (time.monotonic() < until and not done.red):
         with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
             ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake"))
             before = 0
@@ -46,7 +46,7 @@ def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
                 # Compared are all rows of the lake in each round; published are the new ones.
                 done += replace(counted, published=counted.published - before)
                 before = counted.published
-                if counted.red or time.monotonic() >= until:
+                if done.red or time.monotonic() >= until:
                     break
     return done
 

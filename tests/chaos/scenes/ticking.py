@@ -33,6 +33,7 @@ class Ticking(Scene):
         lake = lake_at(root, retention=Retention(keep=timedelta(hours=12), brake=1.0))
         old, chained, plain = Writes(lake, "old"), Writes(lake, "chained"), Writes(lake, "plain")
         replayed = plain.publish("q1", created_ms=int((lake.clock.now + 2 * HOUR).timestamp() * 1000))
+        plain.publish("q1b")  # q1 is rejected, and becomes a hole below this one
         old.publish("expired", at=lake.clock.now - DAY)
         chained.goes_on(b"1", "p1")
         old.publish("m1")
@@ -76,7 +77,7 @@ class Ticking(Scene):
 
     def published(self) -> list[str]:
         branch = ["fork"] if self._forked() else ["p2", "p3"]
-        return ["m1", "m2", "m3", "m4", "p1", "q1", "q2", "q4", "q5", *branch]
+        return ["m1", "m2", "m3", "m4", "p1", "q1", "q1b", "q2", "q4", "q5", *branch]
 
     def wrong(self) -> list[str]:
         refused = {self.bad, *(self.chain if self._forked() else [self.fork])}

@@ -1,0 +1,148 @@
+"""
+The protocol broken on purpose, rule by rule: what the tests of the tests put in place of the real parts.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.table.update import SetPropertiesUpdate
+from pyiceberg.typedef import Record
+
+from bookkeeper.core import catalog as catalogs
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.errors import CommitConflict, CommitUnknown
+from bookkeeper.core.folder import PENDING, REJECTED, Folder
+from bookkeeper.core.marks import Mark, Marks
+from bookkeeper.core.names import TxlogName
+from bookkeeper.daemon import Bookkeeper
+from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.shares import Share
+from bookkeeper.ledger.view import View
+from reaper.journal import Journal
+from reaper.site import Site
+from reaper.verify import Verdict
+
+
+class StockLedger(Ledger):
+    """Commits as pyiceberg's documentation says, with pyiceberg's own retry."""
+
+    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+        transaction = seen.table.transaction()
+        # The snapshot's id is not known yet, so these marks name none.
+        carried = replace(marks, snapshot=None)
+        transaction.set_properties({marks_format.PROPERTY: marks_format.dumps(carried)})
+        with transaction.update_snapshot().fast_append() as append:
+            for txlog in (txlog for share in shares for txlog in share.txlogs):
+                for file in txlog.files:
+                    append.append_data_file(_as_pyiceberg(file, txlog.spec_id))
+        try:
+            return View(transaction.commit_transaction(), carried)
+        except CommitFailedException as exc:
+            raise CommitConflict(str(exc)) from exc
+        except Exception as exc:
+            raise CommitUnknown(str(exc)) from exc
+
+
+def _as_pyiceberg(file: DataFile, spec_id: int) -> IcebergDataFile:
+    made = IcebergDataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*file.partition),
+        record_count=file.record_count,
+        file_size_in_bytes=file.size_bytes,
+    )
+    made.spec_id = spec_id
+    return made
+
+
+class DeafLedger(Ledger):
+    """After an unknown outcome it goes on with the marks it knew, on whatever head there is now."""
+
+    known: Marks | None = None
+
+    def load(self, folder: str, accept_rollback: bool = False) -> View:
+        seen = super().load(folder, accept_rollback)
+        self.known = self.known or seen.marks
+        return View(seen.table, self.known)
+
+    def _commit(self, *given: Any) -> View:
+        after = super()._commit(*given)
+        self.known = after.marks
+        return after
+
+
+class TrustingLedger(Ledger):
+    """Takes an unknown outcome for success."""
+
+    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+        try:
+            return super().append(seen, shares, marks, names)
+        except CommitUnknown:
+            return View(seen.table, replace(marks, snapshot=seen.marks.snapshot))
+
+
+class MarksApart(Ledger):
+    """Commits the files first, and the marks that say so in a commit of their own."""
+
+    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+        after = super().append(seen, shares, seen.marks, names)
+        carried = replace(marks, snapshot=after.marks.snapshot)
+        change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(carried)})
+        catalogs.commit(after.table, (), (change,))
+        return View(self.catalog.load_table(self.identifier), carried)
+
+
+class MarksFirst(Ledger):
+    """Commits the marks first, and the files that they speak of in a commit of their own."""
+
+    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+        change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
+        catalogs.commit(seen.table, (), (change,))
+        return super().append(View(self.catalog.load_table(self.identifier), marks), shares, marks, names)
+
+
+class HastyBookkeeper(Bookkeeper):
+    """Deletes txlogs before they are committed; it dawdles a little in between."""
+
+    pause_seconds = 0.0
+
+    def _append(self, view: View, batch: Any, *rest: Any) -> bool:
+        self.folder.delete(batch.names)
+        time.sleep(self.pause_seconds)
+        return super()._append(view, batch, *rest)
+
+
+class CarelessFolder(Folder):
+    """Takes a bad txlog out of pending/ before it is durable in rejected/."""
+
+    def reject(self, name: TxlogName | str, why: Any, now: Any) -> None:
+        data = self.store.read(f"{PENDING}{name}")
+        self.store.delete_many([f"{PENDING}{name}"])
+        self.store.create(f"{REJECTED}{name}", data)
+
+
+def holes_forgotten(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+    """
+    Whatever was passed over counts as in.
+    """
+    return Mark(max(mark.last, name.sequence), (), max(at_ms, mark.seen_ms))
+
+
+def any_position(planner: Any, txlog: Any) -> None:
+    """
+    A txlog is taken wherever in its source it begins.
+    """
+
+
+def no_second_look(site: Site, journal: Journal) -> tuple[Verdict, Any]:
+    """
+    The reaper deletes what its journal says, whatever the table says now.
+    """
+    return Verdict(files=journal.files), site.load()
