@@ -36,7 +36,7 @@ class Size:
     spark: bool
 
 
-SIZES = {"toy": Size(1, 3, False), "short": Size(3, 45, True), "big": Size(5, 180, True)}
+SIZES = {"toy": Size(1, 1, False), "short": Size(3, 45, True), "big": Size(5, 180, True)}
 STAGES = ("closed -> published", "closed -> committed", "committed -> Spark row", "closed -> Spark row")
 COLUMNS = ("mode", *(f"{stage}, p50 / p99" for stage in STAGES), "txlogs", "commits")
 
@@ -117,7 +117,7 @@ def measured(lake: Lake, size: Size, mode: int, keep: Path | None) -> tuple[list
     before = len(lake.table().metadata.snapshots)
     with running(config, lake.root / f"bookkeeper-{mode}.log"), Commits(lake.root) as commits:
         # The first ticks load, compile and remember; a day has 86,400 others.
-        written(lake, Size(1, 3, False), 10 + mode)
+        written(lake, Size(1, min(3, size.seconds), False), 10 + mode)
         said = written(lake, size, mode)
         drained(lake)
         rows = spark_times(keep, sum(item["rows"] for item in said) if keep else 0)
