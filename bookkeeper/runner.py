@@ -98,7 +98,7 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
     slot.next_at = now + pause
     if not isinstance(error, Retry):
         # A person may mend the table, its folder or its place: what was opened before says nothing then.
-        _close(slot)
+        close(slot)
     said = f"{type(error).__name__}: {error}"
     if type(error).__name__ != slot.trouble:
         slot.trouble = type(error).__name__
@@ -109,7 +109,8 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
         log.error("table not ready", extra=_about(slot, "not-ready", said, ""))
 
 
-def _close(slot: Slot) -> None:
+def close(slot: Slot) -> None:
+    """Gives back the lease and what notices txlogs; the next turn opens the table anew."""
     book, slot.book = slot.book, None
     if book is not None:
         book.noticed.discovery.close()

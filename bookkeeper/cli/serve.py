@@ -45,6 +45,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
       bookkeeper run --config bookkeeper.toml --log-format json
     """
     from bookkeeper.console.stopping import Stop
+    from bookkeeper.runner import close
     from bookkeeper.runner import run as run_loop
 
     settings = settings_of(config)
@@ -54,6 +55,8 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     log = logging.getLogger("bookkeeper")
     log.info("started", extra={"action": "start", "tables": len(slots), "config": settings.source})
     run_loop(slots, settings.bookkeeper, utc_now, stop.wait)
+    for slot in slots:
+        close(slot)  # so that who stands by need not wait for the lease to end
     log.info("stopped", extra={"action": "stop"})
 
 
@@ -73,12 +76,14 @@ def once(
     Example:
       bookkeeper once --config bookkeeper.toml --json
     """
-    from bookkeeper.runner import turn
+    from bookkeeper.runner import close, turn
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
     slots = _slots(settings, tables)
     turns = [(slot, turn(slot, settings.bookkeeper, utc_now())) for slot in slots]
+    for slot in slots:
+        close(slot)
     show_rows([_row(slot, done) for slot, done in turns], as_json)
     worst = max((_code(slot) for slot in slots), default=0)
     context.exit(worst)

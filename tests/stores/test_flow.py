@@ -1,0 +1,81 @@
+"""The whole queue on each object store: init, writers, bookkeeper, reaper and the commands that look."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.servers.shared import wanted
+from tests.stores.queues import Queue, new_queue
+from tests.stores.wires import OBJECTS
+
+
+@pytest.fixture(params=OBJECTS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Queue:
+    """An empty queue on each object store."""
+    return new_queue(request.param, tmp_path)
+
+
+def test_rows_go_in_once_and_every_command_works(queue: Queue) -> None:
+    assert "namespace, table, folder, marks" in queue.run("bookkeeper", "init")
+    keys = queue.generate("w1", files=3) | queue.generate("w2", files=2)
+    assert len(queue.asked("pending")) == 5
+    (turn,) = queue.asked("once")
+    assert (turn["txlogs"], turn["rows"]) == (5, 250)
+    keys |= queue.generate("w3", files=1)
+    assert queue.asked("once")[0]["rows"] == 50
+    assert queue.keys() == dict.fromkeys(keys, 1)
+    assert queue.asked("pending") == []
+    queue.run("bookkeeper", "status")
+    assert "nothing is wrong" in queue.run("bookkeeper", "verify") or queue.asked("verify") == []
+    time.sleep(1.1)  # the youngest snapshot that expires is a second old
+    queue.run("reaper", "once", "--release-brake", "--json")
+    assert queue.keys() == dict.fromkeys(keys, 1)
+    _no_secret_in(queue)
+
+
+def test_a_bookkeeper_that_is_killed_is_followed_and_no_row_is_lost_or_double(tmp_path: Path) -> None:
+    queue = new_queue("azurite", tmp_path)
+    queue.run("bookkeeper", "init")
+    keys = queue.generate("w1", files=2)
+    first, second = queue.start("run"), None
+    try:
+        _until(lambda: queue.keys() == dict.fromkeys(keys, 1))
+        keys |= queue.generate("w2", files=4)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        second = queue.start("run")
+        _until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(20) == 0
+    finally:
+        for process in (first, second):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+    assert queue.asked("verify") == []
+    _no_secret_in(queue)
+
+
+def _until(true: object, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if true():  # type: ignore[operator]
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"not within {seconds} s")
+
+
+def _no_secret_in(queue: Queue) -> None:
+    """Neither what lies in the storage nor what was logged holds a secret."""
+    from tests.core.stores import content, open_at
+
+    properties = wanted("azurite" if queue.url.startswith("abfss") else "s3").properties
+    secrets = [value for key, value in properties.items() if "secret" in key or "connection-string" in key]
+    secrets += [part.partition("=")[2] for text in secrets for part in text.split(";") if part.startswith("AccountKey")]
+    told = b"".join(content(open_at(queue.url)).values())
+    log = queue.config.with_name("process.log")
+    told += log.read_bytes() if log.exists() else b""
+    assert secrets
+    assert not [secret for secret in secrets if secret.encode() in told]
