@@ -10,7 +10,6 @@ from pyiceberg.types import NestedField
 
 from bookkeeper.core.errors import ConfigInvalid
 from bookkeeper.core.settings import Retention
-from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.retain import Range
 
 _MICROS = timedelta(microseconds=1)
@@ -36,15 +35,16 @@ class Rule:
     width: int = 8
     required: bool = False
 
-    def drops(self, file: DataFile, sequence: int) -> bool:
-        """Whether this file, committed with this sequence number, goes."""
+    def drops(self, nulls: int | None, upper: bytes | None, sequence: int) -> bool:
+        """
+        Whether a file goes, of which the column has so many nulls and this upper bound (None: nobody says), and
+        that was committed with this sequence number.
+        """
         if sequence <= self.sequence:
             return True
-        if self.cutoff is None or self.column is None:
+        if self.cutoff is None or upper is None or nulls or (nulls is None and not self.required):
             return False
-        nulls = file.null_value_counts.get(self.column, 0 if self.required else 1)
-        upper = file.upper_bounds.get(self.column, b"")
-        return not nulls and len(upper) == self.width and _number(upper) < self.cutoff
+        return len(upper) == self.width and _number(upper) < self.cutoff
 
     def may_drop(self, found: Range) -> bool:
         """Whether a manifest with this range can hold such a file."""

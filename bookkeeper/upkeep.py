@@ -48,7 +48,7 @@ def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, com
         return Retained(held_back=str(error))
     if rule is None or view.head is None:
         return Retained()
-    doomed = ledger.find(view, rule.column, rule.may_drop, rule.drops)
+    doomed = ledger.find(view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at))
     files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
     if retention.braked(files, live, settings.brake):
         return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")

@@ -26,37 +26,48 @@ HEAD = re.compile(rb"([\x00\x02\x04]" + _OPTIONAL_LONG * 3 + rb")\x00(" + _NATUR
 Kinds = tuple[tuple[int, Physical], ...]
 COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 BOUNDS = ("lower_bounds", "upper_bounds")
+NULLS, UPPER = COUNTS[2], BOUNDS[1]
 _FIXED = {"boolean": 1, "float": 4, "double": 8}
 _TRUNCATED = 16  # bytes of a truncated bound
 _MOST_SHORT = 64
 _MOST_OFFSETS = 8
 
 
-def expression_for(entry: Entry, partition: Kinds, rigid: Mapping[int, int]) -> re.Pattern[bytes]:
+def expression_for(
+    entry: Entry, partition: Kinds, rigid: Mapping[int, int], column: int | None = None
+) -> re.Pattern[bytes]:
     """
     Matches what follows the path of records like `entry`: same columns in the same order, any values.
 
-    Groups: file format, one per partition field, record count, size, sort order id. Bounds of a column in `rigid`
-    have that many bytes, others up to 16 or what this record has.
+    Groups: file format, one per partition field, record count, size, null count and upper bound of `column` (empty
+    where there is none), sort order id. Bounds of a column in `rigid` have that many bytes, others up to 16 or what
+    this record has.
     """
     file = entry.data_file
     parts = [
         b"(" + _short(rb"[A-Za-z]{%d}", range(3, 9)) + b")",
         *(b"(" + _partition_pattern(kind) + b")" for _, kind in partition),
         b"(" + _NATURAL + b")(" + _NATURAL + b")",
-        *(_counts(getattr(file, name)) for name in COUNTS),
-        *(_bounds(getattr(file, name), rigid) for name in BOUNDS),
+        *(_counts(getattr(file, name), column if name == NULLS else None) for name in COUNTS),
+        b"" if column in file.null_value_counts else b"()",
+        *(_bounds(getattr(file, name), rigid, column if name == UPPER else None) for name in BOUNDS),
+        b"" if column in file.upper_bounds else b"()",
         rb"\x00" + _offsets() + rb"\x00(?:\x00|\x02(" + _VARINT_32 + rb"))\x00",
     ]
     return re.compile(b"".join(parts), re.DOTALL)
 
 
-def _counts(values: Mapping[int, int]) -> bytes:
-    return _map(values, [_key(number) + _NATURAL for number in values])
+def _counts(values: Mapping[int, int], asked: int | None) -> bytes:
+    return _map(values, [_key(number) + _group(_NATURAL, number == asked) for number in values])
 
 
-def _bounds(values: Mapping[int, bytes], rigid: Mapping[int, int]) -> bytes:
-    return _map(values, [_key(number) + _bound(len(value), rigid.get(number)) for number, value in values.items()])
+def _bounds(values: Mapping[int, bytes], rigid: Mapping[int, int], asked: int | None) -> bytes:
+    widths = {number: len(value) for number, value in values.items()}
+    return _map(values, [_key(n) + _group(_bound(width, rigid.get(n)), n == asked) for n, width in widths.items()])
+
+
+def _group(pattern: bytes, asked: bool) -> bytes:
+    return b"(" + pattern + b")" if asked else pattern
 
 
 def _map(values: Sized, pairs: list[bytes]) -> bytes:

@@ -93,15 +93,21 @@ def _encode_record(schema: Any, entry: Entry) -> bytes:
 
 
 def decode(
-    data: bytes, most_bytes: int, most_entries: int = MOST_ENTRIES, header: avro.Header | None = None
+    data: bytes,
+    most_bytes: int,
+    most_entries: int = MOST_ENTRIES,
+    header: avro.Header | None = None,
+    column: int | None = None,
 ) -> Manifest:
     """
     The manifest in `data`, every record proven; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
+
+    `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
     """
     container = avro.decode(data, most_bytes, header)
     if "avro.schema" not in container.meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    skims = skimmer(container.meta["avro.schema"])
+    skims = skimmer(container.meta["avro.schema"], column)
     for block in container.blocks:
         if block.count > len(block.payload):
             raise TxlogCorrupt(f"{block.count} records in {len(block.payload)} bytes")

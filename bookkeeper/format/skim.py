@@ -62,15 +62,19 @@ class Row(NamedTuple):
     sort_order_id: int | None
     shape: Shape
     entry: Entry | None
+    #: of the column that was asked for, None where the statistics do not say
+    nulls: int | None = None
+    upper: bytes | None = None
 
 
 @dataclass
 class Skimmer:
     """
-    Skims blocks of one layout; what it learns from one block serves the next.
+    Skims blocks of one layout, and the statistics of one `column`; what it learns from one block serves the next.
     """
 
     layout: Layout
+    column: int | None = None
     expressions: list[tuple[re.Pattern[bytes], Shape]] = field(default_factory=list)
     #: of each signature: how often it was decoded in full, and the widths that all of those had
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
@@ -103,7 +107,7 @@ class Skimmer:
         return None
 
     def _row(self, head: re.Match[bytes], body: re.Match[bytes], path: bytes, shape: Shape) -> Row | None:
-        file_format, *partition, records, size, order = body.groups()
+        file_format, *partition, records, size, nulls, upper, order = body.groups()
         try:
             return Row(
                 head.start(),
@@ -117,6 +121,8 @@ class Skimmer:
                 _signed(order) if order else None,
                 shape,
                 None,
+                _number(nulls) if nulls else None,
+                _text(upper) if upper else None,
             )
         except UnicodeDecodeError:
             return None
@@ -147,6 +153,8 @@ class Skimmer:
             file.sort_order_id,
             Shape(columns_of(file), widths_of(file)),
             entry,
+            None if self.column is None else file.null_value_counts.get(self.column),
+            None if self.column is None else file.upper_bounds.get(self.column),
         )
 
     def _learn(self, entry: Entry) -> None:
@@ -158,18 +166,18 @@ class Skimmer:
         self.met[signature] = (times + 1, rigid)
         if 0 < times <= _MOST_TRIES:
             shape = Shape(columns_of(file), {number: rigid.get(number) for number in widths_of(file)})
-            self.expressions.insert(0, (expression_for(entry, self.layout.partition, rigid), shape))
+            self.expressions.insert(0, (expression_for(entry, self.layout.partition, rigid, self.column), shape))
             del self.expressions[_MOST_EXPRESSIONS:]
         if len(self.met) > _MOST_SIGNATURES:
             self.met.pop(next(iter(self.met)))
 
 
 @lru_cache(maxsize=64)
-def skimmer(avro_schema: bytes) -> Skimmer:
+def skimmer(avro_schema: bytes, column: int | None = None) -> Skimmer:
     """
     The skimmer of all manifests with this Avro schema; raises TxlogCorrupt like `parse_layout`.
     """
-    return Skimmer(parse_layout(avro_schema))
+    return Skimmer(parse_layout(avro_schema), column)
 
 
 def columns_of(file: DataFile) -> frozenset[int]:
@@ -215,6 +223,10 @@ def _partition_value(raw: bytes, kind: Physical) -> Any:
         return _signed(value)
     if kind in _UNPACK:
         return struct.unpack(_UNPACK[kind], value)[0]
-    # Up to 63 bytes have a length of one byte, 64 have one of two.
-    text = value[1:] if value[0] < 0x80 else value[2:]
+    text = _text(value)
     return text.decode() if kind == "string" else text
+
+
+def _text(raw: bytes) -> bytes:
+    # Up to 63 bytes have a length of one byte, more have one of two.
+    return raw[1:] if raw[0] < 0x80 else raw[2:]

@@ -22,7 +22,8 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, stores_with
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger import merge, retain, summary
+from bookkeeper.ledger import contents, merge, retain, summary
+from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
 from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges
 from bookkeeper.ledger.shares import Share
@@ -90,6 +91,7 @@ class Ledger:
             assert header is not None
             records, key = merge.merged(store, group, header), f"{draft.tag}-r{index}.avro"
             written.append(self.writer.write(store, key, header, records, step_id, sequence))
+            self.ranges.joined(written[-1].manifest_path, [manifest.manifest_path for manifest in group])
         gone = {manifest.manifest_path for group in groups for manifest in group}
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
         return [Step(step_id, Operation.REPLACE, written + kept, summary.merged(written, gone, kept))]
@@ -105,7 +107,7 @@ class Ledger:
             return list(seen.manifests)
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             found = list(seen.head.manifests(seen.table.io)) if seen.head else []
-        return [retain.counted_out(self._store(seen), manifest) for manifest in found]
+        return [contents.counted_out(self._store(seen), manifest) for manifest in found]
 
     def _store(self, seen: View) -> Store:
         return self.open_store(seen.metadata_path)
@@ -119,7 +121,7 @@ class Ledger:
         store = self.open_store(seen.metadata_path)
         for manifest in self.manifests(seen):
             if manifest.content == ManifestContent.DATA:
-                yield from (entry.data_file for entry in retain.live_entries(store, manifest))
+                yield from (entry.data_file for entry in contents.live_entries(store, manifest))
 
     def find(self, seen: View, column: int | None, may_drop: Callable[[Range], bool], drops: Drops) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""
@@ -137,12 +139,14 @@ class Ledger:
         for index, item in enumerate(doomed):
             header = self._header(seen, item.manifest)
             assert header is not None
-            touched |= header.touched(entry.data_file.partition for entry in item.dropped)
-            records, key = header.records(retain.tombstones(item, step_id)), f"{draft.tag}-m{index}.avro"
+            touched |= header.touched(row.partition for row in item.dropped)
+            records = carried(item.found, item.manifest, header, item.places, step_id)
+            key = f"{draft.tag}-m{index}.avro"
             written.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
+            self.ranges.put(written[-1].manifest_path, item.column, item.left)
         replaced = {item.manifest.manifest_path for item in doomed}
         others = [manifest for manifest in self.manifests(seen) if manifest.manifest_path not in replaced]
-        counts = summary.deleted([entry.data_file for item in doomed for entry in item.dropped])
+        counts = summary.deleted([row for item in doomed for row in item.dropped])
         counts |= summary.changed(touched)
         step = Step(step_id, Operation.DELETE, written + _live(others), counts | {"bookkeeper.reason": "retention"})
         return self._commit(seen, draft, [step], seen.marks)
@@ -174,12 +178,12 @@ class Ledger:
     def _commit(self, seen: View, draft: Draft, steps: Sequence[Step], marks: Marks) -> View:
         """Sends all steps as one guarded commit; the marks name the last snapshot."""
         snapshots = self._snapshots(seen, draft, steps)
-        carried = replace(marks, snapshot=steps[-1].id)
+        moved = replace(marks, snapshot=steps[-1].id)
         if self.clock() - draft.started > ATTEMPT_AGE:
             raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
-        response = catalogs.commit(seen.table, guards(seen), updates(seen, snapshots, carried))
+        response = catalogs.commit(seen.table, guards(seen), updates(seen, snapshots, moved))
         table = Table(seen.table.name(), response.metadata, response.metadata_location, seen.table.io, self.catalog)
-        return View(table, carried, tuple(steps[-1].manifests))
+        return View(table, moved, tuple(steps[-1].manifests))
 
     def _snapshots(self, seen: View, draft: Draft, steps: Sequence[Step]) -> list[Snapshot]:
         """The snapshots of the steps, each the child of the one before, with their manifest lists written."""

@@ -1,25 +1,25 @@
 """
-Finds whole files that a rule drops, decoding only manifests that can hold one.
+Finds whole files that a rule drops, reading only manifests that can hold one.
 
 Manifests never change, so what is remembered of one never lies.
 """
 
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.core.store import Store, key_in
-from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.entries import DataFile, Entry
+from bookkeeper.core.store import Store
+from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
+from bookkeeper.format.records import DELETED, read_prefix
+from bookkeeper.format.skim import Row
+from bookkeeper.ledger.contents import inherited, read_manifest
 
-_MANIFEST_BYTES = 2**31
 _REMEMBERED = 100_000
 
-Drops = Callable[[DataFile, int], bool]
+#: of a data file and its sequence number
+Drops = Callable[[Row, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A manifest that loses files: entries that stay, entries that go (both with inherited ids filled in)."""
+    """A manifest that loses files: what it holds, the places of the records that go, and the range of the others."""
 
     manifest: ManifestFile
-    kept: tuple[Entry, ...]
-    dropped: tuple[Entry, ...]
+    found: Manifest
+    places: frozenset[int]
+    column: int | None
+    left: Range
+
+    @property
+    def dropped(self) -> list[Row]:
+        """The records that go."""
+        rows = self.found.rows
+        return [rows[place] for place in sorted(self.places)]
 
 
 class Ranges:
@@ -44,55 +52,25 @@ class Ranges:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int | None], Range] = {}
+        self._columns: set[int | None] = set()
 
-    def get(self, manifest: ManifestFile, column: int | None) -> Range | None:
-        """The manifest's range, or None when it was not decoded yet."""
-        return self._known.get((manifest.manifest_path, column))
+    def get(self, path: str, column: int | None) -> Range | None:
+        """The range of the manifest at `path`, or None when it was not read yet."""
+        return self._known.get((path, column))
 
-    def put(self, manifest: ManifestFile, column: int | None, found: Range) -> None:
+    def put(self, path: str, column: int | None, found: Range) -> None:
         """Remembers a range; the oldest is forgotten when there are too many."""
         if len(self._known) >= _REMEMBERED:
             self._known.pop(next(iter(self._known)))
-        self._known[manifest.manifest_path, column] = found
+        self._known[path, column] = found
+        self._columns.add(column)
 
-
-def read_manifest(store: Store, manifest: ManifestFile) -> Manifest:
-    """
-    A data manifest, every record proven.
-    """
-    return manifest_format.decode(store.read(key_in(store, manifest.manifest_path)), _MANIFEST_BYTES)
-
-
-def live_entries(store: Store, manifest: ManifestFile) -> list[Entry]:
-    """
-    The live entries of a data manifest, ids and sequence numbers filled in as the spec's inheritance says.
-    """
-    found = read_manifest(store, manifest).entries
-    return [inherited(entry, manifest) for entry in found if entry.status != DELETED]
-
-
-def counted_out(store: Store, manifest: ManifestFile) -> ManifestFile:
-    """
-    `manifest` with its counts; they are optional in lists that a v1 writer made, so then its entries are counted.
-    """
-    if None not in (manifest.added_files_count, manifest.existing_files_count):
-        return manifest
-    entries = read_manifest(store, manifest).entries
-    counts = counted((entry.status, entry.data_file.record_count) for entry in entries)
-    filled = copy(manifest)
-    for status, place in ((ADDED, 7), (EXISTING, 8), (DELETED, 9)):
-        filled[place], filled[place + 3] = counts[status]
-    return filled
-
-
-def inherited(entry: Entry, manifest: ManifestFile) -> Entry:
-    """
-    `entry` with what it inherits from its manifest (spec, "Sequence Number Inheritance").
-    """
-    snapshot_id = entry.snapshot_id if entry.snapshot_id is not None else manifest.added_snapshot_id
-    sequence = entry.sequence_number if entry.sequence_number is not None else manifest.sequence_number
-    file_sequence = entry.file_sequence_number if entry.file_sequence_number is not None else manifest.sequence_number
-    return replace(entry, snapshot_id=snapshot_id, sequence_number=sequence, file_sequence_number=file_sequence)
+    def joined(self, path: str, parts: Sequence[str]) -> None:
+        """`path` now holds the live records of all `parts`: a merge must not make retention read them again."""
+        for column in self._columns:
+            known = [found for part in parts if (found := self.get(part, column))]
+            if len(known) == len(parts):
+                self.put(path, column, _least(known))
 
 
 def find(
@@ -108,28 +86,47 @@ def find(
     """
     doomed = []
     for manifest in manifests:
-        known = ranges.get(manifest, column)
+        known = ranges.get(manifest.manifest_path, column)
         if manifest.content != ManifestContent.DATA or (known is not None and not may_drop(known)):
             continue
-        entries = live_entries(store, manifest)
-        ranges.put(manifest, column, _range(entries, column))
-        dropped = tuple(entry for entry in entries if drops(entry.data_file, entry.sequence_number or 0))
-        if dropped:
-            kept = tuple(entry for entry in entries if not drops(entry.data_file, entry.sequence_number or 0))
-            doomed.append(Doomed(manifest, kept, dropped))
+        found = read_manifest(store, manifest, column)
+        live = list(_live(found.rows, manifest))
+        ranges.put(manifest.manifest_path, column, _range(live))
+        places = frozenset(place for place, row, sequence in live if drops(row, sequence))
+        if places:
+            left = _range([item for item in live if item[0] not in places])
+            doomed.append(Doomed(manifest, found, places, column, left))
     return doomed
 
 
-def _range(entries: Sequence[Entry], column: int | None) -> Range:
-    bounds = [entry.data_file.upper_bounds for entry in entries]
-    uppers = [found[column] for found in bounds if column is not None and column in found]
-    least = min(uppers, key=lambda value: int.from_bytes(value, "little", signed=True), default=None)
-    return Range(least, min((entry.sequence_number or 0 for entry in entries), default=2**62))
+def _live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:
+    """Place, record and sequence number of each live file."""
+    known: dict[bytes, int | None] = {}
+    for place, row in enumerate(rows):
+        if row.entry is not None:  # its prefix may lie otherwise
+            sequence = _sequence(inherited(row.entry, manifest))
+        elif row.prefix in known:
+            sequence = known[row.prefix]
+        else:
+            prefix = read_prefix(row.prefix).inherited(manifest.added_snapshot_id or 0, manifest.sequence_number)
+            sequence = known[row.prefix] = None if prefix.status == DELETED else prefix.sequence
+        if sequence is not None:
+            yield place, row, sequence
 
 
-def tombstones(doomed: Doomed, snapshot_id: int) -> list[Entry]:
-    """
-    The entries of the manifest that takes the doomed one's place.
-    """
-    kept = [replace(entry, status=EXISTING) for entry in doomed.kept]
-    return kept + [replace(entry, status=DELETED, snapshot_id=snapshot_id) for entry in doomed.dropped]
+def _sequence(entry: Entry) -> int | None:
+    return None if entry.status == DELETED else entry.sequence_number or 0
+
+
+def _range(live: Sequence[tuple[int, Row, int]]) -> Range:
+    uppers = {row.upper for _, row, _ in live if row.upper is not None}
+    return Range(min(uppers, key=_number, default=None), min((sequence for _, _, sequence in live), default=2**62))
+
+
+def _least(parts: Sequence[Range]) -> Range:
+    uppers = [part.least_upper for part in parts if part.least_upper is not None]
+    return Range(min(uppers, key=_number, default=None), min(part.least_sequence for part in parts))
+
+
+def _number(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)

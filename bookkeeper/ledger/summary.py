@@ -11,7 +11,6 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
-from bookkeeper.format.entries import DataFile
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Partition
 from bookkeeper.ledger.view import TXLOGS
@@ -30,7 +29,7 @@ def appended(files: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def deleted(files: Sequence[DataFile]) -> dict[str, str]:
+def deleted(files: Sequence[Row]) -> dict[str, str]:
     """
     The counts of a whole-file delete.
     """

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.settings import Retention
+from bookkeeper.ledger.merge import FAN
 from tests.daemon.lake import Clock, Lake, Writes, append_by_others, live_files
 from tests.daemon.test_history import change
 from tests.faults.faults import AFTER, BEFORE, Faults
@@ -99,6 +101,22 @@ def test_manifests_that_cannot_match_are_not_decoded_again(tmp_path: Path, fault
     lake.tick(book, days=1)
     assert lake.keys() == []
     assert read_manifests(faults) == 10
+
+
+def test_a_merged_manifest_and_what_is_left_of_one_are_not_read_again(tmp_path: Path, faults: Faults) -> None:
+    lake = kept(tmp_path, keep=timedelta(days=1), every=timedelta(seconds=1))
+    writer, book = Writes(lake), lake.book(faults)
+    for number in range(FAN):
+        writer.publish(f"a{number}")
+        lake.tick(book, minutes=2)
+    assert [snapshot.summary.operation for snapshot in lake.table().snapshots()][-1] == Operation.REPLACE
+    read = read_manifests(faults)
+    lake.tick(book, minutes=2)
+    assert read_manifests(faults) == read
+    assert lake.tick(book, days=1, minutes=-FAN).dropped_files in range(1, FAN)
+    assert read_manifests(faults) == read + 1
+    assert lake.tick(book, seconds=1).dropped_files == 0
+    assert read_manifests(faults) == read + 1
 
 
 def test_retention_is_looked_at_only_as_often_as_it_is_told(tmp_path: Path, faults: Faults) -> None:

@@ -77,8 +77,8 @@ def _block(entries: list[Entry]) -> avro.Block:
     return block
 
 
-def _skimmer() -> Skimmer:
-    return Skimmer(manifest.parse_layout(HEADER["avro.schema"]))
+def _skimmer(column: int | None = None) -> Skimmer:
+    return Skimmer(manifest.parse_layout(HEADER["avro.schema"]), column)
 
 
 def _said(row: Row) -> tuple[object, ...]:
@@ -98,6 +98,15 @@ def test_it_says_what_decoding_in_full_says(written: list[DataFile]) -> None:
         assert [_said(row) for row in rows] == [_truth(file) for file in written]
         assert [row.shape.columns for row in rows] == [columns_of(file) for file in written]
         assert b"".join(block.payload[row.start : row.end] for row in rows) == block.payload
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(files(), min_size=1, max_size=12), st.sampled_from(COLUMNS))
+def test_it_says_of_one_column_what_decoding_in_full_says(written: list[DataFile], column: int) -> None:
+    block, skims = _block([added(file) for file in written]), _skimmer(column)
+    truth = [(file.null_value_counts.get(column), file.upper_bounds.get(column)) for file in written]
+    for _ in range(3):
+        assert [(row.nulls, row.upper) for row in skims.rows(block.payload, block.count)] == truth
 
 
 def test_records_of_one_kind_are_not_decoded_after_the_second() -> None:

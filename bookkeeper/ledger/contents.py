@@ -1,0 +1,56 @@
+"""
+What a manifest of the table holds: read whole, every record proven.
+"""
+
+from copy import copy
+from dataclasses import replace
+
+from pyiceberg.manifest import ManifestFile
+
+from bookkeeper.core.store import Store, key_in
+from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.entries import Entry
+from bookkeeper.format.manifest import Manifest
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
+
+_MANIFEST_BYTES = 2**31
+
+
+def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:
+    """
+    A data manifest; its rows say of `column` how many nulls there are, and the upper bound.
+    """
+    data = store.read(key_in(store, manifest.manifest_path))
+    return manifest_format.decode(data, _MANIFEST_BYTES, column=column)
+
+
+def live_entries(store: Store, manifest: ManifestFile) -> list[Entry]:
+    """
+    The live entries of a data manifest, ids and sequence numbers filled in as the spec's inheritance says.
+    """
+    found = read_manifest(store, manifest).entries
+    return [inherited(entry, manifest) for entry in found if entry.status != DELETED]
+
+
+def inherited(entry: Entry, manifest: ManifestFile) -> Entry:
+    """
+    `entry` with what it inherits from its manifest (spec, "Sequence Number Inheritance").
+    """
+    snapshot_id = entry.snapshot_id if entry.snapshot_id is not None else manifest.added_snapshot_id
+    sequence = entry.sequence_number if entry.sequence_number is not None else manifest.sequence_number
+    file_sequence = entry.file_sequence_number if entry.file_sequence_number is not None else manifest.sequence_number
+    return replace(entry, snapshot_id=snapshot_id, sequence_number=sequence, file_sequence_number=file_sequence)
+
+
+def counted_out(store: Store, manifest: ManifestFile) -> ManifestFile:
+    """
+    `manifest` with its counts; they are optional in lists that a v1 writer made, so then its entries are counted.
+    """
+    if None not in (manifest.added_files_count, manifest.existing_files_count):
+        return manifest
+    entries = read_manifest(store, manifest).entries
+    counts = counted((entry.status, entry.data_file.record_count) for entry in entries)
+    filled = copy(manifest)
+    for status, place in ((ADDED, 7), (EXISTING, 8), (DELETED, 9)):
+        filled[place], filled[place + 3] = counts[status]
+    return filled
