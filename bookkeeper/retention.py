@@ -2,7 +2,7 @@
 Which whole files are dropped: pure, from their upper bound of the timestamp column and the time of their commit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pyiceberg.schema import Schema
@@ -10,6 +10,7 @@ from pyiceberg.types import NestedField
 
 from bookkeeper.core.errors import ConfigInvalid
 from bookkeeper.core.settings import Retention
+from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.retain import Range
 
 _MICROS = timedelta(microseconds=1)
@@ -46,6 +47,22 @@ class Rule:
             return False
         return len(upper) == self.width and _number(upper) < self.cutoff
 
+    @property
+    def idle(self) -> bool:
+        """Whether it can drop nothing at all."""
+        return self.cutoff is None and self.sequence < 0
+
+    def up_to(self, sequence: int) -> "Rule":
+        """This rule, which also drops what was committed up to this sequence number."""
+        return replace(self, sequence=max(self.sequence, sequence))
+
+    def goes_by_commit_only(self, file: DataFile) -> bool:
+        """Whether no row of this file can tell how old it is: null timestamps, or no usable bound."""
+        if self.column is None:
+            return False
+        nulls, upper = file.null_value_counts.get(self.column), file.upper_bounds.get(self.column)
+        return not replace(self, cutoff=2**63).drops(nulls, upper, self.sequence + 1)
+
     def may_drop(self, found: Range) -> bool:
         """Whether a manifest with this range can hold such a file."""
         by_time = self.cutoff is not None and found.least_upper is not None and _number(found.least_upper) < self.cutoff
@@ -60,7 +77,7 @@ def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Ru
     """
     The rule at `now`, or None when nothing is to be dropped; raises ConfigInvalid for a column that cannot serve.
     """
-    if settings.keep is None and settings.max_age is None:
+    if settings.keep is None and settings.max_age is None and settings.keep_bytes is None:
         return None
     sequence = _committed_before(settings.max_age, times, now)
     if settings.keep is None:

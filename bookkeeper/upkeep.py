@@ -48,11 +48,27 @@ def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, com
         return Retained(held_back=str(error))
     if rule is None or view.head is None:
         return Retained()
+    excess = ledger.live_bytes(view) - settings.keep_bytes if settings.keep_bytes is not None else 0
+    if excess > 0:
+        rule = rule.up_to(ledger.oldest(view, excess))
+    if rule.idle:
+        return Retained(live=ledger.live_count(view))
     doomed = ledger.find(view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at))
     files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
     if retention.braked(files, live, settings.brake):
         return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
     return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
+
+
+def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:
+    """
+    How many live files `keep` cannot judge; decodes every manifest, so only a person should ask.
+    """
+    try:
+        rule = retention.rule(settings, view.metadata.schema(), view.marks.times, now)
+    except ConfigInvalid:
+        return 0
+    return sum(rule.goes_by_commit_only(file) for file in ledger.live_files(view)) if rule else 0
 
 
 def noted(marks: Marks, view: View, settings: Table, now: datetime) -> Marks:

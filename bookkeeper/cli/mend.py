@@ -130,20 +130,24 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     """
     Drop files past retention now, also when the brake holds the daemon back.
 
+    `without bounds` counts live files whose rows cannot tell their age: they go by max-age or keep-bytes only.
+
     \b
     Example:
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
-    from bookkeeper.upkeep import retained
+    from bookkeeper.upkeep import retained, without_bounds
 
     there = opened(config, table)
+    view, now = there.view(), utc_now()
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
-    found = retained(there.ledger, there.view(), limits, utc_now(), commit=not dry_run)
+    found = retained(there.ledger, view, limits, now, commit=not dry_run)
     if found.after is not None:
         there.folder.publish_marks(found.after.marks_copy)
     outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
-    record = {"table": there.table.name, "files": found.files, "live_files": found.live, "outcome": outcome}
+    record = {"table": there.table.name, "files": found.files, "live_files": found.live}
+    record |= {"without_bounds": without_bounds(there.ledger, view, limits, now), "outcome": outcome}
     show_record(record, as_json)
 
 

@@ -57,6 +57,12 @@ class Retention:
     column: str | None = option(None, "timestamp column that `keep` looks at; default: the first timestamp column")
     keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: keep")
     max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: keep")
+    keep_bytes: Bytes | None = option(
+        None,
+        "drop the oldest commits' files while the table has more bytes than this; default: keep",
+        size=True,
+        least=1,
+    )
     every: timedelta = option(_seconds(60), "pause between two looks for files to drop")
     brake: float = option(
         0.5,

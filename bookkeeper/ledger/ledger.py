@@ -22,7 +22,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, stores_with
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger import contents, merge, retain, summary
+from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
 from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges
@@ -115,6 +115,15 @@ class Ledger:
     def live_count(self, seen: View) -> int:
         """How many data files are live."""
         return sum(merge.live_files(item) for item in self.manifests(seen) if item.content == ManifestContent.DATA)
+
+    def live_bytes(self, seen: View) -> int:
+        """Bytes of all live data files, as the head's summary counts them."""
+        counts = seen.head.summary.additional_properties if seen.head and seen.head.summary else {}
+        return int(counts.get("total-files-size", 0))
+
+    def oldest(self, seen: View, excess: int) -> int:
+        """The newest sequence number up to which all live files come to at most so many bytes."""
+        return oldest.oldest(self._store(seen), self.manifests(seen), excess)
 
     def live_files(self, seen: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest, so only a person should ask."""

@@ -90,17 +90,19 @@ def find(
         if manifest.content != ManifestContent.DATA or (known is not None and not may_drop(known)):
             continue
         found = read_manifest(store, manifest, column)
-        live = list(_live(found.rows, manifest))
-        ranges.put(manifest.manifest_path, column, _range(live))
-        places = frozenset(place for place, row, sequence in live if drops(row, sequence))
+        files = list(live(found.rows, manifest))
+        ranges.put(manifest.manifest_path, column, _range(files))
+        places = frozenset(place for place, row, sequence in files if drops(row, sequence))
         if places:
-            left = _range([item for item in live if item[0] not in places])
+            left = _range([item for item in files if item[0] not in places])
             doomed.append(Doomed(manifest, found, places, column, left))
     return doomed
 
 
-def _live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:
-    """Place, record and sequence number of each live file."""
+def live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:
+    """
+    Place, record and sequence number of each live file.
+    """
     known: dict[bytes, int | None] = {}
     for place, row in enumerate(rows):
         if row.entry is not None:  # its prefix may lie otherwise
@@ -118,9 +120,9 @@ def _sequence(entry: Entry) -> int | None:
     return None if entry.status == DELETED else entry.sequence_number or 0
 
 
-def _range(live: Sequence[tuple[int, Row, int]]) -> Range:
-    uppers = {row.upper for _, row, _ in live if row.upper is not None}
-    return Range(min(uppers, key=_number, default=None), min((sequence for _, _, sequence in live), default=2**62))
+def _range(files: Sequence[tuple[int, Row, int]]) -> Range:
+    uppers = {row.upper for _, row, _ in files if row.upper is not None}
+    return Range(min(uppers, key=_number, default=None), min((sequence for _, _, sequence in files), default=2**62))
 
 
 def _least(parts: Sequence[Range]) -> Range:
