@@ -4,9 +4,11 @@ Three bookkeepers without a lease, writers, an eager reaper, Spark's maintenance
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reaper import reap
 from tests.races.crowd import Crowd, bookkeeper, statements, stream, writer
 from tests.races.kit import SparkLake
 from tests.races.test_spark_between import SCHEMA, SPEC, WORK
@@ -53,3 +55,47 @@ def test_everybody_at_once_loses_and_doubles_nothing(queue: SparkLake, tmp_path:
     assert theirs == list(range(len(theirs)))
     assert queue.wrong() == []
     assert theirs, "the stream never got a commit through"
+
+
+def test_expiry_gets_through_on_a_table_that_commits_all_the_time(queue: SparkLake) -> None:
+    """No livelock: on conflict the reaper guards the new head and tries again, within a bound of attempts."""
+    crowd, published = Crowd(queue), list[str]()
+    crowd.joins("w1", writer(queue, "w1", published, positions=True))
+    crowd.joins("bookkeeper 1", bookkeeper(queue))
+    counted = Counted(queue.catalog)
+    with crowd.at_work():
+        crowd.until({"bookkeeper 1": 10}, 0)
+        expired = 0
+        for _ in range(5):
+            crowd.until({"bookkeeper 1": crowd.turns["bookkeeper 1"] + 3}, 0)
+            before, counted.commits = crowd.turns["bookkeeper 1"], 0
+            done = reap(counted, queue.settings, queue.clock.now)  # raises Retry when it does not get through
+            expired += done.snapshots
+            assert counted.commits <= ATTEMPTS, f"{crowd.turns['bookkeeper 1'] - before} ticks meanwhile"
+    queue.settle()
+    assert crowd.broken == []
+    assert expired > 5
+    assert queue.seen() == sorted(published)
+
+
+#: of at most 100: each attempt takes a fraction of what a tick takes
+ATTEMPTS = 20
+
+
+class Counted:
+    """A catalog that counts the commits sent to it."""
+
+    def __init__(self, catalog: Any) -> None:
+        self._catalog, self.commits = catalog, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def load_table(self, identifier: Any) -> Any:
+        table = self._catalog.load_table(identifier)
+        table.catalog = self
+        return table
+
+    def commit_table(self, *arguments: Any) -> Any:
+        self.commits += 1
+        return self._catalog.commit_table(*arguments)
