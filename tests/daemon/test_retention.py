@@ -104,7 +104,7 @@ def test_manifests_that_cannot_match_are_not_decoded_again(tmp_path: Path, fault
 
 
 def test_a_merged_manifest_and_what_is_left_of_one_are_not_read_again(tmp_path: Path, faults: Faults) -> None:
-    lake = kept(tmp_path, keep=timedelta(days=1), every=timedelta(seconds=1))
+    lake = kept(tmp_path, keep=timedelta(days=1), every=timedelta(0))
     writer, book = Writes(lake), lake.book(faults)
     for number in range(FAN):
         writer.publish(f"a{number}")
