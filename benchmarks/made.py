@@ -36,6 +36,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile
 from bookkeeper.initialise import initialise
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.runner import settled
 
 BASE_US = 1_760_000_000_000_000
 ROWS, FILE_BYTES = 20_000, 20_000_000
@@ -152,7 +153,9 @@ class Queue:
     def book(self, **parts: Any) -> Bookkeeper:
         """A bookkeeper of it, as after a start."""
         clock = parts.pop("clock", lambda: datetime.now(UTC))
-        return Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
+        book = Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
+        settled()  # as the daemon does after its first tick
+        return book
 
     @cached_property
     def card(self) -> Card:
