@@ -249,10 +249,11 @@ def _walk(start: str, cut: int) -> Iterator[Listed]:
 
 def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
     try:
-        with _no_object():
-            found = entry.stat()
-    except FileNotFoundError:
-        return None
+        found = entry.stat()
+    except OSError as exc:
+        if exc.errno in _NO_OBJECT:
+            return None
+        raise
     if not stat.S_ISREG(found.st_mode):
         return None
     return Listed(entry.path[cut:], found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))

@@ -9,10 +9,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
 from bookkeeper.core.locations import inside, local_path, normal
@@ -21,8 +20,7 @@ _KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """One object of a listing: key below the root, size in bytes, time of last change (UTC)."""
 
     key: str

@@ -44,7 +44,7 @@ class Manifest:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Every record, skimmed."""
-        return tuple(row for rows in self.skimmed for row in rows)
+        return self.skimmed[0] if len(self.skimmed) == 1 else tuple(row for rows in self.skimmed for row in rows)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
