@@ -34,6 +34,7 @@ def main(words: Sequence[str] | None = None) -> None:
     given = options.parse_args(words)
     given.results.unlink(missing_ok=True)
     chosen = kit.chosen(given)
+    kit.quiet()
     facts = machine(chosen)
     chosen.report.keep({"machine": facts})
     print(facts["line"], flush=True)

@@ -38,9 +38,10 @@ def measure(chosen: Chosen) -> None:
     report.table("commit", f"One commit of {size.files:,} files in one txlog, steady; wall (CPU), ms", COLUMNS)
     for columns in size.columns:
         warm: list[Took | None] = [None, None]
-        for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ()):
+        if chosen.peer:
             with chosen.folder() as root:
-                warm[index], _ = drain.java(chosen.peer, root, catalog, size.files, columns, as_drain)  # type: ignore[arg-type]
+                said = drain.java(chosen.peer, root, size.files, columns, as_drain)
+            warm = [said[catalog][0] for catalog in (HADOOP_CATALOG, JDBC_CATALOG)]
         with chosen.folder() as root:
             us, least = drain.ours_and_floor(root, size.files, columns, as_drain, size.rounds)
         with chosen.folder() as root:

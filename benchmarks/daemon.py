@@ -26,7 +26,11 @@ def running(config: Path, log: Path | None = None) -> Iterator["subprocess.Popen
             yield process
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def await_marks(queue: Queue, sequence: int, process: "subprocess.Popen[bytes]", seconds: float = 300) -> None:

@@ -9,6 +9,7 @@ reads the same txlogs as ours, and writes the same bytes of metadata, fsynced.
 
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,14 +117,25 @@ def _stock_turn(table: Any, folder: Path) -> None:
     stock_append(table, [file for path in sorted(folder.iterdir()) for file in pickle.loads(path.read_bytes())])
 
 
-def java(peer: Peer, root: Path, catalog: str, files: int, columns: int, size: Size) -> tuple[Took, float]:
+def java(peer: Peer, root: Path, files: int, columns: int, size: Size) -> dict[str, tuple[Took, float]]:
     """
-    The last quarter of its rounds (warm), and from the start of its process to its first commit.
+    By catalog: the last quarter of its rounds (warm), and from the start of its process to its first commit.
+
+    Both drain the same logs, which it writes once.
     """
-    shape = {"cols": columns}
-    peer.run("write", root, catalog, n=size.txlogs, files_per_log=files, sets=size.peer_rounds, **shape)
+    folders = {HADOOP_CATALOG: root / "hadoop", JDBC_CATALOG: root / "jdbc"}
+    logs = {"n": size.txlogs, "files_per_log": files, "sets": size.peer_rounds}
+    peer.run("write", folders[HADOOP_CATALOG], HADOOP_CATALOG, cols=columns, **logs)
+    peer.run("write", folders[JDBC_CATALOG], JDBC_CATALOG, cols=columns, n=1)
+    shutil.rmtree(folders[JDBC_CATALOG] / "txlogs-0")
+    for log in folders[HADOOP_CATALOG].glob("txlogs-*"):
+        shutil.copytree(log, folders[JDBC_CATALOG] / log.name, copy_function=os.link)
     os.sync()
-    said = peer.run("drain", root, catalog, **shape)
+    return {name: _java(peer, folder, name, columns, size) for name, folder in folders.items()}
+
+
+def _java(peer: Peer, folder: Path, catalog: str, columns: int, size: Size) -> tuple[Took, float]:
+    said = peer.run("drain", folder, catalog, cols=columns)
     last = said["rounds"][-max(1, size.peer_rounds // 4) :]
     warm = median(Took(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in last)
     return warm, said["first_round_from_process_start_ms"] - said["rounds"][0]["delete_ms"]
@@ -157,9 +169,9 @@ def measure(chosen: Chosen) -> None:
     for files, columns in size.shapes:
         peers: dict[str, tuple[Took, float]] = {}
         first = _ours(chosen, files, columns, size)
-        for catalog in (HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ():
+        if chosen.peer:
             with chosen.folder() as root:
-                peers[catalog] = java(chosen.peer, root, catalog, files, columns, size)  # type: ignore[arg-type]
+                peers = java(chosen.peer, root, files, columns, size)
         with chosen.folder() as root:
             other = stock(root, files, columns, size)
         second = _ours(chosen, files, columns, size)

@@ -6,6 +6,7 @@ A machine is noisy: whatever is compared is measured in the same run, in turns, 
 
 import argparse
 import json
+import logging
 import resource
 import statistics
 import sys
@@ -164,6 +165,12 @@ class Chosen:
             yield Path(made)
 
 
+def quiet() -> None:
+    """Keeps what a bookkeeper or a reaper warns of (here: that it met the other one) out of the tables."""
+    for name in ("bookkeeper", "reaper"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 Measure = Callable[[Chosen], None]
 
 
@@ -190,6 +197,7 @@ def alone(measure: Measure, description: str | None, words: Sequence[str] | None
     from benchmarks.machine import machine
 
     what = chosen(parser(description).parse_args(sys.argv[1:] if words is None else words))
+    quiet()
     facts = machine(what)
     print(facts["line"])
     what.report.keep({"machine": facts})
