@@ -9,8 +9,6 @@ a metadata file that this process wrote is not read and validated again, and eve
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -19,17 +17,11 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    TableRequirement,
-    TableUpdate,
-    _apply_table_update,
-    _TableMetadataUpdateContext,
-    _update_table_metadata_log,
-)
-from pyiceberg.utils.datetime import datetime_to_millis
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from bookkeeper.catalogs.applying import applied
 from bookkeeper.catalogs.metadata_json import MetadataJson
 from bookkeeper.core.store import create_once, open_store
 
@@ -108,19 +100,3 @@ class FlatSqlCatalog(SqlCatalog):
             if changed.rowcount < 1:
                 raise CommitFailedException(f"Table has been updated by another process: {namespace}.{name}")
             session.commit()
-
-
-def applied(base: TableMetadata, updates: Sequence[TableUpdate], location: str) -> TableMetadata:
-    """
-    pyiceberg's own application of `updates`, without its closing deep copy of everything.
-    """
-    context = _TableMetadataUpdateContext()
-    metadata = base
-    for item in updates:
-        metadata = _apply_table_update(item, metadata, context)
-    metadata = _update_table_metadata_log(metadata, location, base.last_updated_ms)
-    if metadata.last_updated_ms == base.last_updated_ms:
-        # Only snapshots bring a time of their own; for the rest a catalog has its own clock, as in pyiceberg.
-        now_ms = datetime_to_millis(datetime.now(UTC))  # noqa: TID251
-        metadata = metadata.model_copy(update={"last_updated_ms": max(now_ms, base.last_updated_ms)})
-    return metadata

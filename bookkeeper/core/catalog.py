@@ -20,11 +20,13 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.core.deadline import within
 from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, TableUnusable
+from bookkeeper.core.locations import local_path
 from bookkeeper.core.settings import Catalog
 
 T = TypeVar("T")
 SQLITE = "sqlite:///"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
+STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
 _BOUND = "_bookkeeper_patience"
@@ -33,15 +35,18 @@ _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 def open_catalog(settings: Catalog, create: bool = False, patience: timedelta = _PATIENCE) -> IcebergCatalog:
     """
-    The catalog of `[catalog]`; with `create` the directory of an SQLite file is made. Raises CatalogUnavailable.
+    The catalog of `[catalog]`; with `create` the directory of an SQLite file or of a local warehouse is made.
 
-    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call.
+    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. Raises
+    CatalogUnavailable.
     """
     properties = dict(settings.properties)
     uri = properties.get("uri", "")
     if uri.startswith(SQLITE):
         _prepare_sqlite(uri, create)
         properties["uri"] = uri if "timeout=" in uri else f"{uri}{'&' if '?' in uri else '?'}timeout={_BUSY_SECONDS}"
+    elif create and properties.get("py-catalog-impl") == STORAGE:
+        _make_warehouse(properties.get("warehouse", ""))
     if properties.get("type") == "sql":
         # The same catalog with a flat commit; named, not imported, for it lies on a floor above.
         del properties["type"]
@@ -104,6 +109,12 @@ def _prepare_sqlite(uri: str, create: bool) -> None:
         raise CatalogUnavailable(
             f"the directory of {uri} is not there", hint="Run `bookkeeper init`, or mount the disk."
         )
+
+
+def _make_warehouse(location: str) -> None:
+    path = local_path(location)
+    if path is not None:
+        os.makedirs(path, exist_ok=True)
 
 
 def _write_ahead(catalog: IcebergCatalog) -> None:

@@ -46,6 +46,12 @@ def rest() -> Iterator[Place]:
     yield from _place("rest")
 
 
+@pytest.fixture(scope="session")
+def storage() -> Iterator[Place]:
+    """Nothing but a directory."""
+    yield from _place("storage")
+
+
 @pytest.fixture
 def lake(where: Place) -> CatalogLake:
     """A new queue in each kind of catalog."""

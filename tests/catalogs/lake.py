@@ -31,7 +31,8 @@ from tests.servers import Server, postgres, rest_catalog, scratch
 from tests.servers.line import Line
 from tests.servers.proxy import Proxy, proxy
 
-KINDS = ("sqlite", "postgres", "rest")
+STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
+KINDS = ("sqlite", "postgres", "rest", "storage")
 
 
 @dataclass
@@ -111,6 +112,8 @@ def _place(kind: str, root: Path) -> Iterator[Place]:
     if kind == "sqlite":
         uri = f"sqlite:///{root}/catalog/catalog.db"
         yield from _closed(Place(kind, root, _settings({"type": "sql", "uri": uri}, warehouse)))
+    elif kind == "storage":
+        yield from _closed(Place(kind, root, _settings({"py-catalog-impl": STORAGE}, warehouse)))
     elif kind == "postgres":
         with postgres() as server:
             yield from _closed(Place(kind, root, _settings(server.properties, warehouse), server))

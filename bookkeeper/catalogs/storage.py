@@ -1,0 +1,252 @@
+"""
+A catalog that is nothing but the storage: no server, no database, no lock.
+
+    [catalog]
+    py-catalog-impl = "bookkeeper.catalogs.storage.StorageCatalog"
+    warehouse = "s3://bucket/warehouse"
+
+A commit is one exclusive create (versions.py). Which tables there are stands in `<warehouse>/_catalog/`, one object
+each; a table that is made again gets a directory of its own. Only this catalog may commit to its tables: Java's
+Hadoop catalog reads them, but its commit renames over what is there, and loses commits.
+"""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import MetastoreCatalog, PropertiesUpdateSummary
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from bookkeeper.catalogs.applying import applied
+from bookkeeper.catalogs.metadata_json import MetadataJson
+from bookkeeper.catalogs.versions import Versions, name, number
+from bookkeeper.core.errors import AlreadyExists, Changed, Missing
+from bookkeeper.core.locations import inside, join
+from bookkeeper.core.store import Store, key_in, stores_with
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INDEX = "_catalog"
+_NAMESPACE = "_namespace.json"
+_TABLE = ".table.json"
+
+
+class StorageCatalog(MetastoreCatalog):
+    """Tables below `warehouse`; `open_store` overrides how it is reached (tests)."""
+
+    def __init__(self, name: str, open_store: Callable[[str], Store] | None = None, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self.warehouse = properties["warehouse"].rstrip("/")
+        self.open_store = open_store or stores_with(properties)
+        self._json = MetadataJson()
+
+    def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
+        """Raises NamespaceAlreadyExistsError."""
+        try:
+            self._index.create(_key(namespace, _NAMESPACE), json.dumps(dict(properties)).encode())
+        except AlreadyExists as exc:
+            raise NamespaceAlreadyExistsError(f"namespace {_dotted(namespace)} is there already") from exc
+
+    def drop_namespace(self, namespace: str | Identifier) -> None:
+        """Raises NoSuchNamespaceError, NamespaceNotEmptyError."""
+        self.load_namespace_properties(namespace)
+        if self.list_tables(namespace) or self.list_namespaces(namespace):
+            raise NamespaceNotEmptyError(f"namespace {_dotted(namespace)} is not empty")
+        self._index.delete_many([_key(namespace, _NAMESPACE)])
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Those right below."""
+        above = self.identifier_to_tuple(namespace)
+        found = [tuple(item.key.split("/")[1:-1]) for item in self._index.list(_INDEX) if item.key.endswith(_NAMESPACE)]
+        return sorted(key for key in found if key[:-1] == above)
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """Raises NoSuchNamespaceError."""
+        try:
+            found: Properties = json.loads(self._index.read(_key(namespace, _NAMESPACE)))
+        except Missing as exc:
+            raise NoSuchNamespaceError(f"there is no namespace {_dotted(namespace)}") from exc
+        return found
+
+    def update_namespace_properties(
+        self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
+    ) -> PropertiesUpdateSummary:
+        """Raises NoSuchNamespaceError; CommitFailedException when somebody else changes them too."""
+        current = dict(self.load_namespace_properties(namespace))
+        _, tag = self._index.read_tagged(_key(namespace, _NAMESPACE))
+        summary, changed = self._get_updated_props_and_update_summary(current, removals, updates)
+        try:
+            self._index.replace(_key(namespace, _NAMESPACE), json.dumps(changed).encode(), if_match=tag)
+        except Changed as exc:
+            raise CommitFailedException(f"namespace {_dotted(namespace)} was changed meanwhile") from exc
+        return summary
+
+    def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
+        """Raises NoSuchNamespaceError."""
+        self.load_namespace_properties(namespace)
+        above = self.identifier_to_tuple(namespace)
+        keys = [item.key for item in self._index.list("/".join((_INDEX, *above))) if item.key.endswith(_TABLE)]
+        found = [tuple(key.removesuffix(_TABLE).split("/")[1:]) for key in keys]
+        return sorted(table for table in found if table[:-1] == above and self.table_exists(table))
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: "Schema | pa.Schema",
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """
+        Raises TableAlreadyExistsError, NoSuchNamespaceError.
+
+        A crash leaves a directory with a first version that no name leads to; another try uses another directory.
+        """
+        namespace, table = self.namespace_from(identifier), self.table_name_from(identifier)
+        version = int(properties.get("format-version", "2"))
+        plain: Any = self._convert_schema_if_needed(schema, version)  # type: ignore[arg-type]
+        known = self.load_namespace_properties(namespace)
+        tag = self._free(identifier)
+        wanted = location or join(known.get("location") or join(self.warehouse, *namespace), table)
+        for place in (wanted, f"{wanted}-{uuid.uuid4().hex[:8]}"):
+            metadata = new_table_metadata(plain, partition_spec, sort_order, place, properties)
+            if self._versions(place).create(self._json.dump(metadata)):
+                break
+        else:
+            raise CommitFailedException(f"{wanted} is used by others")
+        self._enter(identifier, {"location": place, "uuid": str(metadata.table_uuid)}, tag)
+        return self.load_table(identifier)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Raises NoSuchTableError."""
+        place = self._entry(identifier)[0].get("location")
+        if place is None:
+            raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
+        newest = self._versions(place).newest()
+        return self._table(identifier, newest.metadata, join(place, "metadata", name(newest.number)))
+
+    def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
+        """Enters a table that this catalog made and that lost its name; the newest version counts."""
+        if overwrite:
+            raise NotImplementedError("a table that is there is not overwritten")
+        number(metadata_location)
+        self.load_namespace_properties(self.namespace_from(identifier))
+        place = metadata_location.rpartition("/")[0].removesuffix("/metadata")
+        found = self._versions(place).newest().metadata
+        self._enter(identifier, {"location": place, "uuid": str(found.table_uuid)}, self._free(identifier))
+        return self.load_table(identifier)
+
+    def drop_table(self, identifier: str | Identifier) -> None:
+        """Raises NoSuchTableError. Files stay; nothing will ever be committed there again."""
+        entry, tag = self._entry(identifier)
+        if "location" not in entry:
+            raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
+        self._versions(entry["location"]).drop()
+        try:
+            self._index.replace(_key(identifier, _TABLE), json.dumps({"was": entry}).encode(), if_match=tag)
+        except Changed:
+            return  # somebody made it anew already
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """
+        Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current,
+        CommitStateUnknownException when only a later load can tell.
+        """
+        for requirement in requirements:
+            requirement.validate(table.metadata)
+        metadata = applied(table.metadata, updates, table.metadata_location)
+        version = number(table.metadata_location) + 1
+        place, _, _ = table.metadata_location.rpartition("/metadata/")
+        self._versions(place).commit(version, self._json.dump(metadata))
+        return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+
+    def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
+        """Not possible: two objects cannot change at once."""
+        raise NotImplementedError("a table of this catalog keeps its name")
+
+    @property
+    def _index(self) -> Store:
+        return self.open_store(self.warehouse)
+
+    def _versions(self, place: str) -> Versions:
+        # Through the warehouse where it can be: a directory that is not there yet is then no missing disk.
+        root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
+        store = self.open_store(root)
+        return Versions(store, key_in(store, join(place, "metadata")))
+
+    def _table(self, identifier: str | Identifier, metadata: Any, location: str) -> Table:
+        io = self._load_file_io(metadata.properties, location)
+        return Table(self.identifier_to_tuple(identifier), metadata, location, io, self)
+
+    def _entry(self, identifier: str | Identifier) -> tuple[dict[str, Any], str]:
+        try:
+            data, tag = self._index.read_tagged(_key(identifier, _TABLE))
+        except Missing as exc:
+            raise NoSuchTableError(f"there is no table {_dotted(identifier)}") from exc
+        return json.loads(data), tag
+
+    def _free(self, identifier: str | Identifier) -> str:
+        """The tag under which the name can be taken; raises TableAlreadyExistsError."""
+        try:
+            entry, tag = self._entry(identifier)
+        except NoSuchTableError:
+            return ""
+        if "location" in entry and not self._versions(entry["location"]).is_dropped():
+            raise TableAlreadyExistsError(f"table {_dotted(identifier)} is there already")
+        return tag
+
+    def _enter(self, identifier: str | Identifier, entry: dict[str, str], tag: str) -> None:
+        data = json.dumps(entry).encode()
+        try:
+            self._index.replace(_key(identifier, _TABLE), data, if_match=tag)
+        except Changed as exc:
+            if self._index.read(_key(identifier, _TABLE)) != data:
+                raise TableAlreadyExistsError(f"table {_dotted(identifier)} is there already") from exc
+
+    def list_views(self, namespace: str | Identifier) -> list[Identifier]:
+        """There are none."""
+        return []
+
+    def view_exists(self, identifier: str | Identifier) -> bool:
+        """There are none."""
+        return False
+
+    def load_view(self, identifier: str | Identifier) -> Any:
+        """There are none."""
+        raise NotImplementedError
+
+    def register_view(self, identifier: str | Identifier, metadata_location: str) -> Any:
+        """There are none."""
+        raise NotImplementedError
+
+    def drop_view(self, identifier: str | Identifier) -> None:
+        """There are none."""
+        raise NotImplementedError
+
+
+def _dotted(identifier: str | Identifier) -> str:
+    return identifier if isinstance(identifier, str) else ".".join(identifier)
+
+
+def _key(identifier: str | Identifier, end: str) -> str:
+    parts = tuple(identifier.split(".")) if isinstance(identifier, str) else identifier
+    return "/".join((_INDEX, *parts, end)) if end == _NAMESPACE else "/".join((_INDEX, *parts)) + end

@@ -1,0 +1,170 @@
+"""
+One table's metadata on nothing but storage: `vN.metadata.json`, each made by one exclusive create, and the hint.
+
+Two rules carry it. The hint (`version-hint.text`) never goes back, and no version at or above it is ever deleted
+(only what is older than a loaded version is deleted, and loading moves the hint there first). So the newest version
+is found from the hint upwards; and a stale committer, who could create a deleted version anew, sees a hint above his
+own and is told that the outcome is unknown. The layout is Iceberg's Hadoop tables', which Java reads as it is.
+
+A crash after the create leaves a hint that is one behind: the next load moves it. A dropped table's hint says so for
+ever, and its directory is never used again.
+"""
+
+import re
+from dataclasses import dataclass
+
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
+from bookkeeper.core.store import Store, create_once
+
+HINT = "version-hint.text"
+DROPPED = b"dropped"
+_VERSION = re.compile(r"(?:.*/)?v(\d+)\.metadata\.json")
+_TRIES = 50
+
+
+def number(location: str) -> int:
+    """
+    N of `vN.metadata.json`; raises NoSuchTableError for any other name.
+    """
+    found = _VERSION.fullmatch(location)
+    if not found:
+        raise NoSuchTableError(f"{location} is no vN.metadata.json: the table belongs to another catalog")
+    return int(found[1])
+
+
+def name(version: int) -> str:
+    """
+    The file of a version.
+    """
+    return f"v{version}.metadata.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version as it was read."""
+
+    number: int
+    metadata: TableMetadata
+
+
+class Versions:
+    """The versions in a table's metadata directory, which is `folder` in the store."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self.store, self.folder = store, folder
+        self.hint_key, self.where = f"{folder}/{HINT}", f"{store.url}/{folder}"
+
+    def create(self, data: bytes) -> bool:
+        """Makes version 1, where there never was a table; whether it was us."""
+        if self._begun():
+            return False
+        try:
+            create_once(self.store, self._key(1), data)
+        except AlreadyExists:
+            return False
+        return self._raise_hint(1) == 1
+
+    def newest(self) -> Version:
+        """The table now; raises NoSuchTableError, StorageUnavailable."""
+        hint = self._hint()[0]
+        data, version = self._from(hint)
+        if version > hint:
+            # Whoever has loaded it may delete what is older, so the hint must not stay behind.
+            self._raise_hint(version)
+        return Version(version, TableMetadataUtil.parse_raw(data.decode()))
+
+    def commit(self, version: int, data: bytes) -> None:
+        """
+        Makes `version`, on top of the one before; raises CommitFailedException when it is there already.
+
+        Raises CommitStateUnknownException when nobody can say whether ours counts: a later load will show.
+        """
+        try:
+            create_once(self.store, self._key(version), data)
+        except AlreadyExists as exc:
+            raise CommitFailedException(f"version {version} was committed by somebody else") from exc
+        hint = self._raise_hint(version)
+        if hint > version:
+            raise CommitStateUnknownException(f"version {version} was created while {hint} was current")
+
+    def drop(self) -> None:
+        """Ends the table for good; raises NoSuchTableError when it has ended already."""
+        for _ in range(_TRIES):
+            _, tag = self._hint()
+            try:
+                return self.store.replace(self.hint_key, DROPPED, if_match=tag)
+            except Changed:
+                continue
+        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by others all the time")
+
+    def _key(self, version: int) -> str:
+        return f"{self.folder}/{name(version)}"
+
+    def _begun(self) -> bool:
+        # A table that was dropped may have lost its first version, but never its hint.
+        try:
+            self.store.size(self.hint_key)
+        except Missing:
+            return False
+        return True
+
+    def is_dropped(self) -> bool:
+        """Whether the table has ended; False also where it has not begun."""
+        try:
+            return self.store.read(self.hint_key) == DROPPED
+        except Missing:
+            return False
+
+    def _hint(self) -> tuple[int, str]:
+        """The hint and its tag; (0, "") when nobody has written one."""
+        try:
+            data, tag = self.store.read_tagged(self.hint_key)
+        except Missing:
+            return 0, ""
+        if data == DROPPED:
+            raise NoSuchTableError(f"the table in {self.store.url} was dropped")
+        try:
+            return int(data), tag
+        except ValueError as exc:
+            raise StorageUnavailable(f"{self.where}/{HINT} is not a number") from exc
+
+    def _raise_hint(self, version: int) -> int:
+        """Moves the hint to `version` unless it is there or beyond; what it says then."""
+        for _ in range(_TRIES):
+            hint, tag = self._hint()
+            if hint >= version:
+                return hint
+            try:
+                self.store.replace(self.hint_key, b"%d" % version, if_match=tag)
+            except Changed:
+                continue
+            return version
+        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by others all the time")
+
+    def _from(self, hint: int) -> tuple[bytes, int]:
+        """The newest version at or above the hint."""
+        found, version = self._read(hint, hint + 1), max(hint, 1)
+        if hint > 0 and hint not in found:
+            raise StorageUnavailable(f"{self.where}/{name(hint)} is not there, though the hint names it")
+        if not found:
+            raise NoSuchTableError(f"there is no table in {self.where}")
+        while True:
+            version = max(found)
+            more = self._read(*range(version + 1, version + 5)) if version > hint else {}
+            if not more:
+                return found[version], version
+            found = more
+
+    def _read(self, *versions: int) -> dict[int, bytes]:
+        """Those that are there; raises StorageUnavailable where that cannot be said."""
+        asked = self.store.read_many([self._key(version) for version in versions if version > 0])
+        result = {}
+        for key, answer in asked.items():
+            if isinstance(answer, StorageUnavailable):
+                raise answer
+            if isinstance(answer, bytes):
+                result[number(key)] = answer
+        return result

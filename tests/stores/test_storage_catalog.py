@@ -1,0 +1,245 @@
+"""The catalog that is nothing but storage, where it differs from others: races, stale committers, dropped tables."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+from pyiceberg.types import NestedField, StringType
+
+from bookkeeper.catalogs.storage import StorageCatalog
+from bookkeeper.catalogs.versions import HINT, Versions, name, number
+from bookkeeper.core.catalog import STORAGE, commit, load_table, open_catalog
+from bookkeeper.core.errors import CommitUnknown, StorageUnavailable
+from bookkeeper.core.settings import Catalog
+from bookkeeper.core.store import Store, open_store
+from tests.core.crash import POINTS, Crash, CrashingStore
+from tests.servers.shared import place, wanted
+
+RACERS = 8
+#: commits of each racer; RACE=25 makes it two hundred in all on each
+EACH = {"local": 25, "s3": 5, "azurite": 5}
+SCHEMA = Schema(NestedField(1, "key", StringType(), required=False))
+
+
+def properties(kind: str, path: Path) -> dict[str, str]:
+    """The configuration of a catalog in a place of its own."""
+    if kind == "local":
+        return {"py-catalog-impl": STORAGE, "warehouse": f"file://{path}/warehouse"}
+    return {**wanted(kind).properties, "py-catalog-impl": STORAGE, "warehouse": place(kind)}
+
+
+def opened(given: Mapping[str, str]) -> Any:
+    """The catalog with a namespace."""
+    catalog = open_catalog(Catalog("lake", given), create=True)
+    catalog.create_namespace_if_not_exists("demo")
+    return catalog
+
+
+def set_property(table: Table, key: str) -> Any:
+    """One commit."""
+    guard = AssertTableUUID(uuid=table.metadata.table_uuid)
+    return commit(table, (guard,), (SetPropertiesUpdate(updates={key: "in"}),))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> StorageCatalog:
+    """A catalog on local disk."""
+    made: StorageCatalog = opened(properties("local", tmp_path))
+    return made
+
+
+@pytest.fixture
+def versions(catalog: StorageCatalog) -> Versions:
+    """The versions of demo.t, which is made here."""
+    catalog.create_table("demo.t", SCHEMA)
+    return Versions(open_store(catalog.warehouse), "demo/t/metadata")
+
+
+@pytest.mark.parametrize("kind", EACH)
+def test_eight_processes_race_for_hundreds_of_commits_and_none_is_lost_or_doubled(kind: str, tmp_path: Path) -> None:
+    given, each = properties(kind, tmp_path), int(os.environ.get("RACE") or EACH[kind])
+    catalog = opened(given)
+    catalog.create_table("demo.race", SCHEMA)
+    commands = [[sys.executable, "-m", "tests.stores.racer", str(racer), str(each)] for racer in range(RACERS)]
+    racing = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in commands
+    ]
+    try:
+        for process in racing:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(given))
+            process.stdin.close()
+        refused = [_said(process) for process in racing]
+        assert [process.wait() for process in racing] == [0] * RACERS
+    finally:
+        for process in racing:
+            process.kill()
+            process.wait()
+    table = load_table(catalog, "demo.race")
+    wished = {f"racer.{racer}.{index}" for racer in range(RACERS) for index in range(each)}
+    assert {key for key in table.metadata.properties if key.startswith("racer.")} == wished
+    assert number(table.metadata_location) == 1 + RACERS * each
+    assert sum(refused) > 0, "nobody ever raced"
+
+
+def _said(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout is not None
+    with process.stdout as out:
+        return int(out.read().split()[-1])
+
+
+def test_who_is_not_on_the_newest_version_is_refused(catalog: StorageCatalog, versions: Versions) -> None:
+    stale = catalog.load_table("demo.t")
+    set_property(catalog.load_table("demo.t"), "first")
+    with pytest.raises(CommitFailedException):
+        catalog.commit_table(stale, (), (SetPropertiesUpdate(updates={"second": "in"}),))
+    assert "second" not in catalog.load_table("demo.t").metadata.properties
+
+
+def test_a_stale_committer_that_makes_a_deleted_version_anew_is_not_told_that_it_counts(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    stale = catalog.load_table("demo.t")
+    for index in range(5):
+        set_property(catalog.load_table("demo.t"), f"p{index}")
+    versions.store.delete_many([f"demo/t/metadata/{name(version)}" for version in (1, 2, 3)])
+    with pytest.raises(CommitUnknown):
+        set_property(stale, "late")
+    now = catalog.load_table("demo.t")
+    assert "late" not in now.metadata.properties
+    assert number(now.metadata_location) == 6
+    set_property(now, "next")
+    assert "next" in catalog.load_table("demo.t").metadata.properties
+
+
+def test_a_commit_whose_hint_was_never_written_counts_and_the_next_load_moves_the_hint(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    set_property(catalog.load_table("demo.t"), "p")
+    hint = f"demo/t/metadata/{HINT}"
+    versions.store.replace(hint, b"1")
+    assert number(catalog.load_table("demo.t").metadata_location) == 2
+    assert versions.store.read(hint) == b"2"
+
+
+def test_the_hint_never_goes_back(catalog: StorageCatalog, versions: Versions) -> None:
+    for index in range(3):
+        set_property(catalog.load_table("demo.t"), f"p{index}")
+    assert versions._raise_hint(2) == 4
+    assert versions.store.read(f"demo/t/metadata/{HINT}") == b"4"
+
+
+def test_versions_that_many_have_made_without_a_hint_are_all_found(catalog: StorageCatalog, versions: Versions) -> None:
+    for index in range(12):
+        set_property(catalog.load_table("demo.t"), f"p{index}")
+    versions.store.replace(f"demo/t/metadata/{HINT}", b"2")
+    assert number(catalog.load_table("demo.t").metadata_location) == 13
+
+
+def test_a_storage_that_does_not_answer_hides_no_version(catalog: StorageCatalog, versions: Versions) -> None:
+    set_property(catalog.load_table("demo.t"), "p")
+
+    class Silent(CrashingStore):
+        def __getattr__(self, wanted: str) -> Any:
+            call = super().__getattr__(wanted)
+            if wanted != "read_many":
+                return call
+            return lambda keys: {**call(keys), keys[-1]: StorageUnavailable("no answer")}
+
+    with pytest.raises(StorageUnavailable):
+        Versions(Silent(versions.store), "demo/t/metadata").newest()  # type: ignore[arg-type]
+
+
+def test_a_table_that_is_dropped_and_made_again_never_meets_its_old_versions(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    old = catalog.load_table("demo.t")
+    catalog.drop_table("demo.t")
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table("demo.t")
+    with pytest.raises(NoSuchTableError):
+        catalog.drop_table("demo.t")
+    assert catalog.list_tables("demo") == []
+    again = catalog.create_table("demo.t", SCHEMA)
+    assert again.metadata.location != old.metadata.location
+    with pytest.raises(CommitUnknown):
+        set_property(old, "to the old one")
+    assert "to the old one" not in catalog.load_table("demo.t").metadata.properties
+    assert catalog.list_tables("demo") == [("demo", "t")]
+
+
+def test_a_dropped_table_whose_files_are_gone_leaves_its_directory_unused(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    old = catalog.load_table("demo.t").metadata.location
+    catalog.drop_table("demo.t")
+    versions.store.delete_many([f"demo/t/metadata/{name(1)}"])
+    assert catalog.create_table("demo.t", SCHEMA).metadata.location != old
+
+
+def test_a_name_is_taken_once(catalog: StorageCatalog, versions: Versions) -> None:
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.create_table("demo.t", SCHEMA)
+    assert catalog.load_table("demo.t").metadata.location == f"{catalog.warehouse}/demo/t"
+
+
+@pytest.mark.parametrize("act", ["create", "commit", "drop"])
+def test_one_that_dies_anywhere_leaves_a_table_that_goes_on(act: str, tmp_path: Path) -> None:
+    for fatal in range(POINTS):
+        path = tmp_path / str(fatal)
+        path.mkdir()
+        catalog = opened(properties("local", path))
+        if act != "create":
+            catalog.create_table("demo.t", SCHEMA)
+        through = _survived(catalog, act, fatal)
+        _goes_on(catalog, act, through)
+        if through:
+            return
+    pytest.fail("never got through")
+
+
+def _survived(catalog: StorageCatalog, act: str, fatal: int) -> bool:
+    crashing: list[CrashingStore] = []
+
+    def open_crashing(url: str) -> Store:
+        # One count for all stores that it opens.
+        if not crashing:
+            crashing.append(CrashingStore(open_store(catalog.warehouse), fatal))
+        assert url == catalog.warehouse
+        return crashing[0]  # type: ignore[return-value]
+
+    dying = StorageCatalog("lake", open_crashing, **catalog.properties)
+    try:
+        if act == "create":
+            dying.create_table("demo.t", SCHEMA)
+        elif act == "drop":
+            dying.drop_table("demo.t")
+        else:
+            dying.commit_table(catalog.load_table("demo.t"), (), (SetPropertiesUpdate(updates={"p": "in"}),))
+    except Crash:
+        return False
+    return True
+
+
+def _goes_on(catalog: StorageCatalog, act: str, through: bool) -> None:
+    """Whatever is left, somebody else can make the table, commit to it and drop it."""
+    if through:
+        assert catalog.table_exists("demo.t") == (act != "drop")
+    if not catalog.table_exists("demo.t"):
+        catalog.create_table("demo.t", SCHEMA)
+    before = number(catalog.load_table("demo.t").metadata_location)
+    set_property(catalog.load_table("demo.t"), "after")
+    now = catalog.load_table("demo.t")
+    assert now.metadata.properties["after"] == "in"
+    assert number(now.metadata_location) == before + 1
+    catalog.drop_table("demo.t")
+    assert not catalog.table_exists("demo.t")
