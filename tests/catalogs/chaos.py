@@ -114,10 +114,14 @@ def race(lake: CatalogLake, commits: int) -> int:
 
 
 def _race(lake: CatalogLake, line: Line, start: Barrier) -> None:
-    book = lake.book(catalog=lake.where.over(line, anew=True))
-    start.wait()
-    for _ in range(1000):
-        if not lake.pending():
-            return
-        with suppress(Retry):
-            book.tick(lake.clock.now)
+    catalog = lake.where.over(line, anew=True)
+    try:
+        book = lake.book(catalog=catalog)
+        start.wait(60)  # for ever, if the other one never got here
+        for _ in range(1000):
+            if not lake.pending():
+                return
+            with suppress(Retry):
+                book.tick(lake.clock.now)
+    finally:
+        catalog.close()  # a server has only so many connections

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import random
+import signal
 import sys
 import time
 
@@ -27,6 +28,7 @@ def main() -> int:
         print(*(item.name for item in chosen), sep="\n")
         return 0
     logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     budget = SHORT if given.short else Budget(seconds=given.minutes * 60)
     _tell(f"seed {given.seed}: {len(chosen)} fault classes, {given.cores} at a time")
     began, found = time.monotonic(), dict[str, Result]()

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from tests.chaos.table import Result
 from tests.chaos.tally import Budget, FaultClass, Tally
 
+PATIENCE_SECONDS = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
@@ -52,11 +54,17 @@ def _start(item: FaultClass, seed: int, budget: Budget) -> _Running:
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _unwind)
         os.close(answer)
         _child(lambda: item.tally(seed, budget), ours)
     os.close(ours)
     return _Running(item, pid, answer, time.monotonic())
+
+
+def _unwind(number: int, frame: object) -> None:
+    """Servers it started are in sessions of their own: only the class itself ends them."""
+    raise SystemExit(128 + number)
 
 
 def _child(run: Callable[[], Tally], answer: int) -> None:
@@ -65,7 +73,8 @@ def _child(run: Callable[[], Tally], answer: int) -> None:
         try:
             tally = run()
         except BaseException as error:  # noqa: BLE001 - whatever it was, the class is red
-            traceback.print_exc()
+            if not isinstance(error, SystemExit):
+                traceback.print_exc()
             tally = Tally(wrong=[f"it broke off: {error!r}"[:500]])
         with open(answer, "wb") as pipe:
             pickle.dump(tally, pipe)
@@ -97,7 +106,12 @@ def _all(handle: int) -> bytes:
 
 
 def _kill(item: _Running) -> None:
+    """Asks it to end, waits a little, and ends it and what is left of its session."""
     os.close(item.answer)
+    os.kill(item.pid, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while os.waitid(os.P_PID, item.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(item.pid, signal.SIGKILL)
     os.waitpid(item.pid, 0)

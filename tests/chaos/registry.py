@@ -11,6 +11,7 @@ MODULES = (
     "tests.chaos.crashes",
     "tests.chaos.storage",
     "tests.chaos.catalogs",
+    "tests.chaos.leases",
     "tests.chaos.kills",
     "tests.chaos.zombies",
     "tests.chaos.fuzz",

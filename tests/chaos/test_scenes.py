@@ -5,7 +5,9 @@ import pytest
 from tests.chaos.crashes import on_stage
 from tests.chaos.scenes.cast import SCENES
 from tests.chaos.scenes.scene import Scene
+from tests.chaos.scenes.writing import Pruning
 from tests.faults.enumerated import recorded
+from tests.faults.faults import Faults
 
 
 @pytest.mark.parametrize("made", SCENES, ids=lambda made: made.name)
@@ -16,6 +18,12 @@ def test_a_scene_that_nobody_disturbs_does_all_it_is_there_for(made: type[Scene]
         done = scene.outcome(scene.name)
     assert not done.red, done.wrong
     assert [part for part in scene.parts if not any(part in operation for operation in seen)] == [], seen
+
+
+def test_marks_are_pruned_where_that_is_the_scene() -> None:
+    with on_stage(Pruning) as scene:
+        scene.act(Faults())
+        assert "plain" not in scene.lake.view().marks.writers
 
 
 def test_every_scene_has_a_name_of_its_own() -> None:

@@ -36,7 +36,7 @@ def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
     """
     rng, until, done = Random(seed), time.monotonic() + budget.seconds, Tally()
     merge.FAN = 4  # in this process and its forks: merges come as often as everything else
-    _import_what_a_round_imports()
+    import_what_a_round_imports()
     while not done.rounds or (time.monotonic() < until and not done.red):
         with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
             ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake"))
@@ -51,11 +51,11 @@ def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
     return done
 
 
-def _import_what_a_round_imports() -> None:
+def import_what_a_round_imports() -> None:
     """Once, here, or each fork would do it for longer than it lives; a fork tells what, for that may start threads."""
 
     def needed() -> list[str]:
-        with TemporaryDirectory(dir=scratch()) as root:
+        with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
             ground = Ground.make(Path(root) / "lake")
             for _ in copied(ground, "source", end=1):
                 ground.drain()

@@ -2,17 +2,18 @@
 All scenes: the whole cycle of a row, and every command that changes something.
 """
 
-from tests.chaos.scenes.deciding import AcceptingRollback, Forgetting, Repairing, Retaining
+from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgetting, Repairing, Retaining
 from tests.chaos.scenes.making import Carding, Initialising
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.replaying import ForcedReplaying, Replaying
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
-from tests.chaos.scenes.writing import Writing
+from tests.chaos.scenes.writing import Pruning, Writing
 
 SCENES: tuple[type[Scene], ...] = (
     Initialising,
     Writing,
+    Pruning,
     Ticking,
     Carding,
     Replaying,
@@ -20,6 +21,7 @@ SCENES: tuple[type[Scene], ...] = (
     Forgetting,
     AcceptingRollback,
     Retaining,
+    Discarding,
     Repairing,
     Reaping,
 )

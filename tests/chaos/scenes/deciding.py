@@ -1,5 +1,5 @@
 """
-What a person decides by a command: forget, accept-rollback, retain --force, verify --repair.
+What a person decides by a command: forget, accept-rollback, retain --force, discard, verify --repair.
 
 The commands themselves run, on a lake whose storage and catalog go through faults.
 """
@@ -124,6 +124,30 @@ class Retaining(Scene):
 
     def published(self) -> list[str]:
         return ["a", "b"]
+
+
+class Discarding(Scene):
+    """More txlogs of a run vanished than it may have holes, and a person gives them up."""
+
+    name = "discard"
+    parts = ("commit_table", "replace folder/marks.json")
+
+    def prepare(self, root: Path) -> Lake:
+        lake = lake_at(root)
+        writer = Writes(lake)
+        writer.publish("first")
+        lake.tick()
+        self.last = writer.publish("last", sequence=70)
+        lake.tick()
+        return lake
+
+    def act(self, faults: Faults) -> None:
+        run = f"{self.last.writer}.{self.last.incarnation}"
+        with _opening(self.lake, faults):
+            mend.discard.callback(run=run, up_to=69, yes=True, **_COMMON)  # type: ignore[misc]
+
+    def published(self) -> list[str]:
+        return ["first", "last"]
 
 
 class Repairing(Scene):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bookkeeper.core.errors import BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.core.folder import Folder
 from tests.chaos.scenes.scene import Scene, lake_at
-from tests.daemon.lake import Lake
+from tests.daemon.lake import Lake, Writes
 from tests.faults.faults import Faults
 from writers.writer import Writer
 
@@ -84,6 +84,40 @@ class Writing(Scene):
 
     def unsure(self) -> list[str]:
         return self.doubtful
+
+
+class Pruning(Writing):
+    """The writer without positions publishes once; two days later its marks are pruned with another's commit."""
+
+    name = "prune"
+    parts = ("create folder/pending/plain.", "commit_table", "replace folder/clock")
+
+    def prepare(self, root: Path) -> Lake:
+        self.others: list[str] = []
+        return super().prepare(root)
+
+    def restore(self) -> None:
+        super().restore()
+        self.others = []
+
+    def act(self, faults: Faults) -> None:
+        self._plain(faults)
+        for days in (0, 2, 2):
+            self.lake.clock.move(days=days)
+            self._other()
+            self.lake.tick(self.lake.book(faults), minutes=15)
+
+    def _other(self) -> None:
+        key = f"other-{next(self.runs)}"
+        Writes(self.lake, key).publish(key)
+        self.others.append(key)
+
+    def again(self) -> None:
+        self._other()
+        self.lake.tick(days=2)
+
+    def published(self) -> list[str]:
+        return self.confirmed + self.others
 
 
 def rows(lake: Lake, keys: list[str]) -> pa.Table:
