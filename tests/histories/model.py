@@ -2,13 +2,12 @@
 The plain model: which files are live, and nothing about snapshots, manifests or how a commit is made.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.histories.files import File
+from tests.histories.files import File, Row
 
 
 @dataclass
@@ -17,6 +16,10 @@ class Model:
 
     live: dict[str, File] = field(default_factory=dict)
     pending: dict[str, list[File]] = field(default_factory=dict)
+    #: bytes of live delete files
+    delete_bytes: int = 0
+    #: rows that ever came in
+    ever: list[Row] = field(default_factory=list)
 
     def commit(self) -> None:
         """All that is pending is in."""
@@ -29,6 +32,7 @@ class Model:
         for file in files:
             assert file.path not in self.live
             self.live[file.path] = file
+            self.ever += file.rows
 
     def drop(self, path: str) -> None:
         """A file that somebody took out."""
@@ -47,21 +51,9 @@ class Model:
         files = self.live.values()
         return {
             "total-data-files": len(files),
-            "total-records": sum(len(file.rows) for file in files),
-            "total-files-size": sum(file.described.size_bytes for file in files),
+            "total-records": sum(file.described.record_count for file in files),
+            "total-files-size": sum(file.described.size_bytes for file in files) + self.delete_bytes,
         }
-
-    def rows(self, schema: Any) -> Counter[tuple[Any, ...]]:
-        """Every live row as a reader with this schema sees it, column by column."""
-        return Counter(
-            tuple(comparable(row.get(column.field_id)) for column in schema.fields)
-            for file in self.live.values()
-            for row in file.rows
-        )
-
-    def partitions(self) -> Counter[tuple[int, tuple[Any, ...]]]:
-        """How many live files each partition of each spec has."""
-        return Counter((file.spec_id, seen(file.partition)) for file in self.live.values())
 
 
 def comparable(item: Any) -> Any:

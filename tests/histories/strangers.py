@@ -91,7 +91,8 @@ def set_property(world: World) -> None:
 def change_schema(world: World, what: str) -> None:
     """Changes a column, unless that was done before or the spec needs the column."""
     table = world.lake.table()
-    used = {field.source_id for field in table.spec().fields}
+    specs = table.metadata.partition_specs if world.keeps_sources else [table.spec()]
+    used = {field.source_id for spec in specs for field in spec.fields}
     names = {field.name: field for field in table.schema().fields}
     gone = {"drop": "region", "rename": "n", "widen n": "n", "widen ratio": "ratio", "widen price": "price"}.get(what)
     if gone in names and what == "drop" and names[gone].field_id in used:

@@ -56,6 +56,9 @@ PROPERTIES: tuple[Property, ...] = (
 class World:
     """A table with two bookkeepers, writers and strangers."""
 
+    #: whether columns that any spec was made of stay, for readers that need them
+    keeps_sources = False
+
     def __init__(self, root: Path, partition_by: tuple[str, ...] = (), seed: int = 0, **settings: Any) -> None:
         reaper = Reaper(older_than=timedelta(minutes=30), retain_last=3)
         settings.setdefault("marks_keep", timedelta(days=365))

@@ -1,0 +1,93 @@
+"""Tests of the tests: an engine that is broken on purpose is caught, and by the property that names what is wrong."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.format import summaries
+from bookkeeper.format.entries import Entry
+from bookkeeper.ledger import manifests, merge, retain, summary
+from bookkeeper.ledger.manifests import Header
+from tests.histories.walk import walk
+from tests.histories.world import SPECS, World
+
+Broken = tuple[Any, str, Callable[..., Any]]
+
+
+def totals_off_by_one() -> Broken:
+    whole = summary.summary
+
+    def broken(*given: Any) -> Any:
+        found = whole(*given)
+        found.additional_properties["total-records"] = str(int(found["total-records"] or 0) + 1)
+        return found
+
+    return summary, "summary", broken
+
+
+def carried_with_the_manifests_sequence_number() -> Broken:
+    def broken(raw: bytes, manifest: Any) -> tuple[int, int, bytes]:
+        status, _, _ = rightly(raw, manifest)
+        before = merge.read_prefix(raw).inherited(manifest.added_snapshot_id, manifest.sequence_number)
+        after = replace(before, status=merge.EXISTING, sequence=manifest.sequence_number)
+        return status, manifest.sequence_number, merge.write_prefix(after)
+
+    rightly = merge._existing
+    return merge, "_existing", broken
+
+
+def bounds_of_the_first_partition_only() -> Broken:
+    def broken(kinds: Any, tuples: Any) -> Any:
+        return summaries.summarise(kinds, list(tuples)[:1])
+
+    return manifests, "summarise", broken
+
+
+def tombstones_left_out() -> Broken:
+    def broken(doomed: Any, snapshot_id: int) -> Sequence[Entry]:
+        return [entry for entry in rightly(doomed, snapshot_id) if entry.status == retain.EXISTING]
+
+    rightly = retain.tombstones
+    return retain, "tombstones", broken
+
+
+def joined_across_layouts() -> Broken:
+    return Header, "joins", lambda header, found: True
+
+
+CAUGHT = {
+    totals_off_by_one: "summaries_count_what_their_snapshot_holds",
+    carried_with_the_manifests_sequence_number: "entries_are_carried_on_as_they_were",
+    bounds_of_the_first_partition_only: "lists_describe_their_manifests",
+    tombstones_left_out: "snapshots_follow_from_their_parents",
+    joined_across_layouts: "undecodable",
+}
+
+
+@pytest.mark.parametrize("breaks", CAUGHT, ids=lambda breaks: breaks.__name__)
+def test_a_broken_engine_is_caught_by_the_property_it_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: Callable[[], Broken]
+) -> None:
+    monkeypatch.setattr(*breaks())
+    assert CAUGHT[breaks] in {complaint.partition(":")[0] for complaint in complaints(tmp_path)}
+
+
+def test_the_engine_as_it_is_makes_no_complaint_on_the_same_walks(tmp_path: Path) -> None:
+    assert complaints(tmp_path) == []
+
+
+def complaints(root: Path) -> list[str]:
+    """What the first walk that ends badly says; each walk has merges, retention and widened columns."""
+    for seed, spec in enumerate(("by value", "by day", "by price")):
+        world = World(root / spec / "lake", SPECS[spec], seed)
+        try:
+            for _ in walk(world, seed, 60):
+                if found := world.complaints():
+                    return found
+        except (EOFError, IndexError, ValueError, BookkeeperError) as error:
+            return [f"undecodable: {error}"]
+    return []
