@@ -1,6 +1,6 @@
 """Tests of the tests: an engine that is broken on purpose is caught, and by the property that names what is wrong."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,9 @@ import pytest
 
 from bookkeeper.core.errors import BookkeeperError
 from bookkeeper.format import summaries
-from bookkeeper.format.entries import Entry
-from bookkeeper.ledger import manifests, merge, retain, summary
+from bookkeeper.format.records import write_prefix
+from bookkeeper.ledger import manifests, summary
+from bookkeeper.ledger.carry import _Fates
 from bookkeeper.ledger.manifests import Header
 from tests.histories.walk import walk
 from tests.histories.world import SPECS, World
@@ -30,14 +31,13 @@ def totals_off_by_one() -> Broken:
 
 
 def carried_with_the_manifests_sequence_number() -> Broken:
-    def broken(raw: bytes, manifest: Any) -> tuple[int, int, bytes]:
-        status, _, _ = rightly(raw, manifest)
-        before = merge.read_prefix(raw).inherited(manifest.added_snapshot_id, manifest.sequence_number)
-        after = replace(before, status=merge.EXISTING, sequence=manifest.sequence_number)
-        return status, manifest.sequence_number, merge.write_prefix(after)
+    def broken(fates: Any, raw: bytes, gone: bool) -> Any:
+        made = rightly(fates, raw, gone)
+        after = made and replace(made[0], sequence=fates._manifest.sequence_number)
+        return after and (after, write_prefix(after))
 
-    rightly = merge._existing
-    return merge, "_existing", broken
+    rightly = _Fates._made
+    return _Fates, "_made", broken
 
 
 def bounds_of_the_first_partition_only() -> Broken:
@@ -48,11 +48,11 @@ def bounds_of_the_first_partition_only() -> Broken:
 
 
 def tombstones_left_out() -> Broken:
-    def broken(doomed: Any, snapshot_id: int) -> Sequence[Entry]:
-        return [entry for entry in rightly(doomed, snapshot_id) if entry.status == retain.EXISTING]
+    def broken(fates: Any, raw: bytes, gone: bool) -> Any:
+        return None if gone else rightly(fates, raw, gone)
 
-    rightly = retain.tombstones
-    return retain, "tombstones", broken
+    rightly = _Fates._made
+    return _Fates, "_made", broken
 
 
 def joined_across_layouts() -> Broken:
