@@ -5,7 +5,10 @@ Which whole files are dropped: pure, from their upper bound of the timestamp col
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform, TimeTransform
 from pyiceberg.types import NestedField
 
 from bookkeeper.core.errors import ConfigInvalid
@@ -16,6 +19,8 @@ from bookkeeper.ledger.retain import Range
 _MICROS = timedelta(microseconds=1)
 _EPOCH_MS = timedelta(milliseconds=1)
 _TIMES = 64
+#: transforms of a time that keep its order
+_IN_ORDER = (IdentityTransform, TimeTransform)
 #: unit and bytes of a bound of the column's type
 _UNITS = {"timestamp": (_MICROS, 8), "timestamptz": (_MICROS, 8), "date": (timedelta(days=1), 4)}
 
@@ -62,6 +67,19 @@ class Rule:
             return False
         nulls, upper = file.null_value_counts.get(self.column), file.upper_bounds.get(self.column)
         return not replace(self, cutoff=2**63).drops(nulls, upper, self.sequence + 1)
+
+    def reaches(self, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> bool:
+        """
+        Whether a manifest can hold such a file, by its partitions: a file lies in none that begins after the cutoff.
+        """
+        if self.cutoff is None or (manifest.min_sequence_number or 0) <= self.sequence:
+            return (manifest.min_sequence_number or 0) <= self.sequence
+        for field, found in zip(spec.fields, manifest.partitions or (), strict=False):
+            if field.source_id == self.column and isinstance(field.transform, _IN_ORDER) and found.lower_bound:
+                cutoff = field.transform.transform(schema.find_type(field.source_id))(self.cutoff)
+                if cutoff is not None and _number(found.lower_bound) > cutoff:
+                    return False
+        return True
 
     def may_drop(self, found: Range) -> bool:
         """Whether a manifest with this range can hold such a file."""

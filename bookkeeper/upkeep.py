@@ -8,6 +8,8 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from pyiceberg.manifest import ManifestFile
+
 from bookkeeper import retention
 from bookkeeper.cards import card_of
 from bookkeeper.core.card import Card
@@ -17,8 +19,10 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
 from bookkeeper.core.units import spoken
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.retain import Doomed
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import is_behind
+from bookkeeper.retention import Rule
 
 log = logging.getLogger("bookkeeper")
 
@@ -53,11 +57,20 @@ def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, com
         rule = rule.up_to(ledger.oldest(view, excess))
     if rule.idle:
         return Retained(live=ledger.live_count(view))
-    doomed = ledger.find(view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at))
+    doomed = _doomed(ledger, view, rule)
     files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
     if retention.braked(files, live, settings.brake):
         return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
     return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
+
+
+def _doomed(ledger: Ledger, view: View, rule: Rule) -> list[Doomed]:
+    def reaches(manifest: ManifestFile) -> bool:
+        spec = view.specs[manifest.partition_spec_id]
+        schema = view.schema_for(spec.spec_id)
+        return schema is None or rule.reaches(manifest, spec, schema)
+
+    return ledger.find(view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches)
 
 
 def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:

@@ -25,7 +25,7 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
-from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges
+from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges, Reaches
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
 from bookkeeper.ledger.view import View, view
@@ -89,9 +89,10 @@ class Ledger:
         for index, group in enumerate(groups):
             header = self._header(seen, group[0])
             assert header is not None
-            records, key = merge.merged(store, group, header), f"{draft.tag}-r{index}.avro"
+            records, found = merge.merged(store, group, header, self.ranges.column)
+            key = f"{draft.tag}-r{index}.avro"
             written.append(self.writer.write(store, key, header, records, step_id, sequence))
-            self.ranges.joined(written[-1].manifest_path, [manifest.manifest_path for manifest in group])
+            self.ranges.put(written[-1].manifest_path, self.ranges.column, found)
         gone = {manifest.manifest_path for group in groups for manifest in group}
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
         return [Step(step_id, Operation.REPLACE, written + kept, summary.merged(written, gone, kept))]
@@ -132,10 +133,17 @@ class Ledger:
             if manifest.content == ManifestContent.DATA:
                 yield from (entry.data_file for entry in contents.live_entries(store, manifest))
 
-    def find(self, seen: View, column: int | None, may_drop: Callable[[Range], bool], drops: Drops) -> list[Doomed]:
+    def find(
+        self,
+        seen: View,
+        column: int | None,
+        may_drop: Callable[[Range], bool],
+        drops: Drops,
+        reaches: Reaches = lambda _: True,
+    ) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""
         known = [manifest for manifest in self.manifests(seen) if self._header(seen, manifest)]
-        return retain.find(self._store(seen), known, column, may_drop, drops, self.ranges)
+        return retain.find(self._store(seen), known, column, may_drop, drops, self.ranges, reaches)
 
     def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
         """

@@ -20,6 +20,7 @@ _REMEMBERED = 100_000
 
 #: of a data file and its sequence number
 Drops = Callable[[Row, int], bool]
+Reaches = Callable[[ManifestFile], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Ranges:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int | None], Range] = {}
-        self._columns: set[int | None] = set()
+        #: the one asked for last
+        self.column: int | None = None
 
     def get(self, path: str, column: int | None) -> Range | None:
         """The range of the manifest at `path`, or None when it was not read yet."""
@@ -63,14 +65,6 @@ class Ranges:
         if len(self._known) >= _REMEMBERED:
             self._known.pop(next(iter(self._known)))
         self._known[path, column] = found
-        self._columns.add(column)
-
-    def joined(self, path: str, parts: Sequence[str]) -> None:
-        """`path` now holds the live records of all `parts`: a merge must not make retention read them again."""
-        for column in self._columns:
-            known = [found for part in parts if (found := self.get(part, column))]
-            if len(known) == len(parts):
-                self.put(path, column, _least(known))
 
 
 def find(
@@ -80,21 +74,26 @@ def find(
     may_drop: Callable[[Range], bool],
     drops: Drops,
     ranges: Ranges,
+    reaches: Reaches = lambda _: True,
 ) -> list[Doomed]:
     """
     Every manifest that loses files under `drops`; `column` is the field id the ranges are kept for.
+
+    One whose range is not known yet is read only if the rule `reaches` it, by what the manifest list says.
     """
     doomed = []
+    ranges.column = column
     for manifest in manifests:
         known = ranges.get(manifest.manifest_path, column)
-        if manifest.content != ManifestContent.DATA or (known is not None and not may_drop(known)):
+        hopeless = not reaches(manifest) if known is None else not may_drop(known)
+        if manifest.content != ManifestContent.DATA or hopeless:
             continue
         found = read_manifest(store, manifest, column)
         files = list(live(found.rows, manifest))
-        ranges.put(manifest.manifest_path, column, _range(files))
+        ranges.put(manifest.manifest_path, column, spanned(files))
         places = frozenset(place for place, row, sequence in files if drops(row, sequence))
         if places:
-            left = _range([item for item in files if item[0] not in places])
+            left = spanned([item for item in files if item[0] not in places])
             doomed.append(Doomed(manifest, found, places, column, left))
     return doomed
 
@@ -120,14 +119,12 @@ def _sequence(entry: Entry) -> int | None:
     return None if entry.status == DELETED else entry.sequence_number or 0
 
 
-def _range(files: Sequence[tuple[int, Row, int]]) -> Range:
+def spanned(files: Sequence[tuple[int, Row, int]]) -> Range:
+    """
+    The range of live files.
+    """
     uppers = {row.upper for _, row, _ in files if row.upper is not None}
     return Range(min(uppers, key=_number, default=None), min((sequence for _, _, sequence in files), default=2**62))
-
-
-def _least(parts: Sequence[Range]) -> Range:
-    uppers = [part.least_upper for part in parts if part.least_upper is not None]
-    return Range(min(uppers, key=_number, default=None), min(part.least_sequence for part in parts))
 
 
 def _number(bound: bytes) -> int:

@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, parse_transform
 from pyiceberg.types import DateType, LongType, NestedField, TimestampType, TimestamptzType
 
 from bookkeeper.core.errors import ConfigInvalid
@@ -105,3 +108,37 @@ def test_times_are_not_noted_without_max_age() -> None:
 )
 def test_the_brake_holds_above_its_share(doomed: int, live: int, brake: float, held: bool) -> None:
     assert braked(doomed, live, brake) is held
+
+
+@given(
+    st.integers(-400 * 24, 24),
+    st.integers(-400 * 24, 24),
+    st.sampled_from(["hour", "day", "month", "year", "identity"]),
+)
+def test_a_manifest_that_holds_a_file_past_the_cutoff_is_read(newest: int, cutoff: int, transform: str) -> None:
+    made, when = rule(Retention(keep=-cutoff * HOUR), schema(), (), NOW), NOW + newest * HOUR
+    assert made is not None
+    micros = int(when.timestamp() * 1_000_000)
+    spec = PartitionSpec(PartitionField(7, 1000, parse_transform(transform), "p"))
+    value = spec.fields[0].transform.transform(TimestamptzType())(micros)
+    listed = manifest(value.to_bytes(8 if transform == "identity" else 4, "little", signed=True))
+    assert made.reaches(listed, spec, schema()) or not made.drops(*file(when), 1)
+    if newest > cutoff + 400 * 24:
+        assert not made.reaches(listed, spec, schema())
+
+
+def manifest(lower: bytes, sequence: int = 1) -> ManifestFile:
+    summary = PartitionFieldSummary(False, None, lower, lower)
+    return ManifestFile.from_args(
+        manifest_path="m", manifest_length=1, partition_spec_id=0, min_sequence_number=sequence, partitions=[summary]
+    )
+
+
+def test_a_manifest_is_read_for_files_that_go_by_their_commit() -> None:
+    made = rule(Retention(keep=HOUR), schema(), (), NOW)
+    assert made is not None
+    spec, young = (
+        PartitionSpec(PartitionField(7, 1000, DayTransform(), "p")),
+        manifest((10**6).to_bytes(4, "little"), 5),
+    )
+    assert [made.up_to(sequence).reaches(young, spec, schema()) for sequence in (4, 5)] == [False, True]

@@ -6,7 +6,6 @@ share no code with the reaper.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -262,7 +261,7 @@ class ClockStore:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         for item in self._inner.list(prefix):
-            yield replace(item, modified=self._now) if item.key == "reaper/clock" else item
+            yield item._replace(modified=self._now) if item.key == "reaper/clock" else item
 
 
 def _entries(manifest: str) -> list[tuple[int, str]]:
