@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from bookkeeper.core.errors import ConfigInvalid
 
 Properties = Mapping[str, str]
+STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 Confs = dict[str, str]
 
 _S3_IO = "org.apache.iceberg.aws.s3.S3FileIO"
@@ -44,6 +45,9 @@ def catalog_confs(properties: Properties) -> Confs:
 def _backend(properties: Properties) -> Confs:
     uri = properties.get("uri", "")
     kind = properties.get("type") or _inferred(uri)
+    if properties.get("py-catalog-impl") == STORAGE:
+        # To read and to maintain nothing: Java's own commits to such a table are not safe.
+        return {"type": "hadoop"}
     if kind == "sql":
         return {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
     if kind == "rest":

@@ -12,6 +12,7 @@ MODULES = (
     "tests.chaos.storage",
     "tests.chaos.catalogs",
     "tests.chaos.leases",
+    "tests.chaos.objects",
     "tests.chaos.kills",
     "tests.chaos.zombies",
     "tests.chaos.fuzz",
