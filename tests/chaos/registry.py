@@ -15,6 +15,8 @@ MODULES = (
     "tests.chaos.objects",
     "tests.chaos.kills",
     "tests.chaos.zombies",
+    "tests.chaos.races",
+    "tests.chaos.outages",
     "tests.chaos.fuzz",
 )
 

@@ -62,12 +62,13 @@ def test_a_tick_that_the_disk_refuses_anything_at_all_loses_nothing(
     assert len(points) > 40
     for point in points[:: 1 if len(points) < 80 and not lasting else 2]:
         saved.restore()
-        with mounted(Disk(_from(point, calls, lasting), error)):
+        with mounted(Disk(refusing(point, calls, lasting), error)):
             cycle(lake)
         is_sound(lake, f"{errno.errorcode[error]} at call {point}: {disk.seen[point]}")
 
 
-def _from(point: int, calls: tuple[str, ...], lasting: bool) -> Callable[[int, str], bool]:
+def refusing(point: int, calls: tuple[str, ...], lasting: bool) -> Callable[[int, str], bool]:
+    """Refuses that call, and with `lasting` all such calls after it."""
     return lambda number, call: call in calls and (number >= point if lasting else number == point)
 
 
@@ -81,7 +82,7 @@ def test_a_publish_that_the_disk_refuses_is_there_whole_or_not_at_all(
         lake.folder.publish(name, data)
     for point in [number for number, call in enumerate(disk.seen) if call in calls]:
         lake.folder.delete([name])
-        with mounted(Disk(_from(point, calls, lasting=False), error)), suppress(BookkeeperError):
+        with mounted(Disk(refusing(point, calls, lasting=False), error)), suppress(BookkeeperError):
             lake.folder.publish(name, data)
         there = lake.folder.store.read(f"pending/{name}") if lake.pending() else data
         assert there == data, disk.seen[point]

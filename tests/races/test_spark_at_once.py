@@ -20,7 +20,8 @@ BOOKS = ("bookkeeper 1", "bookkeeper 2", "bookkeeper 3")
 SECONDS = float(os.environ.get("RACE_SECONDS", "10"))
 
 
-def test_everybody_at_once_loses_and_doubles_nothing(queue: SparkLake, tmp_path: Path) -> None:
+def everybody(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd, list[str]]:
+    """The crowd after so long, everything settled, and the keys that its writers published."""
     published: list[str] = []
     crowd = Crowd(queue)
     for name in ("w1", "w2", "p1", "p2"):
@@ -32,21 +33,23 @@ def test_everybody_at_once_loses_and_doubles_nothing(queue: SparkLake, tmp_path:
     changes = [*SCHEMA.values(), *SPEC.values()]
     crowd.joins("spark changes", statements(queue, changes, again=False), pause=1.0)
     # Four attempts, Iceberg's default, are few in such a crowd, and Spark ends its stream after them.
-    queue.sql(
-        "ALTER TABLE {table} SET TBLPROPERTIES ('commit.retry.num-retries'='100', 'commit.retry.max-wait-ms'='500')"
-    )
-    started = stream(queue, tmp_path / "checkpoint", rows_per_second=20)
+    retries = "'commit.retry.num-retries'='100', 'commit.retry.max-wait-ms'='500'"
+    queue.sql(f"ALTER TABLE {{table}} SET TBLPROPERTIES ({retries})")
+    started = stream(queue, checkpoint, rows_per_second=20)
+    enough = {"spark": len(WORK), "spark changes": len(changes), "reaper": 3, **dict.fromkeys(BOOKS, 5)}
     with crowd.at_work():
-        crowd.until(
-            {"spark": len(WORK), "spark changes": len(changes), "reaper": 3, **dict.fromkeys(BOOKS, 5)}, SECONDS
-        )
-    survived = started.isActive
+        crowd.until(enough, seconds)
+    if not started.isActive:
+        crowd.broken.append(f"the stream ended: {started.exception()}")
     started.stop()
     queue.settle(30)
     queue.reap()
+    return crowd, published
 
+
+def test_everybody_at_once_loses_and_doubles_nothing(queue: SparkLake, tmp_path: Path) -> None:
+    crowd, published = everybody(queue, tmp_path / "checkpoint", SECONDS)
     assert crowd.broken == []
-    assert survived, started.exception()
     assert (queue.pending(), queue.rejected()) == ([], {})
     seen = queue.seen()
     ours = [key for key in seen if not key.startswith("spark-")]
