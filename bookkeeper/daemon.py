@@ -101,8 +101,7 @@ class Bookkeeper:
         self.fresh = False
         self.loaded_at: datetime | None = None
         self.recent: dict[str, TxlogName] = {}
-        #: incarnations that could not go on at the last plan
-        self.stuck: set[Run] = set()
+        self.stuck: set[Run] = set()  # incarnations that could not go on at the last plan
         self.said: set[tuple[str, str]] = set()
         self.refusal: BookkeeperError = CommitConflict("others committed each time")
 
@@ -202,10 +201,12 @@ class Bookkeeper:
         self._remember(batch.txlogs)
         try:
             self.view = self.ledger.append(view, shares(batch.txlogs), marks, batch.names)
-        except (CommitConflict, CommitUnknown) as error:
+        except BookkeeperError as error:
+            self.view = None  # what it names may be gone: others expire snapshots and delete their files
+            if not isinstance(error, CommitConflict | CommitUnknown):
+                raise
             self.refusal = error
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
-            self._load(now)
             return False
         turn.commit = self._committed(self.view, batch)
         return True

@@ -5,6 +5,7 @@ Order matters: marks.json is written after the commit it tells of, so a table th
 that commit, or somebody has put an older table in its place.
 """
 
+from bookkeeper.core import history
 from bookkeeper.core.card import Card
 from bookkeeper.core.errors import HistoryChanged, Missing, WrongFolder
 from bookkeeper.core.folder import Folder, MarksCopy
@@ -33,8 +34,9 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
     if is_older(view, copy) and not accept_rollback:
         assert copy is not None
+        known = history.came_with(view.metadata, view.marks.snapshot)
         raise HistoryChanged(
-            f"{ledger.identifier}: the table's last commit of ours has sequence number {_came_with(view)}, but "
+            f"{ledger.identifier}: the table's last commit of ours has sequence number {known}, but "
             f"marks.json knows a later one, snapshot {copy.marks.snapshot} at {copy.sequence_number}",
             hint=_RESTORED,
         )
@@ -45,9 +47,7 @@ def is_older(view: View, copy: MarksCopy | None) -> bool:
     """
     Whether marks.json tells of a commit of ours that this table, loaded later, has never seen.
     """
-    if copy is None or copy.table_uuid != view.uuid or copy.marks.snapshot in (None, view.marks.snapshot):
-        return False
-    return copy.sequence_number >= _came_with(view)
+    return history.is_older(view.metadata, view.marks.snapshot, copy)
 
 
 def is_behind(view: View, copy: MarksCopy | None) -> bool:
@@ -56,11 +56,3 @@ def is_behind(view: View, copy: MarksCopy | None) -> bool:
     """
     same = copy is not None and copy.table_uuid == view.uuid
     return same and copy is not None and copy.marks.snapshot != view.marks.snapshot and not is_older(view, copy)
-
-
-def _came_with(view: View) -> int:
-    """The sequence number of the snapshot the marks came with, 0 before the first; when it is expired, at most this."""
-    if view.marks.snapshot is None:
-        return 0
-    kept = view.metadata.snapshot_by_id(view.marks.snapshot)
-    return view.metadata.last_sequence_number if kept is None else kept.sequence_number or 0

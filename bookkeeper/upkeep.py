@@ -29,6 +29,7 @@ log = logging.getLogger("bookkeeper")
 CLOCK_SKEW = timedelta(minutes=5)
 CLOCK_AHEAD = timedelta(hours=1)
 SWEEP_EVERY = timedelta(minutes=1)
+UNFINISHED_EVERY = timedelta(hours=1)
 PRUNE_EVERY = timedelta(minutes=10)
 
 
@@ -119,6 +120,7 @@ class Upkeep:
         if self._due("sweep", SWEEP_EVERY, now):
             try:
                 self._sweep(view, now)
+                self._sweep_unfinished(now)
             except BookkeeperError as error:
                 log.warning("sweep postponed", extra=self._about("sweep", cause=str(error)))
         try:
@@ -184,6 +186,12 @@ class Upkeep:
         if gone:
             self.folder.discard_rejected(gone)
             log.info("rejected txlogs swept", extra=self._about("sweep", txlogs=len(gone)))
+
+    def _sweep_unfinished(self, now: datetime) -> None:
+        if self._due("unfinished", UNFINISHED_EVERY, now) and self.clocks_agree(now):
+            count = self.folder.sweep_unfinished(now - self.settings.orphan_age)
+            if count:
+                log.info("unfinished writes swept", extra=self._about("sweep", files=count))
 
     def _lost_its_position(self, item: Found, now: datetime) -> bool:
         old = item.modified < now - self.settings.orphan_age

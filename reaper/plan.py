@@ -15,6 +15,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.core import marks
 from bookkeeper.core.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
+from bookkeeper.core.folder import MarksCopy
+from bookkeeper.core.history import is_older
 from bookkeeper.core.settings import Reaper
 from bookkeeper.core.units import millis, spoken
 
@@ -211,6 +213,18 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
         # These snapshots are the evidence, and old metadata files may be the cure.
         raise MarksLost(f"snapshots show that marks were committed, but {marks.PROPERTY} is gone")
     return None
+
+
+def check_not_older(metadata: TableMetadata, copy: MarksCopy | None) -> None:
+    """
+    Raises HistoryChanged when marks.json, read before the table, knows a later commit: the files of what came after
+    would look like orphans, and they are what the table may still be put back with.
+    """
+    if is_older(metadata, marked_snapshot(metadata), copy):
+        raise HistoryChanged(
+            "marks.json knows a later commit than this table, so nothing is expired or deleted",
+            hint="Was the catalog restored from a backup? Point it at the newest metadata file, or accept-rollback.",
+        )
 
 
 def _is_marked(snapshot: Snapshot) -> bool:

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from bookkeeper.core.errors import Halt, Retry
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import stores_with
@@ -25,7 +26,7 @@ from reaper.guard import Floor, no_floor
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
-from reaper.plan import Plan, last_sequence, make_plan, rules
+from reaper.plan import Plan, check_not_older, last_sequence, make_plan, rules
 from reaper.restore import restore
 from reaper.site import Site
 from reaper.storage import OpenStore
@@ -163,7 +164,9 @@ def sweep_orphans(
 def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
     clock.compare(site.folder, now)
     readings = site.guard.read()
+    copy = Folder(site.folder).marks()
     table = site.load()
+    check_not_older(table.metadata, copy)
     site.guard.warn(table, readings)
     plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
     if plan.brake and not release_brake:

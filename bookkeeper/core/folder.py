@@ -33,6 +33,7 @@ REJECTED = "rejected/"
 CLOCK = "clock/"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
+UNFINISHED = ".tmp"
 
 
 def folder_url(settings: Table, location: str) -> str:
@@ -176,6 +177,11 @@ class Folder:
         listed = list(names)
         self.store.delete_many([f"{REJECTED}{name}" for name in listed])
         return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])
+
+    def sweep_unfinished(self, before: datetime) -> int:
+        """Deletes what a crash left of local writes before that time, by the storage's clock; says how much."""
+        left = [item.key for item in self.store.list("") if item.key.endswith(UNFINISHED) and item.modified < before]
+        return self.store.delete_many(left) if left else 0
 
     def clock_skew(self, now: datetime) -> timedelta:
         """How far the storage's clock is ahead of `now`, from an object written for that; raises StorageUnavailable."""

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.core.errors import CatalogUnavailable, HistoryChanged
+from bookkeeper.core.errors import CatalogUnavailable, HistoryChanged, Retry
 from bookkeeper.core.locations import local_path
 from tests.daemon.lake import Lake, Writes, append_by_others, live_files
 from tests.daemon.test_history import change, roll_back
@@ -145,3 +145,21 @@ def test_a_renewal_keeps_every_row_mark_and_total(busy: Lake) -> None:
     head = busy.table().metadata.current_snapshot()
     assert head.summary.additional_properties["total-data-files"] == str(files)
     assert os.path.basename(head.manifest_list).startswith("snap-")
+
+
+def test_a_view_whose_files_others_have_deleted_is_loaded_again_at_the_next_tick(lake: Lake, writer: Writes) -> None:
+    """Within the ten seconds in which the bookkeeper asks nobody, Spark may expire what it has in mind."""
+    writer.publish("a")
+    lake.tick()
+    others_append(lake, "x")
+    book = lake.book()
+    lake.tick(book)  # it has seen the others' head, and none of its manifests yet
+    seen = lake.table().metadata.current_snapshot()
+    others_append(lake, "y")
+    expire(lake, 1)
+    Path(local_path(seen.manifest_list) or "").unlink()
+    writer.publish("b")
+    with pytest.raises(Retry):
+        lake.tick(book)
+    lake.tick(book)
+    assert lake.keys() == ["a", "b", "x", "y"]

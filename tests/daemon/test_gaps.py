@@ -179,3 +179,18 @@ def test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject(lak
     assert list(lake.rejected()) == [str(bad)]
     with pytest.raises((PositionTaken, NotPossible)):
         give_back(lake, lost)
+
+
+# what a crash leaves
+
+
+def test_unfinished_local_writes_are_swept_by_age_and_young_ones_are_left_alone(lake: Lake, writer: Writes) -> None:
+    for key in ("pending/old.avro.0123.tmp", "card.json.0123.tmp", "rejected/old.0123.tmp"):
+        lake.put(key, b"half")
+    lake.clock.move(days=4)
+    lake.put("pending/young.avro.4567.tmp", b"half")
+    name = writer.publish("a")
+    lake.tick()
+    left = [item.key for item in lake.store(lake.made.folder).list("") if item.key.endswith(".tmp")]
+    assert left == ["pending/young.avro.4567.tmp"]
+    assert (lake.keys(), name.sequence) == (["a"], 1)

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.core.errors import CommitConflict, CommitUnknown
+from bookkeeper.core.errors import CommitConflict, CommitUnknown, HistoryChanged
+from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.store import open_store
 from tests.reaper.faults import Crash, Faults
 from tests.reaper.lake import NAME, Lake
 
@@ -253,3 +256,16 @@ def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytes
         assert old.reap().data_files == 0
     assert ("spare", 1) in [(record.action, getattr(record, "files", 0)) for record in caplog.records]
     assert old.reachable() <= old.disk().keys()
+
+
+def test_a_table_put_back_from_a_backup_keeps_the_files_of_what_came_after(old: Lake) -> None:
+    """They look like orphans, and are what the table may still be put back with."""
+    folder = Folder(open_store(str(old.folder)))
+    old.mark(old.history()[0])
+    table = old.table
+    later = Marks("f", snapshot=4711)
+    folder.publish_marks(MarksCopy(str(table.metadata.table_uuid), table.metadata.last_sequence_number + 3, later))
+    there = old.disk().keys()
+    with pytest.raises(HistoryChanged, match=r"marks\.json"):
+        old.reap(now=old.now + timedelta(days=30), release_brake=True)
+    assert there == old.disk().keys()
