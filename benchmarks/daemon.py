@@ -33,7 +33,7 @@ def running(config: Path, log: Path | None = None) -> Iterator["subprocess.Popen
                 process.wait()
 
 
-def await_marks(queue: Queue, sequence: int, process: "subprocess.Popen[bytes]", seconds: float = 300) -> None:
+def await_marks(queue: Queue, sequence: int, process: "subprocess.Popen[bytes]", seconds: float = 600) -> None:
     """
     Until marks.json says that the queue's run is in up to `sequence`.
     """
