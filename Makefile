@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench chaos check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo test bench day chaos check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JV
 
 bench: spark ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
 	@$(BIN)/python -m benchmarks $(if $(PEER_JAVA),--peer $(PEER_JAVA)) $(if $(ONLY),--only $(ONLY)) $(if $(BIG),--big)
+
+day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1 for all 17,280 commits
+	@$(BIN)/python -m benchmarks.day $(if $(BIG),--big)
 
 chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(BIN)/python -m tests.chaos $(ARGS)

@@ -9,12 +9,13 @@ line of history that proves nothing, and everything the others reach is read.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.format.records import DELETED
 from reaper.plan import History
-from reaper.reading import Reader, spelled
+from reaper.reading import Entry, Reader, spelled
 
 Sizes = Mapping[str, int]
 
@@ -110,16 +111,14 @@ def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str
     return {spelled(item.statistics_path): item.file_size_in_bytes for item in named if item.snapshot_id in snapshots}
 
 
-def _deletions(
-    reader: Reader, going: list[Snapshot], ours: Mapping[str, ManifestFile]
-) -> Iterator[tuple[str, int, ManifestEntry]]:
-    """(file, deleting snapshot, entry) of every deletion by a snapshot that goes."""
+def _deletions(reader: Reader, going: list[Snapshot], ours: Mapping[str, ManifestFile]) -> Iterator[Entry]:
+    """The entry of every deletion by a snapshot that goes."""
     ids = {snapshot.snapshot_id for snapshot in going}
     for manifest in ours.values():
         if manifest.added_snapshot_id in ids and manifest.deleted_files_count != 0:
             for entry in reader.entries(manifest):
-                if entry.status == ManifestEntryStatus.DELETED and entry.snapshot_id in ids:
-                    yield spelled(entry.data_file.file_path), entry.snapshot_id, entry
+                if entry.status == DELETED and entry.snapshot_id in ids:
+                    yield entry
 
 
 def _dead_on_one_line(
@@ -127,13 +126,16 @@ def _dead_on_one_line(
 ) -> dict[str, int]:
     died: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for path, snapshot, entry in _deletions(reader, going, ours):
-        died[path] = max(died.get(path, 0), history.position[snapshot])
-        sizes[path] = entry.data_file.file_size_in_bytes
-    # Somebody may have added a file again after its deletion (an undo by add_files): it lives.
+    for entry in _deletions(reader, going, ours):
+        died[entry.path] = max(died.get(entry.path, 0), history.position[entry.snapshot_id])
+        sizes[entry.path] = entry.bytes
+    # Somebody may have added a file again after its deletion (an undo by add_files): it lives. Two files of one
+    # hash would live both, which only leaves an orphan.
+    by_hash = {hash(path): path for path in died}
     for index in range(min(died.values(), default=len(history.main)), len(history.main)):
-        for path in reader.added(history.main[index]):
-            if index >= died.get(path, len(history.main)):
+        for number in reader.added(history.main[index]):
+            path = by_hash.get(number)
+            if path is not None and index >= died[path]:
                 sizes.pop(path, None)
     return sizes
 
@@ -145,16 +147,16 @@ def _dead_beside_others(
     ours: Mapping[str, ManifestFile],
     gone: Mapping[str, ManifestFile],
 ) -> dict[str, int]:
-    sizes = {path: entry.data_file.file_size_in_bytes for path, _, entry in _deletions(reader, going, ours)}
+    sizes = {entry.path: entry.bytes for entry in _deletions(reader, going, ours)}
     for manifest in gone.values():
         for entry in reader.entries(manifest):
-            sizes[spelled(entry.data_file.file_path)] = entry.data_file.file_size_in_bytes
+            sizes[entry.path] = entry.bytes
     if not sizes:
         return {}
     ids = {item.snapshot_id for item in staying}
     for manifest in reader.by_path(staying).values():
         for entry in reader.entries(manifest):
             # Deleted by a snapshot that stays: the file goes when that one goes.
-            if entry.status != ManifestEntryStatus.DELETED or entry.snapshot_id in ids:
-                sizes.pop(spelled(entry.data_file.file_path), None)
+            if entry.status != DELETED or entry.snapshot_id in ids:
+                sizes.pop(entry.path, None)
     return sizes

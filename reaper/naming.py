@@ -45,4 +45,4 @@ def of_table(table: Table, reader: Reader) -> Iterator[str]:
                 seen.add(manifest.manifest_path)
                 yield spelled(manifest.manifest_path)
                 # DELETED ones too: an older snapshot that stays may still have them, and they go when it does.
-                yield from (spelled(entry.data_file.file_path) for entry in reader.entries(manifest))
+                yield from (entry.path for entry in reader.entries(manifest))

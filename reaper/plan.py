@@ -92,9 +92,8 @@ def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, holds: S
     """
     What to expire of this table; `holds` are what its consumers still need.
 
-    Raises ClockBehind, HistoryChanged, MarksLost or TableUnusable: then nothing may be expired.
+    Raises HistoryChanged, MarksLost or TableUnusable: then nothing may be expired. `check_clock` comes before.
     """
-    check_clock(metadata, now)
     found = rules(settings, metadata.properties)
     history = History(metadata)
     if not found.gc:

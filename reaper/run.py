@@ -26,7 +26,7 @@ from reaper.guard import Floor, no_floor
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
-from reaper.plan import Plan, check_not_older, last_sequence, make_plan, rules
+from reaper.plan import Plan, check_clock, check_not_older, last_sequence, make_plan, rules
 from reaper.restore import restore
 from reaper.site import Site
 from reaper.storage import OpenStore
@@ -121,6 +121,7 @@ def outlook(
     there = site.storage.sizes(files.sizes())
     readings = site.guard.read()
     table = site.load()
+    check_clock(table.metadata, now)
     plan = make_plan(table.metadata, settings.reaper, now, site.guard.holds(table, readings))
     expiring, refused = _files(site, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
@@ -167,6 +168,8 @@ def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
     copy = Folder(site.folder).marks()
     table = site.load()
     check_not_older(table.metadata, copy)
+    # Once, at the start: others go on committing by their clocks while a long run works by the time it began.
+    check_clock(table.metadata, now)
     site.guard.warn(table, readings)
     plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
     if plan.brake and not release_brake:
@@ -226,10 +229,14 @@ def _finish(site: Site, journal: Journal) -> Reaped:
     spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
     if spared:
         _warn(site, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
-    for _, sizes in verdict.files.kinds():
-        site.storage.delete(sizes)
+    _delete_files(site, verdict.files)
     journals.drop(site.folder, journal)
     return reaped(len(journal.expire), verdict.files)
+
+
+def _delete_files(site: Site, files: Files) -> None:
+    for _, sizes in files.kinds():
+        site.storage.delete(sizes)
 
 
 def _warn(site: Site, sentence: str, action: str, **facts: object) -> None:

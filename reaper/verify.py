@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -15,6 +14,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.format.records import DELETED
 from reaper import txlogs
 from reaper.expire import remaining
 from reaper.files import Files
@@ -131,5 +131,5 @@ def _named_since(reader: Reader, table: Table, journal: Journal) -> Iterator[str
             seen.add(path)
             yield path
             for entry in reader.entries(manifest):
-                if entry.status != ManifestEntryStatus.DELETED:
-                    yield spelled(entry.data_file.file_path)
+                if entry.status != DELETED:
+                    yield entry.path

@@ -3,10 +3,13 @@ A run on a real table: what goes, what stays, and that `outlook` says so before.
 """
 
 import logging
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.core.errors import ClockBehind
+from tests.reaper.faults import Faults
 from tests.reaper.lake import Lake
 
 
@@ -81,3 +84,26 @@ def test_a_run_that_is_told_to_stop_ends_after_its_step(lake: Lake) -> None:
     lake.burst(210)
     assert lake.reap(stopped=lambda: True).snapshots == 100
     assert lake.reap().snapshots == 109
+
+
+def test_a_run_by_a_clock_that_is_behind_does_nothing(lake: Lake) -> None:
+    lake.append()
+    lake.burst(210)
+    with pytest.raises(ClockBehind):
+        lake.reap(now=lake.now - timedelta(seconds=31))
+    with pytest.raises(ClockBehind):
+        lake.outlook(lake.now - timedelta(seconds=31))
+
+
+def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began(lake: Lake) -> None:
+    lake.append()
+    lake.burst(250)
+    began = lake.now + timedelta(minutes=20)
+
+    def others() -> None:
+        lake.now = began + timedelta(minutes=5)
+        lake.append()
+
+    faults = Faults().before("commit_table", others)
+    done = lake.reap(now=began, catalog=faults.catalog(lake.opened()), open_store=faults.stores(began))
+    assert done.snapshots >= 249
