@@ -17,7 +17,7 @@ from bookkeeper.runner import Slot, turn
 from tests.chaos.processes import roles
 from tests.chaos.processes.ground import BRISK, Ground, now
 from tests.chaos.processes.party import in_fork
-from tests.chaos.processes.rounds import import_what_a_round_imports
+from tests.chaos.processes.rounds import import_what_a_round_imports, served
 from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.servers import scratch
 
@@ -109,10 +109,10 @@ def leases(seed: int, budget: Budget) -> Tally:
     """
     Every point, and every kind of garbage.
     """
-    import_what_a_round_imports()
     done = Tally()
-    with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
-        ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake"))
+    with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root, served("sqlite", Path(root)) as catalog:
+        import_what_a_round_imports(Path(root), catalog)
+        ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake", catalog, 1))
         calls: list[str] = in_fork(partial(_held, ground, None))
         points = [(number, when) for number in range(len(calls)) for when in (BEFORE, AFTER)]
         for point in budget.some(points, Random(seed)):

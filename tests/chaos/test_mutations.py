@@ -86,5 +86,5 @@ def test_a_rule_that_is_broken_makes_the_table_red(monkeypatch: pytest.MonkeyPat
 def test_deleting_before_the_commit_is_seen_when_processes_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broken.HastyBookkeeper, "pause_seconds", 0.1)
     monkeypatch.setattr("bookkeeper.opening.Bookkeeper", broken.HastyBookkeeper)
-    (result,) = run_all(kills.CLASSES, 1, Budget(seconds=2), cores=1, limit_seconds=120)
+    (result,) = run_all(kills.CLASSES[:1], 1, Budget(seconds=2), cores=1, limit_seconds=120)
     assert result.tally.missing > 0

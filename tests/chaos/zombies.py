@@ -63,6 +63,9 @@ def sleeping(party: Party, rng: Random) -> int:
 
 
 CLASSES = (
-    FaultClass("stopped and woken: a bookkeeper, no lease", partial(rounds, two_bookkeepers, sleeping), weight=3),
-    FaultClass("stopped and woken: writers and their successors", partial(rounds, two_runs, sleeping), weight=3),
+    *(
+        FaultClass(f"stopped and woken: a bookkeeper ({kind})", partial(rounds, two_bookkeepers, sleeping, kind), 2)
+        for kind in ("sqlite", "postgres", "rest")
+    ),
+    FaultClass("stopped and woken: writers", partial(rounds, two_runs, sleeping, "sqlite"), 3),
 )

@@ -1,5 +1,5 @@
 """
-A queue on SQLite and this machine's disk as processes see it, the notes its writers take, and the account in the end.
+A queue on this machine's disk as processes see it, the notes its writers take, and the account in the end.
 """
 
 import os
@@ -43,12 +43,10 @@ class Ground:
     folder: str
 
     @classmethod
-    def make(cls, root: Path) -> "Ground":
-        """A new queue."""
+    def make(cls, root: Path, catalog: Catalog, number: int = 0) -> "Ground":
+        """A new queue; notes and the like go to `root`."""
         (root / "notes").mkdir(parents=True)
-        table = Table(name="events", identifier="demo.events", reaper=RULES, retention=KEEP)
-        uri = f"sqlite:///{root}/catalog.db"
-        catalog = Catalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{root}"})
+        table = Table(name="events", identifier=f"demo.events{number}", reaper=RULES, retention=KEEP)
         made = initialise(open_catalog(catalog, create=True), table, schema_for(table))
         return cls(root, Settings(catalog, BRISK, tables={"events": table}), table, made.folder)
 

@@ -3,10 +3,11 @@ Rounds of real processes: a schedule, everybody killed, the queue drained, the s
 """
 
 import gc
+import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -16,13 +17,14 @@ from tempfile import TemporaryDirectory
 
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.errors import Fenced, UnknownOutcome
+from bookkeeper.core.settings import Catalog
 from bookkeeper.ledger import merge
 from reaper import reap
 from tests.chaos.processes.ground import Ground, now
 from tests.chaos.processes.party import Party, in_fork
 from tests.chaos.processes.roles import copied, source_keys
 from tests.chaos.tally import Budget, Tally
-from tests.servers import scratch
+from tests.servers import Unavailable, postgres, rest_catalog, scratch
 
 ROUNDS_A_LAKE = 4
 Roles = Callable[[Ground], Mapping[str, Callable[[], None]]]
@@ -30,37 +32,67 @@ Roles = Callable[[Ground], Mapping[str, Callable[[], None]]]
 Course = Callable[[Party, Random], int]
 
 
-def rounds(roles: Roles, course: Course, seed: int, budget: Budget) -> Tally:
+def rounds(roles: Roles, course: Course, kind: str, seed: int, budget: Budget) -> Tally:
     """
-    Rounds until time is up or one is red, at least one; a new lake now and then, for what is old makes rounds slow.
+    Rounds on a catalog of this kind until time is up or one is red, at least one.
     """
-    rng, until, done = Random(seed), time.monotonic() + budget.seconds, Tally()
     merge.FAN = 4  # in this process and its forks: merges come as often as everything else
-    import_what_a_round_imports()
+    try:
+        with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root, served(kind, Path(root)) as catalog:
+            import_what_a_round_imports(Path(root), catalog)
+            return _rounds(
+                Path(root), catalog, lambda ground, rng, n: _round(ground, roles, course, rng, n), seed, budget
+            )
+    except Unavailable as exc:
+        return Tally(skipped=str(exc))
+
+
+@contextmanager
+def served(kind: str, root: Path) -> Iterator[Catalog]:
+    """
+    A catalog for lakes in `root`: what each process opens for itself, and its server. Raises Unavailable.
+    """
+    (root / "warehouse").mkdir()
+    with ExitStack() as stack:
+        if kind == "postgres":
+            properties = stack.enter_context(postgres()).properties
+        elif kind == "rest":
+            properties = stack.enter_context(rest_catalog(root / "warehouse")).properties
+        else:
+            properties = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db"}
+        yield Catalog("lake", {**properties, "warehouse": (root / "warehouse").as_uri()})
+
+
+def _rounds(
+    root: Path, catalog: Catalog, one: Callable[[Ground, Random, int], Tally], seed: int, budget: Budget
+) -> Tally:
+    """A new lake now and then, for what is old makes rounds slow."""
+    rng, until, done = Random(seed), time.monotonic() + budget.seconds, Tally()
     while not done.rounds or (time.monotonic() < until and not done.red):
-        with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
-            ground: Ground = in_fork(partial(Ground.make, Path(root) / "lake"))
-            before = 0
-            for _ in range(ROUNDS_A_LAKE):
-                counted = _round(ground, roles, course, rng, done.rounds)
-                # Compared are all rows of the lake in each round; published are the new ones.
-                done += replace(counted, published=counted.published - before)
-                before = counted.published
-                if done.red or time.monotonic() >= until:
-                    break
+        ground: Ground = in_fork(partial(Ground.make, root / f"lake{done.rounds + 1}", catalog, done.rounds + 1))
+        before = 0
+        for _ in range(ROUNDS_A_LAKE):
+            counted = one(ground, rng, done.rounds)
+            # Compared are all rows of the lake in each round; published are the new ones.
+            done += replace(counted, published=counted.published - before)
+            before = counted.published
+            if done.red or time.monotonic() >= until:
+                break
+        shutil.rmtree(Path(ground.folder.removeprefix("file://")).parent)
     return done
 
 
-def import_what_a_round_imports() -> None:
-    """Once, here, or each fork would do it for longer than it lives; a fork tells what, for that may start threads."""
+def import_what_a_round_imports(root: Path, catalog: Catalog) -> None:
+    """
+    Once, here, or each fork would do it for longer than it lives; a fork tells what, for that may start threads.
+    """
 
     def needed() -> list[str]:
-        with TemporaryDirectory(dir=scratch(), prefix="bookkeeper-chaos-") as root:
-            ground = Ground.make(Path(root) / "lake")
-            for _ in copied(ground, "source", end=1):
-                ground.drain()
-            reap(open_catalog(ground.settings.catalog), ground.table, now(), release_brake=True)
-            ground.outcome([], "", 0)
+        ground = Ground.make(root / "first", catalog)
+        for _ in copied(ground, "source", end=1):
+            ground.drain()
+        reap(open_catalog(catalog), ground.table, now(), release_brake=True)
+        ground.outcome([], "", 0)
         return list(sys.modules)
 
     for name in in_fork(needed):
