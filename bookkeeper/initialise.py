@@ -152,7 +152,7 @@ def _set_marks(table: IcebergTable, folder: str) -> bool:
     if has_marks_in_summaries(table.metadata):
         raise TableUnusable(
             f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
-            hint="Restore the property from marks.json of its folder or from an older metadata.json.",
+            hint="bookkeeper restore-marks puts it back from marks.json or from an older metadata file.",
         )
     # Two that init at once write the same value, for the card decided it; the guard keeps both off a first commit.
     guards = (

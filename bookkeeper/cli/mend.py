@@ -1,5 +1,5 @@
 """
-Commands by which a person decides: replay, discard, forget, accept-rollback, retain.
+Commands by which a person decides: replay, discard, forget, accept-rollback, restore-marks, retain.
 
 Each changes marks only together with a snapshot; the daemon may run meanwhile, one of both commits wins and the
 other loads again.
@@ -151,6 +151,31 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     show_record(record, as_json)
 
 
+@click.command("restore-marks", cls=Command)
+@common
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be put back.")
+def restore_marks(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Put the table's lost or spoilt marks back from marks.json, or from an older metadata file.
+
+    Only a copy that is as new as the last commit is taken; an older one would let txlogs in twice.
+
+    \b
+    Example:
+      bookkeeper restore-marks --table events
+      bookkeeper restore-marks --table events --yes
+    """
+    from bookkeeper.restoring import restorable, restore
+
+    there = opened(config, table)
+    view, where = restorable(there.ledger, there.folder)
+    record: dict[str, Any] = {"table": there.table.name, "from": where, "writers": len(view.marks.writers)}
+    if yes:
+        after = restore(there.ledger, there.folder, view)
+        record |= {"outcome": "put back", "snapshot": after.marks.snapshot}
+    show_record(record if yes else record | {"outcome": "dry run"}, as_json)
+
+
 @click.command(cls=Command)
 @click.argument("run", metavar="WRITER.INCARNATION")
 @click.option("--up-to", type=click.IntRange(min=1), required=True, help="Give up what is missing up to this sequence.")
@@ -190,4 +215,4 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     show_record(record, as_json)
 
 
-COMMANDS = (replay, discard, forget, accept_rollback, retain)
+COMMANDS = (replay, discard, forget, accept_rollback, restore_marks, retain)

@@ -162,7 +162,7 @@ class HistoryChanged(Halt):
 class MarksLost(Halt):
     """Snapshots show that marks were committed, but the table has no bookkeeper.marks property."""
 
-    hint = "Restore the property from marks.json of the folder, or from an older metadata.json."
+    hint = "bookkeeper restore-marks puts it back from marks.json or from an older metadata file."
 
 
 class WrongFolder(Halt):

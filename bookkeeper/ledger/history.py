@@ -27,8 +27,8 @@ def descends(table: Table, snapshot_id: int) -> bool:
         return True
     if snapshot_id in parents:
         return False
-    for older in _older(table):
-        parents |= _parents(older)
+    for earlier in older(table):
+        parents |= _parents(earlier)
         if _leads(head, snapshot_id, parents):
             return True
     return False
@@ -46,8 +46,10 @@ def _leads(start: int | None, wanted: int, parents: Parents) -> bool:
     return start == wanted
 
 
-def _older(table: Table) -> Iterator[TableMetadata]:
-    """The metadata files before this one that are still there, newest first."""
+def older(table: Table) -> Iterator[TableMetadata]:
+    """
+    The metadata files before this one that are still there, newest first; raises CatalogUnavailable.
+    """
     for entry in reversed(table.metadata.metadata_log):
         with catalogs.asked(f"read {entry.metadata_file}"):
             try:

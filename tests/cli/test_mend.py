@@ -143,3 +143,17 @@ def test_discard_says_first_what_it_would_give_up_and_does_it_when_told_to(lake:
     assert asked("discard", one, "--up-to", "69", "--yes")["outcome"] == "given up"
     lake.tick()
     assert lake.keys() == ["far"]
+
+
+def test_restore_marks_says_first_from_where_and_puts_them_back_when_told_to(lake: Lake, writer: Writes, run, asked):
+    from tests.daemon.test_history import lose_the_property
+
+    writer.publish("a")
+    lake.tick()
+    lose_the_property(lake)
+    assert "restore-marks" in run("once").stderr or run("once").exit_code == 3
+    assert (asked("restore-marks")["from"], asked("restore-marks")["outcome"]) == ("marks.json", "dry run")
+    assert run("status").stdout.count("halted") == 1
+    assert asked("restore-marks", "--yes")["outcome"] == "put back"
+    assert run("once").exit_code == 0
+    assert run("restore-marks", "--yes").exit_code == 1
