@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.core.catalog import STORAGE
 from bookkeeper.core.config import load, parse
 from bookkeeper.core.settings import Catalog, Table
 from tests.core import reference
@@ -22,7 +23,8 @@ ENVIRON = {name: f"{name.lower()}-value" for name in re.findall(r"\$\{(\w+)", ""
 def test_a_configuration_file_loads_and_lists_a_table(path: Path) -> None:
     read = load(str(path), ENVIRON)
     assert read.tables["events"].identifier == "demo.events"
-    assert read.catalog.properties["type"] in ("sql", "rest", "glue")
+    kind = read.catalog.properties.get("type") or read.catalog.properties["py-catalog-impl"]
+    assert kind in ("sql", "rest", "glue", STORAGE)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -34,7 +36,8 @@ def test_what_is_commented_out_in_a_configuration_file_is_right_too(path: Path) 
 
 
 def test_there_is_an_example_for_each_storage_and_catalog() -> None:
-    assert [path.name for path in FILES] == ["azure.toml", "local.toml", "postgres.toml", "rest.toml", "s3.toml"]
+    kinds = ("azure", "local", "postgres", "rest", "s3", "storage")
+    assert [path.name for path in FILES] == [f"{kind}.toml" for kind in kinds]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from bookkeeper.core.store import open_store
 from tests.servers.objects import ACCOUNT
 from tests.servers.shared import place, wanted
 
+DOC = Path(__file__).parents[2] / "docs" / "stores.md"
 SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 AZURE = (
     f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={SECRET};"
@@ -115,3 +118,8 @@ def test_an_account_that_nobody_names_is_refused_without_what_was_given() -> Non
     with pytest.raises(ConfigInvalid) as caught:
         open_store("abfss://lake/x", {"adls.account-key": SECRET})
     assert SECRET not in json.dumps([str(caught.value), caught.value.hint])
+
+
+@pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL))
+def test_an_example_in_the_documentation_is_taken(block: str) -> None:
+    assert parse(block, {"AZURE_STORAGE_KEY": "x"}).storage
