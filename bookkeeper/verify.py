@@ -131,8 +131,9 @@ def _parents(audit: Audit) -> Iterator[Finding]:
     """Expiry must take a contiguous prefix: a hole kills the streams behind it."""
     metadata = audit.view.metadata
     chain = list(audit.view.ancestors())
-    if not chain or chain[-1].parent_snapshot_id is None:
+    if not chain:
         return
+    # The parent of the oldest one tells nothing: pyiceberg forgets it when it expires, Iceberg Java does not.
     named = {ref.snapshot_id for ref in metadata.refs.values()} | {item.snapshot_id for item in chain}
     first = chain[-1].sequence_number or 0
     older = [

@@ -1,8 +1,9 @@
 """
 Whether `main` descends from a snapshot that is no longer kept: never guessed, only proven.
 
-Parents never change. So an older metadata file that still knows the snapshot, and a child of it that is an ancestor
-of `main` now, proves that nobody rolled back behind it. Without such a file nobody can tell.
+Parents never change; pyiceberg only forgets those that expire. So an older metadata file that still knows the snapshot,
+and a child of it that is an ancestor of `main` now, proves that nobody rolled back behind it. Without such a file
+nobody can tell.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def descends(table: Table, snapshot_id: int) -> bool:
     if snapshot_id in parents:
         return False
     for earlier in older(table):
-        parents |= _parents(earlier)
+        parents |= _parents(earlier)  # they know parents that later ones may have forgotten
         if _leads(head, snapshot_id, parents):
             return True
     return False
