@@ -5,6 +5,8 @@
 import logging
 import os
 import socket
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -16,6 +18,7 @@ import click
 from bookkeeper.console import logs, output
 from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, config_option, json_option, load_settings, log_options, pick_table
+from bookkeeper.console.progress import Progress
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
 
 if TYPE_CHECKING:
@@ -118,7 +121,7 @@ def once(
     if dry_run:
         context.exit(_show_plans(catalog, chosen, as_json))
     act = partial(_reap, catalog, release_brake=release_brake)
-    found, worst = _each(chosen, lambda table: asdict(act(table, _utc_now())))
+    found, worst = _each(chosen, lambda table: asdict(act(table, _utc_now(), told=_progress(table))))
     output.show_rows(found, as_json)
     context.exit(worst)
 
@@ -216,7 +219,12 @@ def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[T
 def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
     from reaper.run import reap
 
-    return reap(catalog.get(), table, now, holder=f"{socket.gethostname()} {os.getpid()}", **how)
+    return reap(catalog.get(), table, now, holder=f"{socket.gethostname()} {os.getpid()}", wait=time.sleep, **how)
+
+
+def _progress(table: "Table") -> Callable[[int], object]:
+    shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
+    return lambda deleted: shown.tell({"files deleted": deleted})
 
 
 def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:

@@ -61,6 +61,8 @@ class Reader:
 
     def __init__(self, io: FileIO) -> None:
         self._io = io
+        #: manifests and manifest lists read so far
+        self.reads = 0
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
         self._known: dict[str, ManifestFile] = {}
         self._hashes: dict[str, array[int]] = {}
@@ -69,6 +71,7 @@ class Reader:
         """The manifests a snapshot uses; raises StorageUnavailable."""
         location = snapshot.manifest_list
         if location not in self._lists:
+            self.reads += 1
             with reading(location):
                 read = read_manifest_list(self._io.new_input(location))
                 # Lists share nearly all their manifests; kept once each, memory does not grow with their product.
@@ -81,6 +84,7 @@ class Reader:
 
     def entries(self, manifest: ManifestFile) -> Iterator[Entry]:
         """All entries of a manifest, deleted ones too, with what they inherit; raises StorageUnavailable."""
+        self.reads += 1
         with reading(manifest.manifest_path):
             with self._io.new_input(manifest.manifest_path).open() as file:
                 data = file.read()

@@ -29,7 +29,7 @@ from reaper.orphans import Orphan
 from reaper.plan import Plan, check_clock, check_not_older, last_sequence, make_plan, rules
 from reaper.restore import restore
 from reaper.site import Site
-from reaper.storage import OpenStore
+from reaper.storage import OpenStore, Pace
 from reaper.verify import judge
 
 log = logging.getLogger(__name__)
@@ -63,13 +63,18 @@ def reap(
     stopped: Callable[[], bool] = lambda: False,
     release_brake: bool = False,
     holder: str = "reaper",
+    wait: Callable[[float], object] = lambda seconds: None,
+    told: Callable[[int], object] = lambda deleted: None,
 ) -> Reaped:
     """
     Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
 
+    `wait` keeps deletes below deletes-per-second, `told` hears how many files are deleted so far.
+
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
-    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
+    pace = Pace(settings.reaper.deletes_per_second, wait, told)
+    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor, pace)
     lease = lease_on(site.folder, "reaper/lease", holder, LEASE)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
@@ -82,7 +87,8 @@ def reap(
     finally:
         lease.release()
         if done:
-            extra = {"action": "reap", "table": site.name, **asdict(done)}
+            requests = site.reader.reads + site.storage.asked.total()
+            extra = {"action": "reap", "table": site.name, **asdict(done), "requests": requests}
             log.info("snapshots expired and files deleted", extra=extra)
     return done
 

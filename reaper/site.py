@@ -14,7 +14,7 @@ from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
 from reaper.guard import Floor, Guard, no_floor
 from reaper.reading import Reader
-from reaper.storage import OpenStore, Storage
+from reaper.storage import OpenStore, Pace, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,18 @@ class Site:
 
     @classmethod
     def of(
-        cls, settings: TableSettings, catalog: Catalog, open_store: OpenStore, now: datetime, floor: Floor = no_floor
+        cls,
+        settings: TableSettings,
+        catalog: Catalog,
+        open_store: OpenStore,
+        now: datetime,
+        floor: Floor = no_floor,
+        pace: Pace | None = None,
     ) -> "Site":
         """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)
-        storage = Storage(table.metadata, folder, open_store)
+        storage = Storage(table.metadata, folder, open_store, pace or Pace())
         store = open_store(folder)
         guard = Guard.of(store, settings, now, open_store, floor)
         return cls(settings, catalog, store, storage, Reader(table.io), guard)

@@ -2,7 +2,9 @@
 Where the reaper may delete: below the table's location or its data path, never in the txlog folder.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from pyiceberg.table.metadata import TableMetadata
@@ -10,10 +12,33 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.core.errors import PathRefused
 from bookkeeper.core.locations import inside, join
 from bookkeeper.core.store import Listed, Store, key_in
+from reaper.counting import counting
 from reaper.reading import spelled
 
 OpenStore = Callable[[str], Store]
 AT_ONCE = 1000
+
+
+@dataclass
+class Pace:
+    """How fast files are deleted: at most so many a second, and who is told how far it is."""
+
+    per_second: int | None = None
+    wait: Callable[[float], object] = lambda seconds: None
+    told: Callable[[int], object] = lambda deleted: None
+    deleted: int = 0
+
+    @property
+    def at_once(self) -> int:
+        """Files in one request: never more than one second's worth."""
+        return AT_ONCE if self.per_second is None else min(AT_ONCE, self.per_second)
+
+    def after(self, count: int) -> None:
+        """So many were deleted: say so, and wait as long as they may take."""
+        self.deleted += count
+        self.told(self.deleted)
+        if self.per_second is not None:
+            self.wait(count / self.per_second)
 
 
 def data_path(metadata: TableMetadata) -> str:
@@ -26,12 +51,13 @@ def data_path(metadata: TableMetadata) -> str:
 class Storage:
     """The table's own files, through stores opened at its location and its data path."""
 
-    def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore) -> None:
-        self._folder = folder
+    def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore, pace: Pace) -> None:
+        self._folder, self._pace = folder, pace
+        self.asked: Counter[str] = Counter()
         roots = [metadata.location]
         if not _below(data_path(metadata), metadata.location):
             roots.append(data_path(metadata))
-        self._stores = [open_store(root) for root in roots]
+        self._stores = [counting(open_store, self.asked)(root) for root in roots]
 
     def owns(self, location: str) -> bool:
         """Whether this file may be deleted at all."""
@@ -55,8 +81,10 @@ class Storage:
 
     def delete(self, locations: Iterable[str]) -> None:
         """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
-        for store, keys in self._placed(locations):
-            store.delete_many(keys)
+        for store, keys in self._placed(locations, self._pace.at_once):
+            if keys:
+                store.delete_many(keys)
+                self._pace.after(len(keys))
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, what the listing says) of all files below a folder but the txlog folder's; none when not ours."""
@@ -75,9 +103,9 @@ class Storage:
                 return store, key_in(store, location)
         return None
 
-    def _placed(self, locations: Iterable[str]) -> Iterator[tuple[Store, dict[str, str]]]:
+    def _placed(self, locations: Iterable[str], at_once: int = AT_ONCE) -> Iterator[tuple[Store, dict[str, str]]]:
         remaining = iter(locations)
-        while part := list(islice(remaining, AT_ONCE)):
+        while part := list(islice(remaining, at_once)):
             for store in self._stores:
                 places = ((location, self._place(location)) for location in part)
                 yield store, {place[1]: location for location, place in places if place and place[0] is store}

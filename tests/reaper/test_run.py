@@ -3,6 +3,7 @@ A run on a real table: what goes, what stays, and that `outlook` says so before.
 """
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -107,3 +108,26 @@ def test_a_run_that_takes_longer_than_others_commit_goes_on_by_the_time_it_began
     faults = Faults().before("commit_table", others)
     done = lake.reap(now=began, catalog=faults.catalog(lake.opened()), open_store=faults.stores(began))
     assert done.snapshots >= 249
+
+
+def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None:
+    for _ in range(8):
+        lake.append()
+    lake.settings = replace(lake.settings, reaper=replace(lake.settings.reaper, deletes_per_second=5))
+    waits: list[float] = []
+    told: list[int] = []
+
+    done = lake.reap(wait=waits.append, told=told.append)
+
+    deleted = done.manifests + done.metadata_files + done.data_files
+    assert told[-1] == deleted > 5
+    assert max(waits) <= 1.0 and sum(waits) == pytest.approx(deleted / 5)
+
+
+def test_a_run_says_what_it_asked_of_the_storage(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reaper")
+    for _ in range(8):
+        lake.append()
+    lake.reap()
+    few = caplog.records[-1].requests
+    assert 0 < few < 40
