@@ -51,7 +51,13 @@ def _options() -> argparse.Namespace:
     add("--minutes", type=float, default=3.0, help="how long a class goes on drawing rounds")
     add("--only", default="", metavar="TEXT", help="only classes with TEXT in their names")
     add("--cores", type=int, default=os.cpu_count() or 2, help="how many classes run at a time")
-    add("--limit", type=float, default=60.0, metavar="MINUTES", help="a class that takes longer is red")
+    add(
+        "--limit",
+        type=float,
+        default=30.0,
+        metavar="MINUTES",
+        help="a class that takes so much longer than its rounds may is red",
+    )
     add("--list", action="store_true", help="the names of the classes")
     return parser.parse_args()
 

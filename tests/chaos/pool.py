@@ -27,28 +27,31 @@ class _Running:
     pid: int
     answer: int
     began: float
+    limit_seconds: float
 
 
 def run_all(
     classes: Sequence[FaultClass], seed: int, budget: Budget, cores: int, limit_seconds: float
 ) -> Iterator[Result]:
     """
-    The result of each class as it comes, at most `cores` at a time, none for longer than `limit_seconds`.
+    The result of each class as it comes, at most `cores` at a time.
+
+    None may go on for longer than `limit_seconds` beyond the time its rounds are given.
     """
     waiting, running = list(classes), dict[int, _Running]()
     try:
         while waiting or running:
             while waiting and len(running) < cores:
-                started = _start(waiting.pop(0), seed, budget)
+                started = _start(waiting.pop(0), seed, budget, limit_seconds)
                 running[started.answer] = started
-            for handle in _ready(running, limit_seconds):
-                yield _ended(running.pop(handle), limit_seconds)
+            for handle in _ready(running):
+                yield _ended(running.pop(handle))
     finally:
         for left in running.values():
             _kill(left)
 
 
-def _start(item: FaultClass, seed: int, budget: Budget) -> _Running:
+def _start(item: FaultClass, seed: int, budget: Budget, limit_seconds: float) -> _Running:
     sys.stdout.flush()
     answer, ours = os.pipe()
     pid = os.fork()
@@ -59,7 +62,7 @@ def _start(item: FaultClass, seed: int, budget: Budget) -> _Running:
         os.close(answer)
         _child(lambda: item.tally(seed, budget), ours)
     os.close(ours)
-    return _Running(item, pid, answer, time.monotonic())
+    return _Running(item, pid, answer, time.monotonic(), budget.seconds * item.weight + limit_seconds)
 
 
 def _unwind(number: int, frame: object) -> None:
@@ -82,21 +85,21 @@ def _child(run: Callable[[], Tally], answer: int) -> None:
         os._exit(0)
 
 
-def _ready(running: dict[int, _Running], limit_seconds: float) -> list[int]:
+def _ready(running: dict[int, _Running]) -> list[int]:
     """Those that have answered or died, and those whose time is up."""
     found = select.select(list(running), [], [], 1.0)[0]
     now = time.monotonic()
-    return found or [handle for handle, item in running.items() if now - item.began > limit_seconds]
+    return found or [handle for handle, item in running.items() if now - item.began > item.limit_seconds]
 
 
-def _ended(item: _Running, limit_seconds: float) -> Result:
+def _ended(item: _Running) -> Result:
     seconds = time.monotonic() - item.began
-    over = seconds > limit_seconds
+    over = seconds > item.limit_seconds
     data = b"" if over else _all(item.answer)
     _kill(item)
     if data:
         return Result(item.item.name, pickle.loads(data), seconds)
-    what = f"it did not end within {limit_seconds:.0f} s" if over else "its process died"
+    what = f"it did not end within {item.limit_seconds:.0f} s" if over else "its process died"
     return Result(item.item.name, Tally(wrong=[what]), seconds)
 
 

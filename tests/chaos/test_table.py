@@ -55,7 +55,7 @@ def test_each_class_runs_in_a_process_of_its_own_and_what_breaks_off_is_red() ->
 
     runs = {"breaks": breaks, "dies": dies, "hangs": hangs, "works": works}
     made = [FaultClass(name, run) for name, run in runs.items()]
-    found = {item.name: item.tally for item in run_all(made, 7, Budget(), cores=2, limit_seconds=3)}
+    found = {item.name: item.tally for item in run_all(made, 7, Budget(seconds=1), cores=2, limit_seconds=3)}
     assert {name: tally.red for name, tally in found.items()} == dict.fromkeys(("breaks", "dies", "hangs"), True) | {
         "works": False
     }

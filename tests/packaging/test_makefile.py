@@ -102,6 +102,15 @@ def test_make_test_gets_java_and_jars_before_the_tests(machine: Machine):
     assert [call.split(" DEMO")[0] for call in machine.calls()[2:]] == ["-m spark_jobs.prepare", "-m pytest"]
 
 
+def test_make_chaos_gets_java_and_jars_and_passes_on_its_arguments(machine: Machine):
+    machine.has_python("python3")
+
+    assert machine.make("chaos", "ARGS=--short --seed 7")[0] == 0
+
+    calls = [call.split(" DEMO")[0] for call in machine.calls()[2:]]
+    assert calls == ["-m spark_jobs.prepare", "-m tests.chaos --short --seed 7"]
+
+
 def test_a_second_make_installs_nothing(machine: Machine):
     machine.has_python("python3")
     machine.make("demo")
