@@ -10,6 +10,7 @@ from tests.chaos.tally import FaultClass
 MODULES = (
     "tests.chaos.crashes",
     "tests.chaos.storage",
+    "tests.chaos.storms",
     "tests.chaos.catalogs",
     "tests.chaos.leases",
     "tests.chaos.objects",

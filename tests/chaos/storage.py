@@ -38,7 +38,7 @@ def disturb_at(scene: Scene, point: Point) -> Tally:
     One disturbance, what follows from it, what arrives late, and the account.
     """
     scene.restore()
-    faults = Faults().at(point.number, point.when, _error, point.delay)
+    faults = Faults().at(point.number, point.when, fault_of, point.delay)
     broke_off = True
     with suppress(BookkeeperError):
         scene.act(faults)
@@ -53,7 +53,10 @@ def disturb_at(scene: Scene, point: Point) -> Tally:
     return scene.outcome(str(point))
 
 
-def _error(operation: str) -> Exception:
+def fault_of(operation: str) -> Exception:
+    """
+    What a client sees when nothing comes back.
+    """
     # Drivers of catalogs share no root of errors; stores translate theirs.
     return (
         TimeoutError(operation) if "_table" in operation or "_namespace" in operation else StorageUnavailable(operation)

@@ -17,7 +17,6 @@ from tests.daemon.lake import Lake, Writes
 from tests.faults.faults import Faults
 from writers.writer import Writer
 
-SOURCE = [f"s{number}" for number in range(6)]
 AT_ONCE = 2
 
 
@@ -25,6 +24,7 @@ class Writing(Scene):
     """The source is published in three txlogs; the other writer publishes what it likes, once a run."""
 
     name = "writer"
+    source = tuple(f"s{number}" for number in range(6))
     parts = ("upload data/", "create folder/pending/source.", "create folder/pending/plain.", "read folder/card.json")
 
     def prepare(self, root: Path) -> Lake:
@@ -64,8 +64,8 @@ class Writing(Scene):
         """Continues where the positions end, until the source does."""
         with self.open("source", faults) as writer:
             at = int(writer.position or b"0")
-            while at < len(SOURCE):
-                writer.write(rows(self.lake, SOURCE[at : at + AT_ONCE]))
+            while at < len(self.source):
+                writer.write(rows(self.lake, list(self.source[at : at + AT_ONCE])))
                 at += AT_ONCE
                 writer.publish(position=b"%d" % at)
                 self.lake.clock.move(seconds=1)
@@ -80,7 +80,7 @@ class Writing(Scene):
             self.lake.tick()
 
     def published(self) -> list[str]:
-        return SOURCE + self.confirmed
+        return [*self.source, *self.confirmed]
 
     def unsure(self) -> list[str]:
         return self.doubtful
