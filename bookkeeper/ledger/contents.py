@@ -2,11 +2,13 @@
 What a manifest of the table holds: read whole, every record proven.
 """
 
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 
 from pyiceberg.manifest import ManifestFile
 
+from bookkeeper.core.errors import BookkeeperError, Reject
 from bookkeeper.core.store import Store, key_in
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
@@ -22,6 +24,21 @@ def read_manifest(store: Store, manifest: ManifestFile, column: int | None = Non
     """
     data = store.read(key_in(store, manifest.manifest_path))
     return manifest_format.decode(data, _MANIFEST_BYTES, column=column)
+
+
+def unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:
+    """
+    The paths of those that will never be read: not where the table's manifests lie, or in a form we do not know.
+    """
+    found = []
+    for manifest in manifests:
+        try:
+            read_manifest(store, manifest)
+        except Reject:
+            found.append(manifest.manifest_path)
+        except BookkeeperError:
+            continue  # another time it may be read
+    return found
 
 
 def live_entries(store: Store, manifest: ManifestFile) -> list[Entry]:

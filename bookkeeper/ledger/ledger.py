@@ -6,6 +6,7 @@ the snapshot those marks were read with. So a commit does both or neither, and a
 refused by its own guard once somebody else moved `main`.
 """
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,11 +18,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.errors import ClockBehind, CommitConflict
+from bookkeeper.core.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, stores_with
 from bookkeeper.format.entries import DataFile
+from bookkeeper.format.records import Records
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
@@ -29,6 +31,8 @@ from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges, Reaches
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
 from bookkeeper.ledger.view import View, view
+
+log = logging.getLogger("bookkeeper")
 
 CLOCK_BEHIND = timedelta(seconds=30)
 ATTEMPT_AGE = timedelta(minutes=10)
@@ -50,6 +54,8 @@ class Ledger:
         self.open_store = store or stores_with(catalog.properties)
         self.ranges = Ranges()
         self.writer = ManifestWriter()
+        #: paths of manifests that do not decode
+        self.unreadable: set[str] = set()
 
     def load(self, folder: str, accept_rollback: bool = False) -> View:
         """
@@ -81,21 +87,34 @@ class Ledger:
 
     def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        groups = [group for group in merge.groups(before.manifests) if self._header(seen, group[0])]
-        if not groups:
-            return []
         store, step_id = self._store(seen), new_id(seen.metadata, [before.id])
-        sequence, written = seen.metadata.last_sequence_number + 2, []
-        for index, group in enumerate(groups):
-            header = self._header(seen, group[0])
-            assert header is not None
-            records, found = merge.merged(store, group, header, self.ranges.column)
+        sequence, written, gone = seen.metadata.last_sequence_number + 2, [], set[str]()
+        for index, (group, header, records, found) in enumerate(self._merges(seen, before)):
             key = f"{draft.tag}-r{index}.avro"
             written.append(self.writer.write(store, key, header, records, step_id, sequence))
             self.ranges.put(written[-1].manifest_path, self.ranges.column, found)
-        gone = {manifest.manifest_path for group in groups for manifest in group}
+            gone.update(manifest.manifest_path for manifest in group)
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
-        return [Step(step_id, Operation.REPLACE, written + kept, summary.merged(written, gone, kept))]
+        counts = summary.merged(written, gone, kept)
+        return [Step(step_id, Operation.REPLACE, written + kept, counts)] if written else []
+
+    def _merges(self, seen: View, before: Step) -> Iterator[tuple[list[ManifestFile], Header, Records, Range]]:
+        """Groups to merge, with header, records and range of what they become; an append never fails for one."""
+        listed = [manifest for manifest in before.manifests if manifest.manifest_path not in self.unreadable]
+        for group in merge.groups(listed):
+            header = self._header(seen, group[0])
+            try:
+                if header is not None:
+                    yield group, header, *merge.merged(self._store(seen), group, header, self.ranges.column)
+            except BookkeeperError as error:
+                self._leave(seen, group, error)
+
+    def _leave(self, seen: View, group: Sequence[ManifestFile], error: BookkeeperError) -> None:
+        """Says why a group stays as it is; a manifest that no try will ever read is not tried again."""
+        bad = contents.unreadable(self._store(seen), group)
+        self.unreadable.update(bad)
+        about = {"action": "merge", "table": self.identifier, "cause": str(error), "manifests": bad}
+        log.warning("manifests left unmerged", extra=about)
 
     def _header(self, seen: View, manifest: ManifestFile) -> Header | None:
         """For another manifest of the same spec; None when the columns of that spec are gone: then it stays."""

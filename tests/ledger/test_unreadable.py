@@ -1,0 +1,43 @@
+"""A manifest of somebody else's that we cannot read: it is left as it is, and appends go on."""
+
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.ledger import merge
+from tests.daemon.lake import Lake, Writes
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path, check_files=False)
+
+
+def spoil(lake: Lake) -> Path:
+    """The first manifest of the head becomes one in a form that nobody knows."""
+    table = lake.table()
+    manifest = table.current_snapshot().manifests(table.io)[0]
+    path = Path(manifest.manifest_path.removeprefix("file://"))
+    path.write_bytes(b"Obj\x02" + bytes(manifest.manifest_length - 4))
+    return path
+
+
+def listed(lake: Lake) -> list[str]:
+    table = lake.table()
+    return [item.manifest_path for item in table.current_snapshot().manifests(table.io)]
+
+
+def test_appends_go_on_beside_a_manifest_that_cannot_be_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(merge, "FAN", 3)
+    book, writer = lake.book(), Writes(lake)
+    for number in range(8):
+        writer.publish(f"k{number}")
+        assert lake.tick(book).commit is not None
+        if number == 0:
+            bad = spoil(lake)
+    assert f"file://{bad}" in listed(lake)
+    assert lake.operations().count("replace") >= 2  # the others are merged, as soon as there are enough of them
+    said = [record for record in caplog.records if record.message == "manifests left unmerged"]
+    assert [(record.action, record.manifests) for record in said] == [("merge", [f"file://{bad}"])]
