@@ -3,7 +3,7 @@ Merging of small manifests into large ones, in size tiers.
 
 Planning a scan costs readers about 2.6 ms a manifest, and every commit lists all of them. A manifest is merged when
 FAN of its tier are there, so an entry is written again only log(files) / log(FAN) times, and fewer than FAN
-manifests of each tier are live beside those that have grown to TARGET_BYTES.
+manifests of each tier are live beside those that have grown to TARGET_BYTES or MOST_FILES.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ from bookkeeper.ledger.retain import Range, live, spanned
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
+#: whoever reads a manifest holds about 2 KiB per entry: with few columns, 8 MiB would be 100,000 entries and 200 MiB
+MOST_FILES = 25_000
 
 
 def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
@@ -29,9 +31,13 @@ def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
     tiers: dict[tuple[int, int], list[ManifestFile]] = {}
     for manifest in manifests:
         files = live_files(manifest)
-        if manifest.content == ManifestContent.DATA and files and manifest.manifest_length < TARGET_BYTES // 2:
+        if manifest.content == ManifestContent.DATA and files and _has_room(manifest):
             tiers.setdefault((manifest.partition_spec_id, tier(files)), []).append(manifest)
     return [_oldest(group) for group in tiers.values() if len(group) >= FAN]
+
+
+def _has_room(manifest: ManifestFile) -> bool:
+    return manifest.manifest_length < TARGET_BYTES // 2 and live_files(manifest) < MOST_FILES // 2
 
 
 def tier(files: int) -> int:
@@ -55,10 +61,10 @@ def live_files(manifest: ManifestFile) -> int:
 def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
     """The oldest of them, as many as fit in one manifest: neighbours in time stay together."""
     chosen: list[ManifestFile] = []
-    size = 0
+    size = files = 0
     for manifest in sorted(group, key=lambda item: item.min_sequence_number or 0):
-        size += manifest.manifest_length
-        if len(chosen) > 1 and size > TARGET_BYTES:
+        size, files = size + manifest.manifest_length, files + live_files(manifest)
+        if len(chosen) > 1 and (size > TARGET_BYTES or files > MOST_FILES):
             break
         chosen.append(manifest)
     return chosen

@@ -1,0 +1,44 @@
+"""Which manifests are merged: full tiers, neighbours in time, and never more than one process should hold."""
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from bookkeeper.ledger.merge import FAN, MOST_FILES, TARGET_BYTES, groups, live_files
+
+
+def manifest(number: int, files: int, size: int = 1000) -> ManifestFile:
+    counts = {"added_files_count": files, "existing_files_count": 0, "deleted_files_count": 0}
+    return ManifestFile.from_args(
+        manifest_path=f"m{number}",
+        manifest_length=size,
+        partition_spec_id=0,
+        content=ManifestContent.DATA,
+        sequence_number=number,
+        min_sequence_number=number,
+        added_snapshot_id=1,
+        **counts,
+    )
+
+
+def merged(*manifests: ManifestFile) -> list[list[str]]:
+    return [[item.manifest_path for item in group] for group in groups(manifests)]
+
+
+def test_a_full_tier_is_merged_oldest_first() -> None:
+    made = [manifest(number, 5) for number in reversed(range(FAN))]
+    assert merged(*made) == [[f"m{number}" for number in range(FAN)]]
+    assert merged(*made[1:]) == []
+
+
+def test_a_merged_manifest_has_a_bounded_number_of_entries() -> None:
+    made = [manifest(number, MOST_FILES * 2 // 5) for number in range(FAN)]
+    assert merged(*made) == [["m0", "m1"]]
+    assert all(sum(map(live_files, group)) <= MOST_FILES for group in groups(made))
+
+
+def test_a_merged_manifest_has_a_bounded_size() -> None:
+    assert merged(*(manifest(number, 300, TARGET_BYTES * 2 // 5) for number in range(FAN))) == [["m0", "m1"]]
+
+
+def test_what_has_grown_large_is_not_merged_again() -> None:
+    assert merged(*(manifest(number, MOST_FILES // 2) for number in range(FAN))) == []
+    assert merged(*(manifest(number, 300, TARGET_BYTES // 2) for number in range(FAN))) == []
