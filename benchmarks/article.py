@@ -89,7 +89,7 @@ class Experiment:
         while self.queue.files < self.live:
             self.queue.publish(1, min(FILES_IN_HISTORY, self.live - self.queue.files), now())
             assert self.book.tick(now()).commit is not None
-        self.stages = {"list": Stage(self.book.folder, "pending"), "delete txlogs": Stage(self.book.folder, "delete")}
+        self.stages = {"list": Stage(self.book.noticed, "found"), "delete txlogs": Stage(self.book.folder, "delete")}
         self.stages["retention"] = Stage(self.book.upkeep, "run")
 
     def round(self, turn: int) -> None:

@@ -136,7 +136,7 @@ def measure(chosen: Chosen) -> None:
         for length in size.history:
             _grow(queue, length, size.real)
             _show(report, "at the head", length, at_the_head(queue, f"head-{length}", size.batches))
-        for behind in (120, PER_HOUR, size.real):
+        for behind in sorted({min(most, size.real) for most in (120, PER_HOUR, size.real)}):
             seen, seconds = catching_up(queue, f"behind-{behind}", behind)
             _show(report, f"{behind:,} commits behind", size.history[-1], seen, seconds)
 
