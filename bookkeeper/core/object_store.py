@@ -78,7 +78,10 @@ class ObjectStore:
         remote: Remote,
         pauses: Sequence[float] = PAUSES,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
+        #: how it is reached, for what lies beside it (a queue); holds secrets
+        self.options = options or {}
         self.url = url.rstrip("/")
         self.root = root.strip("/") + "/" if root.strip("/") else ""
         self.remote, self.pauses, self.sleep = remote, pauses, sleep

@@ -34,15 +34,7 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     prefixes = (_KINDS[parts.scheme][1], _CLIENT)
     chosen = frozenset((key, str(value)) for key, value in options.items() if key.startswith(prefixes))
     remote = _remote(parts.scheme, parts.username or parts.netloc, parts.hostname if parts.username else "", chosen)
-    return ObjectStore(url, parts.path, remote)
-
-
-def client(url: str, options: Mapping[str, Any]) -> Any:
-    """
-    The fsspec filesystem behind the store at `url`: for what is no object, such as a lease.
-    """
-    remote: Any = object_store(url, options).remote
-    return remote.fs
+    return ObjectStore(url, parts.path, remote, options=options)
 
 
 def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[str, str]]) -> Remote:

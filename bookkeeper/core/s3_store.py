@@ -32,8 +32,8 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
     """
     s3fs with pyiceberg's keys (`s3.endpoint`, `s3.region`, ...); without keys the usual AWS chain applies.
     """
-    client = {name: _first(options, keys) for name, keys in _KEYS.items()}
-    profile = _first(options, ("s3.profile-name", "client.profile-name"))
+    client = account(options)
+    profile = client.pop("profile", None)
     config: dict[str, Any] = {
         # Asking again is the store's: a conditional put must not be repeated behind its back.
         "retries": {"total_max_attempts": 1, "mode": "standard"},
@@ -47,13 +47,22 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
         config["s3"] = {"addressing_style": "virtual"}
     return S3FileSystem(
         anon=options.get("s3.anonymous") in (True, "true", "True"),
-        client_kwargs={name: value for name, value in client.items() if value},
+        client_kwargs=client,
         config_kwargs=config,
         s3_additional_kwargs=_encryption(options),
         use_listings_cache=False,
         skip_instance_cache=True,
         **({"profile": profile} if profile else {}),
     )
+
+
+def account(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Endpoint, keys, region and profile, as far as they are said, in botocore's words.
+    """
+    wanted = {**_KEYS, "profile": ("s3.profile-name", "client.profile-name")}
+    found = {name: _first(options, keys) for name, keys in wanted.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def _first(options: Mapping[str, Any], keys: Sequence[str]) -> Any:

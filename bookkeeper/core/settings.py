@@ -109,9 +109,17 @@ class Table:
     max_txlogs: int = option(10_000, "txlogs per commit", least=1)
     max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024)
     discover: str = option(
-        "list", "how new txlogs are noticed: at the next tick, or at once (inotify)", choices=("list", "notify")
+        "list",
+        "how new txlogs are noticed: by listing, by asking for each writer's next one, or by being told (inotify; "
+        "`queue`)",
+        choices=("list", "probe", "notify"),
     )
-    look_every: int = option(10, "with discover = notify: list the folder at least every so many ticks", least=1)
+    queue: str | None = option(
+        None, "with discover = notify: URL of the SQS or Azure Storage Queue that the storage tells of new objects"
+    )
+    look_every: int = option(
+        10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
+    )
     check_files: bool = option(True, "look whether every data file is there and has the size its txlog says")
     marks_keep: timedelta = option(
         timedelta(days=1),

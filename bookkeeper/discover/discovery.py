@@ -22,6 +22,9 @@ class Discovery(Protocol):
     def hints(self) -> Hints:
         """Names noticed since it was asked last (maybe none), or LOOK when only a listing can tell."""
 
+    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+        """Told what was found pending: names that may be there too, to be looked for at once."""
+
     def hinted(self) -> bool:
         """Whether a tick would learn something new now; takes nothing away."""
 
@@ -37,6 +40,9 @@ class Listing:
 
     def hints(self) -> Hints:
         return LOOK
+
+    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+        return ()
 
     def hinted(self) -> bool:
         return False

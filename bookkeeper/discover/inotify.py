@@ -63,6 +63,9 @@ class Inotify:
         self._names, self._look = set(), self._closed
         return LOOK if look else names
 
+    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+        return ()
+
     def hinted(self) -> bool:
         self._drain()
         return bool(self._names) or (self._look and self._inotify is not None)

@@ -33,11 +33,15 @@ class Noticed:
             self._ticks = self.look_every
             found, self.strangers = folder.look()
             self._known = {item.name: item for item in found}
+            self.discovery.after(list(self._known))
             self._ticks = 0
         else:
             self._ticks += 1
             new = [name for name in hints if name not in self._known]
-            self._known |= {item.name: item for item in folder.found(new, now)}
+            while new:
+                there = {item.name: item for item in folder.found(new, now)}
+                self._known |= there
+                new = [name for name in self.discovery.after(list(there)) if name not in self._known]
         return sorted(self._known.values())
 
     def forget(self, names: Iterable[TxlogName]) -> None:

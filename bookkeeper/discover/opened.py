@@ -4,25 +4,34 @@ The discovery that a table's settings ask for, on the storage its folder lies on
 
 import logging
 import sys
+from urllib.parse import urlsplit
 
 from bookkeeper.core.local_store import LocalStore
+from bookkeeper.core.locations import normal
+from bookkeeper.core.object_store import ObjectStore
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from bookkeeper.discover.discovery import Discovery, Listing
+from bookkeeper.discover.events import txlogs
+from bookkeeper.discover.probe import Probe
 
 log = logging.getLogger("bookkeeper")
 
-NOTIFY = "notify"
+PROBE, NOTIFY = "probe", "notify"
 
 
 def open_discovery(settings: Table, store: Store, platform: str = sys.platform) -> Discovery:
     """
     Falls back to listing, and says why, where there is nothing that could notify.
     """
+    if settings.discover == PROBE:
+        return Probe()
     if settings.discover != NOTIFY:
         return Listing()
-    if not isinstance(store, LocalStore):
-        return _fallen_back(settings, f"nothing tells of new objects in {store.url}")
+    return _inotify(settings, store, platform) if isinstance(store, LocalStore) else _queue(settings, store)
+
+
+def _inotify(settings: Table, store: LocalStore, platform: str) -> Discovery:
     if not platform.startswith("linux"):
         return _fallen_back(settings, f"inotify is Linux's, this is {platform}")
     try:
@@ -33,6 +42,23 @@ def open_discovery(settings: Table, store: Store, platform: str = sys.platform) 
         return _fallen_back(settings, "inotify_simple is missing: pip install 'iceberg-bookkeeper[daemon]'")
     except OSError as exc:
         return _fallen_back(settings, f"no watch on {store.root}/pending: {exc.strerror or exc}")
+
+
+def _queue(settings: Table, store: Store) -> Discovery:
+    if not isinstance(store, ObjectStore):
+        return _fallen_back(settings, f"nothing tells of new objects in {store.url}")
+    if settings.queue is None:
+        return _fallen_back(settings, f"no `queue` is named that tells of new objects in {store.url}")
+    from bookkeeper.discover.queue import QueueDiscovery
+    from bookkeeper.discover.queues import AzureQueue, Sqs
+
+    parts = urlsplit(normal(store.url))
+    try:
+        source = (Sqs if parts.scheme == "s3" else AzureQueue)(settings.queue, store.options)
+    except (ImportError, ValueError) as exc:
+        return _fallen_back(settings, f"{settings.queue}: {type(exc).__name__}")
+    bucket, pending = parts.username or parts.netloc, f"{store.root}pending"
+    return QueueDiscovery(source, lambda text: txlogs(text, bucket, pending), settings.queue)
 
 
 def _fallen_back(settings: Table, why: str) -> Discovery:

@@ -28,6 +28,9 @@ class Told:
     def hints(self) -> Hints:
         return self.answers.pop(0) if self.answers else frozenset()
 
+    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+        return ()
+
     def hinted(self) -> bool:
         return bool(self.answers) and (self.answers[0] == LOOK or bool(self.answers[0]))
 

@@ -1,0 +1,54 @@
+"""
+Probing: asks for the next txlog of each writer that was seen lately, instead of listing all.
+
+Sequences have no gaps, so the next name is known. New writers, and those that were idle for long, are found by the
+listings in between. A request per writer and tick: cheaper than a listing only while there are few writers.
+"""
+
+from collections.abc import Collection, Iterable
+
+from bookkeeper.core.names import TxlogName
+from bookkeeper.discover.discovery import Hints
+
+#: probes in a row that found nothing until a run counts as idle
+_PATIENCE = 100
+#: more runs than this are better listed
+_MOST = 200
+
+
+class Probe:
+    """Remembers the last txlog of each run; what it forgets is found by listing."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], TxlogName] = {}
+        self._misses: dict[tuple[str, str], int] = {}
+
+    def hints(self) -> Hints:
+        for run in [run for run, misses in self._misses.items() if misses >= _PATIENCE]:
+            del self._last[run], self._misses[run]
+        for run in self._misses:
+            self._misses[run] += 1
+        return frozenset(name.at(name.sequence + 1) for name in self._last.values())
+
+    def after(self, found: Iterable[TxlogName]) -> frozenset[TxlogName]:
+        """The names that follow those which were found."""
+        new = []
+        for name in found:
+            run = (name.writer, name.incarnation)
+            if run not in self._last and len(self._last) >= _MOST:
+                continue
+            if run not in self._last or self._last[run].sequence < name.sequence:
+                self._last[run] = name
+            self._misses[run] = 0
+            new.append(run)
+        return frozenset(self._last[run].at(self._last[run].sequence + 1) for run in new)
+
+    def hinted(self) -> bool:
+        return False
+
+    def wakes(self) -> Collection[int]:
+        return ()
+
+    def close(self) -> None:
+        self._last.clear()
+        self._misses.clear()

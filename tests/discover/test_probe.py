@@ -1,0 +1,49 @@
+"""Probing: the next txlog of each known writer is asked for, by name."""
+
+from pathlib import Path
+
+from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.probe import Probe
+from tests.daemon.lake import Lake, Writes
+
+RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
+
+
+def test_after_a_listing_new_txlogs_of_known_writers_are_found_without_one(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    book, writes, other = lake.book(), Writes(lake, "w1"), Writes(lake, "w2")
+    book.noticed = Noticed(Probe(), look_every=5)
+    writes.publish("a1")
+    lake.tick(book)  # lists
+    for key in ("a2", "a3", "a4"):
+        writes.publish(key)
+    other.publish("b1")
+    assert lake.tick(book).commit.txlogs == 3
+    assert lake.keys() == ["a1", "a2", "a3", "a4"]
+    for _ in range(5):
+        lake.tick(book)
+    assert lake.keys() == ["a1", "a2", "a3", "a4", "b1"]
+
+
+def test_a_run_that_is_idle_for_long_is_asked_for_no_more() -> None:
+    probe = Probe()
+    probe.after([RUN])
+    asked = [bool(probe.hints()) for _ in range(150)]
+    assert asked[0] and not asked[-1]
+    assert probe.after([RUN.at(5)]) == {RUN.at(6)}
+    assert probe.hints() == {RUN.at(6)}
+
+
+def test_it_never_goes_back() -> None:
+    probe = Probe()
+    probe.after([RUN.at(5), RUN.at(3)])
+    assert probe.hints() == {RUN.at(6)}
+
+
+def test_so_many_writers_are_left_to_the_listing() -> None:
+    probe = Probe()
+    probe.after([TxlogName(f"w{number}", RUN.incarnation, 1) for number in range(1000)])
+    assert len(probe.hints()) == 200
+    probe.close()
+    assert probe.hints() == frozenset()

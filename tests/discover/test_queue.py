@@ -1,0 +1,134 @@
+"""A queue of events: real ones on Azurite and moto, and what its troubles cost."""
+
+import base64
+import json
+import select
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.core.settings import Table
+from bookkeeper.core.store import open_store
+from bookkeeper.discover.discovery import LOOK, Discovery
+from bookkeeper.discover.opened import open_discovery
+from bookkeeper.discover.queue import QueueDiscovery
+from tests.servers.objects import bucket
+from tests.servers.shared import place, wanted
+
+RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
+
+
+class Script:
+    """A source that answers what it is told to, then nothing for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.gone = list(answers), threading.Event()
+        self.deleted: list[Any] = []
+
+    def receive(self) -> Sequence[tuple[str, Any]]:
+        if not self.answers:
+            self.gone.wait(0.05)
+            return ()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [(text, text) for text in answer]
+
+    def done(self, given: Sequence[Any]) -> None:
+        self.deleted += given
+
+
+def named(text: str) -> list[TxlogName]:
+    return [RUN.at(int(text))] if text.isdigit() else []
+
+
+def woken(found: Discovery, seconds: float = 20) -> bool:
+    """Whether it says within some time that it knows something."""
+    return bool(select.select(list(found.wakes()), [], [], seconds)[0])
+
+
+def test_what_messages_tell_is_hinted_once_and_the_loop_is_woken() -> None:
+    source = Script(["1", "foreign", "2"], ["2", "1"])
+    found = QueueDiscovery(source, named, "q")
+    try:
+        assert woken(found)
+        first = found.hints()
+        assert first == LOOK  # it may have missed what came before it began
+        names = set[TxlogName]()
+        while len(source.deleted) < 5:
+            names |= set(found.hints())
+        assert found.hints() in (frozenset(), {RUN.at(1), RUN.at(2)})
+        assert sorted(source.deleted) == ["1", "1", "2", "2", "foreign"]
+    finally:
+        found.close()
+    assert (found.hints(), found.wakes()) == (LOOK, ())
+
+
+def test_a_queue_that_does_not_answer_means_listing(caplog: pytest.LogCaptureFixture) -> None:
+    found = QueueDiscovery(Script(OSError("secret-token in an url")), named, "q")
+    try:
+        while not caplog.records:
+            assert found.hints() == LOOK
+        assert found.hints() == LOOK
+        assert "OSError" in caplog.records[0].cause  # type: ignore[attr-defined]
+        assert "secret" not in str(vars(caplog.records[0]))
+    finally:
+        found.close()
+
+
+def _azure() -> tuple[Table, Any, Callable[[str], None]]:
+    from azure.storage.queue import QueueClient
+
+    server, url = wanted("azurite"), place("azurite")
+    name = f"q{url[-12:]}"
+    client = QueueClient.from_connection_string(server.properties["adls.connection-string"], name)
+    client.create_queue()
+    store = open_store(url, server.properties)
+
+    def tell(key: str) -> None:
+        container = store.remote.name  # type: ignore[attr-defined]
+        subject = f"/blobServices/default/containers/{container}/blobs/{store.root}{key}"  # type: ignore[attr-defined]
+        event = {"eventType": "Microsoft.Storage.BlobCreated", "subject": subject}
+        client.send_message(base64.b64encode(json.dumps(event).encode()).decode())
+
+    return Table(name="events", discover="notify", queue=name), store, tell
+
+
+def _aws() -> tuple[Table, Any, Callable[[str], None]]:
+    from botocore.session import get_session
+
+    server = wanted("aws")
+    given = {"endpoint_url": server.properties["s3.endpoint"], "region_name": "us-east-1"}
+    given |= {"aws_access_key_id": "test", "aws_secret_access_key": "testtest"}
+    sqs, client = (get_session().create_client(name, **given) for name in ("sqs", "s3"))
+    url = bucket(server, f"told-{RUN.incarnation[-8:]}")
+    queue = sqs.create_queue(QueueName="told")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    wish = {"QueueConfigurations": [{"QueueArn": arn, "Events": ["s3:ObjectCreated:*"]}]}
+    client.put_bucket_notification_configuration(Bucket=url.removeprefix("s3://"), NotificationConfiguration=wish)
+    sqs.close()
+    client.close()
+    options = {**server.properties, "sqs.endpoint": server.properties["s3.endpoint"]}
+    return Table(name="events", discover="notify", queue=queue), open_store(f"{url}/q", options), lambda key: None
+
+
+@pytest.mark.parametrize("made", [_azure, _aws], ids=["azurite", "moto"])
+def test_a_real_queue_tells_of_a_published_txlog(made: Callable[[], Any]) -> None:
+    table, store, tell = made()
+    found = open_discovery(table, store)
+    try:
+        assert found.hints() == LOOK
+        for key in (f"pending/{RUN}", "pending/stranger.txt", f"elsewhere/{RUN.at(2)}", f"pending/{RUN.at(3)}"):
+            store.create(key, b"1")
+            tell(key)
+        names: set[TxlogName] = set()
+        while names != {RUN, RUN.at(3)}:
+            assert woken(found), f"only {names} came"
+            hints = found.hints()
+            assert hints != LOOK
+            names |= set(hints)
+    finally:
+        found.close()
