@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
@@ -78,15 +78,12 @@ def encode_line(manifest: ManifestFile) -> bytes:
     record = {item["name"]: getattr(manifest, item["name"]) for item in SCHEMA["fields"]}
     record |= {name: record[name] or 0 for name, _, _ in _COUNTS}
     record["content"] = int(record["content"])
-    record["partitions"] = [
-        {
-            "contains_null": found.contains_null,
-            "contains_nan": found.contains_nan,
-            "lower_bound": found.lower_bound,
-            "upper_bound": found.upper_bound,
-        }
-        for found in record["partitions"] or ()
-    ]
+    if record["partitions"] is not None:  # an empty list would say that the spec has no fields, and Java believes it
+        record["partitions"] = [_summary(found) for found in record["partitions"]]
     out = io.BytesIO()
     schemaless_writer(out, _PARSED, record)
     return out.getvalue()
+
+
+def _summary(found: PartitionFieldSummary) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("contains_null", "contains_nan", "lower_bound", "upper_bound")}

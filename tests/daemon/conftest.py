@@ -19,11 +19,15 @@ def _unsynced(connection: Any, _: Any) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _no_power_cuts() -> Iterator[None]:
     """A crash here is an exception, never a power cut: nothing waits for the disk."""
-    event.listen(Engine, "connect", _unsynced)
+    # Other folders' conftests take it over: then it is there more than once.
+    first = not event.contains(Engine, "connect", _unsynced)
+    if first:
+        event.listen(Engine, "connect", _unsynced)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda handle: None)
         yield
-    event.remove(Engine, "connect", _unsynced)
+    if first:
+        event.remove(Engine, "connect", _unsynced)
 
 
 @pytest.fixture

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
@@ -115,54 +112,3 @@ def without_field_143(data: bytes) -> bytes:
     data_file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
     del data_file["fields"][-1]
     return manifest_format.encode({**ours.meta, "avro.schema": json.dumps(schema).encode()}, ours.entries)
-
-
-STEPS = st.lists(st.sampled_from(["append", "many", "drop", "foreign", "restart"]), min_size=1, max_size=40)
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(STEPS)
-def test_after_any_history_the_table_is_what_a_plain_model_says(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
-) -> None:
-    lake = Lake(tmp_path_factory.mktemp("history"), check_files=False)
-    book, writer, model, number = lake.book(), Writes(lake), set[str](), 0
-    for step in steps:
-        if step in ("append", "many"):
-            for _ in range(1 if step == "append" else merge.FAN):
-                number += 1
-                writer.publish(f"k{number:05d}")
-                lake.tick(book)
-                model.add(f"k{number:05d}")
-        elif step == "drop":
-            key = min(model, default="none")
-            view = lake.view()
-            doomed = book.ledger.find(
-                view, None, lambda _: True, lambda file, _, key=key: file.path.endswith(f"{key}.parquet")
-            )
-            if doomed:
-                book.ledger.drop(view, doomed)
-                model.discard(key)
-        elif step == "foreign":
-            with lake.table().transaction() as change:
-                change.set_properties({"foreign": str(number)})
-        else:
-            book = lake.book()
-    assert {entry.data_file.file_path[-14:-8] for entry in entries(lake)} == model if model else True
-    _summary_is_the_truth(lake)
-
-
-def _summary_is_the_truth(lake: Lake) -> None:
-    head = lake.table().current_snapshot()
-    if head is None:
-        return
-    files = [entry.data_file for entry in entries(lake)]
-    said = head.summary.additional_properties
-    assert int(said["total-data-files"]) == len(files)
-    assert int(said["total-records"]) == sum(file.record_count for file in files)
-    assert int(said["total-files-size"]) == sum(file.file_size_in_bytes for file in files)
-    for item in manifests(lake):
-        assert item.content == ManifestContent.DATA
-        live = item.fetch_manifest_entry(lake.table().io)
-        assert item.added_files_count + item.existing_files_count == len(live)
-        assert item.min_sequence_number == min(entry.sequence_number for entry in live) if live else True
