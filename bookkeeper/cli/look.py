@@ -248,20 +248,28 @@ def verify(
     """
     Hold the table against its folder and its files: reads only. Exit code 1 when something is wrong.
 
-    --repair mends only what is safe: it deletes txlogs that are in the table and writes marks.json again.
+    A table that is halted because its history was changed is looked at too. --repair mends only what is safe: it
+    deletes txlogs that are in the table and writes marks.json again.
 
     \b
     Example:
       bookkeeper verify --table events --json
       bookkeeper verify --table events --repair
     """
-    from bookkeeper.verify import INFO, Audit
+    from bookkeeper.core.errors import HistoryChanged
+    from bookkeeper.verify import ERROR, INFO, Audit, Finding
     from bookkeeper.verify import repair as mend
     from bookkeeper.verify import verify as audit_of
 
     there = opened(config, table)
-    audit = Audit(there.view(), there.folder, there.ledger, there.table)
-    findings = audit_of(audit)
+    try:
+        view, halted = there.view(), list[Finding]()
+    except HistoryChanged as error:
+        if repair:
+            raise  # what is pending may be all that is left of rows that were rolled back
+        view, halted = there.view(accept_rollback=True), [Finding(ERROR, f"halted: {error}", there.table.identifier)]
+    audit = Audit(view, there.folder, there.ledger, there.table)
+    findings = halted + audit_of(audit)
     rows = [{"severity": item.severity, "what": item.what, "where": item.where} for item in findings]
     if repair:
         rows = [{"repair": item.repair, **row} for item, row in zip(findings, rows, strict=True) if item.repair]

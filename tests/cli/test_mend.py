@@ -157,3 +157,18 @@ def test_restore_marks_says_first_from_where_and_puts_them_back_when_told_to(lak
     assert asked("restore-marks", "--yes")["outcome"] == "put back"
     assert run("once").exit_code == 0
     assert run("restore-marks", "--yes").exit_code == 1
+
+
+def test_verify_looks_at_a_halted_table_too_and_mends_nothing_there(lake: Lake, writer: Writes, run, asked):
+    from tests.daemon.test_history import roll_back
+
+    for key in "ab":
+        writer.publish(key)
+        lake.tick()
+    roll_back(lake)
+    done = run("verify", "--json")
+    assert done.exit_code == 1
+    assert '"halted: ' in done.stdout
+    before = lake.pending(), lake.folder.store.read("marks.json")
+    assert run("verify", "--repair", "--yes").exit_code == 3
+    assert (lake.pending(), lake.folder.store.read("marks.json")) == before
