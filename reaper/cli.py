@@ -20,22 +20,15 @@ from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, config_option, json_option, load_settings, log_options, pick_table
 from bookkeeper.console.progress import Progress
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
+from reaper.showing import orphan_rows, plan_record, show_plan
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from bookkeeper.core.settings import Settings, Table
-    from reaper.orphans import Orphan
-    from reaper.run import Outlook
+    from reaper.storage import Pace
 
 Row = dict[str, Any]
-WHAT = {
-    "data": "data file",
-    "statistics": "statistics file",
-    "manifests": "manifest",
-    "manifest_lists": "manifest list",
-    "metadata": "metadata file",
-}
 
 
 @click.group(cls=Commands)
@@ -121,7 +114,7 @@ def once(
     if dry_run:
         context.exit(_show_plans(catalog, chosen, as_json))
     act = partial(_reap, catalog, release_brake=release_brake)
-    found, worst = _each(chosen, lambda table: asdict(act(table, _utc_now(), told=_progress(table))))
+    found, worst = _each(chosen, lambda table: asdict(act(table, _utc_now(), pace=_pace(table))))
     output.show_rows(found, as_json)
     context.exit(worst)
 
@@ -180,7 +173,7 @@ def orphans(
         if delete:
             gone = sweep_orphans(catalog.get(), table, now, older_than=older_than, release_brake=release_brake)
             return {"deleted": len(gone), "bytes": sum(gone.values())}
-        return {"orphans": _orphan_rows(orphans_of(catalog.get(), table, now, older_than=older_than), now)}
+        return {"orphans": orphan_rows(orphans_of(catalog.get(), table, now, older_than=older_than), now)}
 
     found, worst = _each(chosen, act)
     if as_json or delete:
@@ -195,7 +188,7 @@ class _Catalog:
     """Opened at the first use, so that one that is down at start is tried again."""
 
     def __init__(self, settings: "Settings") -> None:
-        self._settings = settings
+        self._settings, self.source = settings, settings.source
         self._catalog: Catalog | None = None
 
     def get(self) -> "Catalog":
@@ -217,14 +210,20 @@ def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[T
 
 
 def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
+    from reaper.handing import by_command
     from reaper.run import reap
+    from reaper.storage import Pace
 
-    return reap(catalog.get(), table, now, holder=f"{socket.gethostname()} {os.getpid()}", wait=time.sleep, **how)
+    hand = by_command(table.reaper.spark_command, catalog.source, table.name)
+    holder = f"{socket.gethostname()} {os.getpid()}"
+    return reap(catalog.get(), table, now, holder=holder, hand=hand, **{"pace": Pace(wait=time.sleep), **how})
 
 
-def _progress(table: "Table") -> Callable[[int], object]:
+def _pace(table: "Table") -> "Pace":
+    from reaper.storage import Pace
+
     shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
-    return lambda deleted: shown.tell({"files deleted": deleted})
+    return Pace(wait=time.sleep, told=lambda deleted: shown.tell({"files deleted": deleted}))
 
 
 def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:
@@ -243,55 +242,11 @@ def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[lis
 def _show_plans(catalog: _Catalog, tables: "Sequence[Table]", as_json: bool) -> int:
     from reaper.run import outlook
 
-    found, worst = _each(tables, lambda table: _plan_record(outlook(catalog.get(), table, _utc_now())))
+    now = _utc_now()
+    found, worst = _each(tables, lambda table: plan_record(outlook(catalog.get(), table, now), now))
     if as_json:
         click.echo(output.to_json(found))
         return worst
     for record in found:
-        _show_plan(record)
+        show_plan(record)
     return worst
-
-
-def _plan_record(found: "Outlook") -> Row:
-    delete = [
-        {"what": WHAT[kind], "name": name, "bytes": size}
-        for kind, sizes in found.files.kinds()
-        for name, size in sizes.items()
-    ]
-    return {
-        "expire": list(found.plan.expire),
-        "delete": delete,
-        "bytes": sum(item["bytes"] for item in delete),
-        "orphans": _orphan_rows(found.orphans, _utc_now()),
-        "kept": [{"snapshots": list(kept.snapshots), "why": list(kept.reasons)} for kept in found.plan.kept],
-        "left alone": list(found.refused),
-        "brake": found.plan.brake,
-    }
-
-
-def _orphan_rows(found: "Sequence[Orphan]", now: datetime) -> list[Row]:
-    return [{"name": item.location, "bytes": item.bytes, "goes": item.due(now), "why": item.why(now)} for item in found]
-
-
-def _show_plan(record: Row) -> None:
-    if "expire" not in record:
-        return
-    totals = {"table": record["table"], "snapshots": len(record["expire"]), "files": len(record["delete"])}
-    output.show_record({**totals, "bytes": record["bytes"], "brake": record["brake"]}, False)
-    going = [{"what": "snapshot", "name": str(snapshot), "bytes": None} for snapshot in record["expire"]]
-    alone = [{"what": "left alone: not in the table", "name": name, "bytes": None} for name in record["left alone"]]
-    for title, rows in (
-        ("goes", going + record["delete"] + alone),
-        ("stays", [_kept(item) for item in record["kept"]]),
-    ):
-        click.echo(f"\n{title}:")
-        output.show_rows(rows, False)
-    if record["orphans"]:
-        click.echo("\norphans:")
-        output.show_rows(record["orphans"], False)
-    click.echo("")
-
-
-def _kept(item: Row) -> Row:
-    ids = item["snapshots"]
-    return {"snapshots": len(ids), "oldest": str(ids[0]), "newest": str(ids[-1]), "why": " + ".join(item["why"])}

@@ -23,6 +23,7 @@ from reaper import journal as journals
 from reaper.expire import MOST_SNAPSHOTS, expire
 from reaper.files import Files, Reaped, deletable, reaped
 from reaper.guard import Floor, no_floor
+from reaper.handing import OWN, SPARK, Hand, hand_over, nobody
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
@@ -63,24 +64,24 @@ def reap(
     stopped: Callable[[], bool] = lambda: False,
     release_brake: bool = False,
     holder: str = "reaper",
-    wait: Callable[[float], object] = lambda seconds: None,
-    told: Callable[[int], object] = lambda deleted: None,
+    pace: Pace | None = None,
+    hand: Hand = nobody,
 ) -> Reaped:
     """
     Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
 
-    `wait` keeps deletes below deletes-per-second, `told` hears how many files are deleted so far.
+    `pace` keeps deletes below deletes-per-second and tells how far they are; `hand` expires where engine = spark.
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
-    pace = Pace(settings.reaper.deletes_per_second, wait, told)
+    pace = replace(pace or Pace(), per_second=settings.reaper.deletes_per_second)
     site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor, pace)
     lease = lease_on(site.folder, "reaper/lease", holder, LEASE)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
     done = Reaped()
     try:
-        for part in _parts(site, now, release_brake):
+        for part in _parts(site, now, release_brake, hand):
             done += part
             if stopped():
                 break
@@ -93,12 +94,14 @@ def reap(
     return done
 
 
-def _parts(site: Site, now: datetime, release_brake: bool) -> Iterator[Reaped]:
+def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand) -> Iterator[Reaped]:
     left = journals.read(site.folder)
     if left:
         yield _finish(site, left)
     old = _begin(site, now, release_brake)
-    while (step := _step(site, now)) is not None:
+    if site.settings.reaper.engine == SPARK:
+        yield _handed(site, now, hand)
+    while site.settings.reaper.engine == OWN and (step := _step(site, now)) is not None:
         yield step
     yield _delete_old(site, old)
     if orphans.is_due(site, now):
@@ -212,6 +215,14 @@ def _step(site: Site, now: datetime) -> Reaped | None:
     journals.write(site.folder, journal)
     expire(site, table, journal)
     return _finish(site, journal)
+
+
+def _handed(site: Site, now: datetime, hand: Hand) -> Reaped:
+    readings = site.guard.read()
+    table = site.load()
+    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
+    site.guard.tell_cut_off(table, readings, plan.expire)
+    return hand_over(site, plan, hand)
 
 
 def _files(site: Site, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:

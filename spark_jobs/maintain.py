@@ -88,8 +88,11 @@ def _command(function: options.Command) -> options.Command:
 
 @_command
 @click.option("--older-than", type=DURATION, help="Default: as the reaper, else 10m.")
+@click.option("--before", type=options.Instant(), help="Instead of --older-than: a moment (the reaper's own plan).")
 @click.option("--retain-last", type=click.IntRange(1), help="Default: as the reaper, else 100.")
-def expire_snapshots(work: Work, older_than: timedelta | None = None, retain_last: int | None = None) -> None:
+def expire_snapshots(
+    work: Work, older_than: timedelta | None = None, before: datetime | None = None, retain_last: int | None = None
+) -> None:
     """
     Expire old snapshots and delete their files. Prefer the reaper.
 
@@ -104,17 +107,17 @@ def expire_snapshots(work: Work, older_than: timedelta | None = None, retain_las
     keep = older_than or work.table.reaper.older_than or _age(properties) or _OLDER_THAN
     last = retain_last or work.table.reaper.retain_last or _least(properties) or _RETAIN_LAST
     history = procedures.main_history(_snapshots(work), _main(work))
-    before = procedures.expire_before(history, work.now - keep)
-    for snapshot in procedures.expired(history, before, last):
+    cutoff = procedures.expire_before(history, before or work.now - keep)
+    for snapshot in procedures.expired(history, cutoff, last):
         click.echo(f"-- snapshot {snapshot.snapshot_id} {snapshot.committed_at.isoformat()} {snapshot.operation}")
-    work.call(procedures.expire_snapshots(work.name, before, last))
+    work.call(procedures.expire_snapshots(work.name, cutoff, last))
 
 
 @_command
 @click.option("--older-than", type=DURATION, default="1h", help="Leave younger rows alone (1h).")
 def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -> None:
     """
-    Compact small files whose rows are no longer being written.
+    Compact small files of closed hours, whose rows are no longer being written.
 
     Streams skip these snapshots and appends go on. A file that retention drops meanwhile costs one group of
     files, not the run.
@@ -123,7 +126,7 @@ def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -
     Example: python -m spark_jobs.maintain rewrite-data-files --older-than 2h
     """
     column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
-    work.call(procedures.rewrite_data_files(work.name, column, work.now - older_than))
+    work.call(procedures.rewrite_data_files(work.name, column, procedures.closed(work.now - older_than)))
 
 
 @_command

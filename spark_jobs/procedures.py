@@ -89,6 +89,13 @@ def expire_snapshots(table: str, before: datetime, retain_last: int) -> str:
     )
 
 
+def closed(moment: datetime) -> datetime:
+    """
+    The end of the last hour that was over at `moment`: an hour is compacted once, not again with every run.
+    """
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
 def rewrite_data_files(table: str, column: str | None, before: datetime) -> str:
     """
     The call that compacts files with rows older than `before` in `column` (None: all files).

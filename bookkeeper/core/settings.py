@@ -91,6 +91,12 @@ class Reaper:
         timedelta(days=1), "a consumer holds snapshots back no longer than this, then it is cut off", least=_seconds(1)
     )
     max_hold_snapshots: int = option(20_000, "a consumer holds back no more snapshots than this", least=1)
+    engine: str = option(
+        "own", "who expires: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")
+    )
+    spark_command: tuple[str, ...] = option(
+        [], "words that start spark_jobs.maintain for engine = spark; default: this Python's own"
+    )
     deletes_per_second: int | None = option(None, "files deleted per second at most; default: no limit", least=1)
     orphans_every: timedelta = option(_seconds(3600), "pause between two sweeps for orphans", least=_seconds(3600))
 

@@ -1,0 +1,84 @@
+"""
+Expiry handed to Spark: asked for no more than the plan, and what goes wrong there loses nothing.
+"""
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+from bookkeeper.core.errors import NotPossible, Retry
+from bookkeeper.streams.registry import COMMAND, Registry, spark
+from reaper.handing import by_command
+from tests.reaper.lake import REAPER, Lake
+from tests.streams.kit import Query, offset
+
+
+@pytest.fixture
+def handed(lake: Lake) -> Lake:
+    """Nine snapshots, and the engine is Spark."""
+    for _ in range(9):
+        lake.append()
+    lake.settings = replace(lake.settings, reaper=replace(REAPER, engine="spark"))
+    return lake
+
+
+def as_iceberg(lake: Lake, before: datetime, retain_last: int) -> None:
+    """What the procedure removes: older than that, and not among so many."""
+    history = sorted(lake.table.metadata.snapshots, key=lambda item: item.timestamp_ms)
+    limit = int(before.timestamp() * 1000)
+    going = [item.snapshot_id for item in history[: len(history) - retain_last] if item.timestamp_ms < limit]
+    lake.catalog.commit_table(lake.table, (), (RemoveSnapshotsUpdate(snapshot_ids=going),))
+
+
+def test_iceberg_is_asked_for_exactly_the_plan(handed: Lake) -> None:
+    planned = handed.outlook().plan.expire
+    history = handed.history()
+    done = handed.reap(hand=lambda before, last: as_iceberg(handed, before, last))
+    assert done.snapshots == len(planned) == 7
+    assert handed.history() == [number for number in history if number not in planned]
+    assert not (handed.folder / "reaper/journal.json").exists()
+
+
+def test_a_consumer_is_kept_from_expiry_there_too(handed: Lake, tmp_path: Path) -> None:
+    ids = handed.history()
+    query = Query(tmp_path / "cp").begin(offset(ids[0])).done(offset(ids[3], 1))
+    registry = Registry(handed.stores(handed.now)(f"file://{handed.folder}"))
+    registry.add(spark("live", query.url, handed.now, by=COMMAND))
+    asked: list[tuple[datetime, int]] = []
+    handed.reap(hand=lambda before, last: asked.append((before, last)))
+    third = handed.table.metadata.snapshot_by_id(ids[3])
+    assert asked == [(datetime.fromtimestamp(third.timestamp_ms / 1000, UTC), 6)]
+
+
+def test_nothing_to_expire_starts_no_spark(lake: Lake) -> None:
+    lake.append()
+    lake.settings = replace(lake.settings, reaper=replace(REAPER, engine="spark"))
+    assert lake.reap().snapshots == 0
+
+
+def test_without_anybody_to_hand_it_to_it_is_refused(handed: Lake) -> None:
+    with pytest.raises(NotPossible, match="spark"):
+        handed.reap()
+    assert len(handed.history()) == 9
+
+
+def test_a_job_that_fails_is_tried_again_by_the_next_run() -> None:
+    now = datetime(2050, 1, 1, tzinfo=UTC) + timedelta(hours=1)
+    failing = by_command([sys.executable, "-c", "import sys; sys.exit('no cluster')"], "b.toml", "events")
+    with pytest.raises(Retry, match="no cluster"):
+        failing(now, 3)
+    with pytest.raises(Retry, match="could not be started"):
+        by_command(["/nonexistent/spark-submit"], None, "events")(now, 3)
+
+
+def test_the_job_gets_its_arguments(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    code = f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    by_command([sys.executable, "-c", code], "b.toml", "events")(datetime(2050, 1, 1, tzinfo=UTC), 3)
+    assert told.read_text() == (
+        "expire-snapshots --table events --config b.toml --before 2050-01-01T00:00:00+00:00 --retain-last 3"
+    )
