@@ -10,6 +10,7 @@ import base64
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 from weakref import WeakSet
 
@@ -77,6 +78,13 @@ class AzureRemote:
             found = await self._blob(path).get_blob_properties(**_ONCE)
         self._check(path, found.metadata)
         return int(found.size)
+
+    async def modified(self, path: str) -> datetime:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        at: datetime = found.last_modified
+        return at
 
     async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
         condition: dict[str, Any] = {"overwrite": if_match != ""}

@@ -5,6 +5,7 @@ Store on fsspec's `memory:`, for tests; object stores have their own (object_sto
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -54,6 +55,11 @@ class FsspecStore:
 
     def size(self, key: str) -> int:
         return len(self.read(key))
+
+    def modified(self, key: str) -> datetime:
+        self.read(key)
+        found: datetime = self.fs.modified(self._path(key))
+        return found
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return {key: self._outcome(key, self.size) for key in keys}

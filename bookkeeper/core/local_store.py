@@ -74,11 +74,17 @@ class LocalStore:
             _sync_directory(os.path.dirname(path))
 
     def size(self, key: str) -> int:
+        return self._stat(key).st_size
+
+    def modified(self, key: str) -> datetime:
+        return datetime.fromtimestamp(self._stat(key).st_mtime, UTC)
+
+    def _stat(self, key: str) -> os.stat_result:
         with self._reading(key):
             found = os.stat(self._path(key))
             if stat.S_ISDIR(found.st_mode):
                 raise IsADirectoryError(errno.EISDIR, "a directory")
-            return found.st_size
+            return found
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return self._each(self.size, keys)

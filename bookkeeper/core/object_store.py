@@ -8,6 +8,7 @@ ever renamed. What a crash leaves: an object whole or not at all; of a large upl
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -45,6 +46,9 @@ class Remote(Protocol):
 
     async def size(self, path: str) -> int:
         """Bytes; raises Missing."""
+
+    async def modified(self, path: str) -> datetime:
+        """When it was written; raises Missing."""
 
     async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
         """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
@@ -113,6 +117,9 @@ class ObjectStore:
 
     def size(self, key: str) -> int:
         return self._now(self._size(key, self._there(key)))
+
+    def modified(self, key: str) -> datetime:
+        return self._now(self._again(self.remote.modified, self._there(key)))
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return self._each(self._size, keys)

@@ -7,6 +7,7 @@ A missing object is a definite NoSuchKey: a missing bucket, or one that may not 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -96,6 +97,12 @@ class S3Remote:
             reply = await self._ask("get_object", path)
             reply["Body"].close()
             return int(reply["ContentLength"])
+
+    async def modified(self, path: str) -> datetime:
+        await self.size(path)  # which knows what a missing object is
+        reply = await self._ask("head_object", path)
+        found: datetime = reply["LastModified"]
+        return found
 
     async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
         condition = {} if if_match is None else {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}

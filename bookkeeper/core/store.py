@@ -62,6 +62,9 @@ class Store(Protocol):
     def size(self, key: str) -> int:
         """Bytes of the object; raises Missing."""
 
+    def modified(self, key: str) -> datetime:
+        """When this version was written, by the storage's clock (UTC); raises Missing."""
+
     def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | StorageUnavailable"]:
         """Size of every object, or what went wrong with it."""
 

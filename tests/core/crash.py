@@ -6,7 +6,7 @@ from typing import Any
 from bookkeeper.core.store import Store
 
 POINTS = 100  # more than any act has
-CALLS = ("read", "read_many", "read_tagged", "create", "replace", "upload", "size", "sizes", "delete_many")
+CALLS = ("read", "read_many", "read_tagged", "create", "replace", "upload", "size", "sizes", "modified", "delete_many")
 
 
 class Crash(BaseException):

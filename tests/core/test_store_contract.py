@@ -1,5 +1,6 @@
 """What every Store guarantees, whatever storage is behind it (docstrings of bookkeeper.core.store.Store)."""
 
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
@@ -148,7 +149,7 @@ def test_upload_takes_any_buffer(store: Store, kind: type) -> None:
     assert store.read("data/day=1/x.parquet") == b"PAR1" * 500_000
 
 
-@pytest.mark.parametrize("act", ["read", "read_tagged", "size"])
+@pytest.mark.parametrize("act", ["read", "read_tagged", "size", "modified"])
 @pytest.mark.parametrize("key", ["a", "nowhere/a", "folder", "object/below"])
 def test_what_is_not_there_is_missing(store: Store, act: str, key: str) -> None:
     # A folder is no object, and there is nothing below an object.
@@ -156,6 +157,12 @@ def test_what_is_not_there_is_missing(store: Store, act: str, key: str) -> None:
     store.create("object", b"1")
     with pytest.raises(Missing):
         getattr(store, act)(key)
+
+
+def test_the_storage_says_when_an_object_was_written(store: Store) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    store.create("a", b"1")
+    assert before <= store.modified("a") <= datetime.now(UTC) + timedelta(seconds=2)
 
 
 def test_a_name_too_long_for_the_storage_is_missing(store: Store) -> None:

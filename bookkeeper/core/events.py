@@ -1,0 +1,66 @@
+"""
+What storages' events say, whatever carries them: which object appeared.
+
+S3 (plain, through SNS, through EventBridge) and Azure Event Grid (its own schema and CloudEvents). Anything else says
+nothing.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote_plus, urlsplit
+
+Place = tuple[str, str]  # bucket or container, and the object's key
+
+
+def places(message: str | bytes) -> list[Place]:
+    """
+    The objects that a message says were created, in its order; empty for a message of another kind.
+    """
+    try:
+        return list(_places(_decoded(message)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return []
+
+
+def _decoded(message: str | bytes) -> Any:
+    text = message.decode() if isinstance(message, bytes) else message
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return json.loads(base64.b64decode(text, validate=True))  # as Event Grid puts it into a queue
+    except binascii.Error as exc:
+        raise ValueError("neither JSON nor base64") from exc
+
+
+def _places(said: Any) -> Iterator[Place]:
+    if isinstance(said, list):
+        for item in said:
+            yield from _places(item)
+    elif isinstance(said.get("Message"), str):
+        yield from _places(json.loads(said["Message"]))  # SNS
+    elif "Records" in said:
+        for record in said["Records"]:
+            yield from _s3(record)
+    elif said.get("detail-type") == "Object Created":
+        yield said["detail"]["bucket"]["name"], said["detail"]["object"]["key"]
+    elif (said.get("eventType") or said.get("type")) == "Microsoft.Storage.BlobCreated":
+        yield _azure(said)
+
+
+def _s3(record: Any) -> Iterator[Place]:
+    if str(record.get("eventName", "")).startswith("ObjectCreated:"):
+        yield record["s3"]["bucket"]["name"], unquote_plus(record["s3"]["object"]["key"])
+
+
+def _azure(event: Any) -> Place:
+    _, _, rest = str(event.get("subject", "")).partition("/containers/")
+    container, blobs, key = rest.partition("/blobs/")
+    if blobs:
+        return container, key
+    container, _, key = urlsplit(event["data"]["url"]).path.lstrip("/").partition("/")
+    return container, key

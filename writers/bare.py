@@ -1,0 +1,182 @@
+"""
+Bare files: Parquet that some other system drops without a txlog becomes rows, once for each (location, etag).
+
+Events come at least once, late and unordered. The first who takes a file writes down under what name its txlog will
+be published (`bare/` in the folder, one exclusive create); everybody later takes the same name, so the bookkeeper's
+marks recognise it. A crash before the txlog leaves data files that no txlog names, which the orphan sweep takes; the
+event is not acknowledged then and comes again. Marks and notes are kept for a while only, so an object older than
+`memory` is refused: let it be longer than the source goes on announcing, and shorter than the table's marks-keep.
+
+The file is read and written anew by the Writer, which checks it against the schema: the original is only read, and
+may be overwritten, moved or deleted once its event was acknowledged.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from bookkeeper.core.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
+from bookkeeper.core.events import places
+from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.locations import join
+from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.core.store import Store, open_store
+from writers.again import Wait
+from writers.defaults import millis, pause, utc_now
+from writers.files import Files
+from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+NOTES = "bare/"
+MEMORY = timedelta(hours=20)
+PUBLISHED, KNOWN, GONE = "published", "known", "gone"
+
+
+class TooOld(NotPossible):
+    """Nobody remembers whether this file was taken already."""
+
+    hint = "If `bookkeeper verify` and a query show that its rows are not in the table, load it with `writer lines`."
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Under what name the txlog of one file is published."""
+
+    created_ms: int
+    random: bytes
+
+    def name(self, writer: str) -> TxlogName:
+        """The only txlog that file ever gets."""
+        return TxlogName(writer, new_incarnation(self.created_ms, self.random), 1)
+
+
+class Bare:
+    """Takes bare files into one table; `folder` is its txlog folder. Several may take the same files at once."""
+
+    def __init__(
+        self,
+        folder: str | Folder,
+        name: str = "bare",
+        *,
+        stores: Callable[[str], Store] = open_store,
+        clock: Callable[[], datetime] = utc_now,
+        wait: Wait = pause,
+        memory: timedelta = MEMORY,
+    ) -> None:
+        self.folder = folder if isinstance(folder, Folder) else Folder(stores(folder))
+        self.name, self.stores, self.clock, self.wait, self.memory = name, stores, clock, wait, memory
+
+    def take(self, root: str, key: str) -> str:
+        """
+        Makes the object's rows part of the table: PUBLISHED, KNOWN (somebody did before) or GONE.
+
+        When it returns, the event may be acknowledged. Raises TooOld, SchemaRefused, Backpressure and
+        StorageUnavailable: then it has to come again.
+        """
+        source = self.stores(root)
+        try:
+            data, tag = source.read_tagged(key)
+            modified = source.modified(key)
+        except Missing:
+            log.warning("an announced file is gone", extra={"action": "bare", "file": join(root, key)})
+            return GONE
+        if self.clock() - modified > self.memory:
+            raise TooOld(f"{join(root, key)} was written {modified.isoformat()}, longer than {self.memory} ago")
+        note = self._note(join(root, key), tag, modified)
+        if self._is_known(note):
+            return KNOWN
+        return self._publish(note, _rows(data, join(root, key)))
+
+    def _note(self, location: str, tag: str, modified: datetime) -> Note:
+        """The note on this version of the object; the first one that was written counts."""
+        key = NOTES + hashlib.sha256(f"{location}\0{tag}".encode()).hexdigest()[:40]
+        wanted = {"created-ms": millis(modified), "random": os.urandom(10).hex(), "file": location}
+        try:
+            self.folder.store.create(key, json.dumps(wanted).encode())
+        except AlreadyExists:
+            wanted = json.loads(self.folder.store.read(key))
+        return Note(wanted["created-ms"], bytes.fromhex(wanted["random"]))
+
+    def _is_known(self, note: Note) -> bool:
+        # Only to save work. Pending first, marks second: what leaves the one is in the other by then.
+        name = note.name(self.name)
+        if self.folder.exists(name) or self.folder.exists(name, REJECTED):
+            return True
+        copy = self.folder.marks()
+        return copy is not None and copy.marks.is_in(name)
+
+    def _publish(self, note: Note, rows: pa.Table) -> str:
+        run = _Run(
+            self.folder,
+            self.name,
+            clock=lambda: datetime.fromtimestamp(note.created_ms / 1000, UTC),
+            wait=self.wait,
+            random=lambda size: note.random[:size],
+            patience=timedelta(0),
+            stores=self.stores,
+        )
+        try:
+            run.write(rows)
+            run.publish()
+        except Fenced:
+            return KNOWN  # somebody else took it at the same time
+        finally:
+            run.close()
+        return PUBLISHED
+
+    def sweep(self) -> int:
+        """Deletes notes that are no longer needed; how many."""
+        before = self.clock() - 2 * self.memory
+        old = [item.key for item in self.folder.store.list(NOTES) if item.modified < before]
+        return self.folder.store.delete_many(old)
+
+
+class _Run(Writer):
+    """A run whose name is known before it starts, and may be that of another: its data files are its own."""
+
+    def __init__(self, folder: Folder, name: str, **given: Any) -> None:
+        super().__init__(folder, name, **given)
+        self._files = Files(f"{name}-{self.incarnation}-{secrets.token_hex(6)}", given["clock"], given["wait"])
+
+
+def _rows(data: bytes, location: str) -> pa.Table:
+    try:
+        return pq.read_table(BytesIO(data))
+    except (pa.ArrowException, OSError) as exc:
+        raise SchemaRefused(f"{location} is no Parquet file: {str(exc)[:200]}") from exc
+
+
+def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, Any]:
+    """
+    A function for events: of S3, SNS, EventBridge, Event Grid, or an SQS batch of them; `root_of` makes a bucket's or
+    container's URL.
+
+    Answers in SQS's words which messages have to come again; where there are no messages, an error is raised.
+    """
+    records = event.get("Records", ()) if isinstance(event, Mapping) else ()
+    if not any("body" in record for record in records):
+        _take_all(json.dumps(event), bare, root_of)
+        return {"batchItemFailures": []}
+    failed = []
+    for record in records:
+        try:
+            _take_all(record["body"], bare, root_of)
+        except Exception as exc:  # noqa: BLE001 - one message must not take the others with it
+            log.warning("bare file not taken", extra={"action": "bare", "cause": f"{type(exc).__name__}: {exc}"})
+            failed.append({"itemIdentifier": record["messageId"]})
+    return {"batchItemFailures": failed}
+
+
+def _take_all(message: str, bare: Bare, root_of: Callable[[str], str]) -> Sequence[str]:
+    return [bare.take(root_of(bucket), key) for bucket, key in places(message) if key.endswith(".parquet")]
