@@ -130,8 +130,10 @@ def test_a_bad_txlog_that_was_hinted_is_rejected_once_and_the_next_goes_in(lake:
 
 def test_after_a_listing_that_failed_only_another_listing_will_do(lake: Lake) -> None:
     faults = Faults()
-    book = told(lake, LOOK, faults=faults)
+    book = told(lake, faults=faults)
+    lake.tick(book)
     Writes(lake).publish("a")
+    book.noticed.discovery = Told(LOOK)
     faults.on("list folder/pending", BEFORE, StorageUnavailable, times=1)
     with pytest.raises(StorageUnavailable):
         lake.tick(book)
