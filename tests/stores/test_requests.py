@@ -1,0 +1,96 @@
+"""What a tick costs in requests, which is what object stores bill: counted on the wire."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from bookkeeper.core.catalog import STORAGE, load_table, open_catalog
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.settings import Catalog, Table
+from bookkeeper.core.store import open_store, stores_with
+from bookkeeper.daemon import Bookkeeper
+from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.probe import Probe
+from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.ledger.ledger import Ledger
+from tests.chaos.objects import _rows
+from tests.daemon.lake import Clock
+from tests.servers.line import Line
+from tests.servers.objects import azure_properties, s3_properties
+from tests.servers.proxy import Proxy, proxy
+from tests.servers.shared import place, wanted
+from tests.stores.wires import OBJECTS
+from writers.writer import Writer
+
+
+class Counted:
+    """A queue on nothing but storage, with a proxy that counts before its bookkeeper."""
+
+    def __init__(self, kind: str, between: Proxy) -> None:
+        near = {**wanted(kind).properties, "py-catalog-impl": STORAGE, "warehouse": place(kind)}
+        far = {**near, **{"azurite": azure_properties, "s3": s3_properties}[kind](between.port)}
+        self.clock, self.between, self.near = Clock(), between, near
+        table = Table(name="events", identifier="demo.events")
+        self.catalog = open_catalog(Catalog("lake", near))
+        self.made = initialise(self.catalog, table, schema_for(table))
+        folder = Folder(open_store(self.made.folder, far))
+        ledger = Ledger(open_catalog(Catalog("lake", far)), table.identifier, self.clock)
+        self.book = Bookkeeper(table, folder, ledger)
+        self.writers: dict[str, Writer] = {}
+
+    def publish(self, writers: int) -> None:
+        """One txlog of each."""
+        for number in range(writers):
+            name = f"w{number}"
+            if name not in self.writers:
+                self.writers[name] = Writer.open(
+                    self.made.folder, name, clock=self.clock, stores=stores_with(self.near)
+                )
+            self.writers[name].write(_rows([f"{name}-{self.clock.now.timestamp()}"], self.clock))
+            self.writers[name].publish()
+
+    def tick(self, seconds: float = 1) -> int:
+        """How many requests one tick makes."""
+        line = Line()
+        self.between.use(line, all_requests=True)
+        self.book.tick(self.clock.move(seconds=seconds))
+        return line.requests
+
+
+@contextmanager
+def counted(kind: str) -> Iterator[Counted]:
+    """A queue whose first tick, which opens and loads everything, is over."""
+    with proxy(wanted(kind).port) as between:
+        made = Counted(kind, between)
+        made.publish(5)
+        made.tick()
+        yield made
+        assert len(load_table(made.catalog, "demo.events").scan().to_arrow()) > 0
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_an_idle_tick_is_one_listing_and_a_look_at_the_marks(kind: str) -> None:
+    with counted(kind) as queue:
+        assert queue.tick() == 2
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_commit_costs_two_requests_a_txlog_and_some_that_do_not_grow(kind: str) -> None:
+    with counted(kind) as queue:
+        costs = []
+        for writers in (1, 5, 9):
+            queue.publish(writers)
+            costs.append(queue.tick())
+        # Read the txlog, look for its file; where there are no batches, delete the txlog.
+        each = 3 if kind == "azurite" else 2
+        assert [costs[1] - costs[0], costs[2] - costs[1]] == [4 * each, 4 * each]
+        assert costs[0] <= 14, costs
+
+
+def test_probing_asks_for_each_writer_and_lists_now_and_then() -> None:
+    with counted("azurite") as queue:
+        queue.book.noticed = Noticed(Probe(), look_every=5)
+        queue.publish(5)
+        queue.tick()  # lists, and so meets the writers
+        assert [queue.tick() for _ in range(6)] == [1 + 5] * 4 + [2] + [1 + 5]
