@@ -81,7 +81,7 @@ def _row(standing: "Standing") -> dict[str, Any]:
         "batch": checkpoint.batch if checkpoint else None,
         "committed": checkpoint.at if checkpoint else None,
         "until": consumer.until,
-        "max_hold_used": f"{standing.used:.0%}",
+        "max_hold_used": round(standing.used, 3),
         "checkpoint": consumer.checkpoint,
         "by": consumer.by,
         "what": _what(standing),
