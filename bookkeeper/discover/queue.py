@@ -98,10 +98,10 @@ class QueueDiscovery:
                     os.write(self._writer, b"!")
 
     def _fail(self, exc: Exception) -> None:
-        if not self._failing and not self._stop.is_set():
+        known, self._failing, self._look = self._failing, True, True
+        if not known and not self._stop.is_set():
             cause = f"{self._queue}: {type(exc).__name__}"
             log.warning(
                 "the queue does not answer; txlogs are found by listing", extra={"action": "discover", "cause": cause}
             )
-        self._failing = self._look = True
         self._stop.wait(_PAUSE_SECONDS)

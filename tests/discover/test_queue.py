@@ -71,8 +71,8 @@ def test_a_queue_that_does_not_answer_means_listing(caplog: pytest.LogCaptureFix
     found = QueueDiscovery(Script(OSError("secret-token in an url")), named, "q")
     try:
         while not caplog.records:
-            assert found.hints() == LOOK
-        assert found.hints() == LOOK
+            found.hints()
+        assert [found.hints(), found.hints()] == [LOOK, LOOK]
         assert "OSError" in caplog.records[0].cause  # type: ignore[attr-defined]
         assert "secret" not in str(vars(caplog.records[0]))
     finally:
