@@ -103,7 +103,7 @@ def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None) -> Q
     config = path / "bookkeeper.toml"
     config.write_text(
         "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nevery = "200ms"\n'
-        '[reaper]\nolder-than = "1s"\nretain-last = 1\n'
+        '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
         f'[tables.events]\nidentifier = "demo.events"\nfolder = "{url}/queue"\n'
     )
     return Queue(config, url)

@@ -1,11 +1,14 @@
 """The whole queue on each object store: init, writers, bookkeeper, reaper and the commands that look."""
 
+import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from bookkeeper.core.catalog import STORAGE
+from tests.servers import Unavailable, postgres
 from tests.servers.shared import wanted
 from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
@@ -79,3 +82,35 @@ def _no_secret_in(queue: Queue) -> None:
     told += log.read_bytes() if log.exists() else b""
     assert secrets
     assert not [secret for secret in secrets if secret.encode() in told]
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_postgres_catalog_beside_an_object_store(kind: str, tmp_path: Path) -> None:
+    try:
+        with postgres() as server:
+            queue = new_queue(kind, tmp_path, dict(server.properties))
+            queue.run("bookkeeper", "init")
+            keys = queue.generate("w1", files=2)
+            assert queue.asked("once")[0]["rows"] == 100
+            assert queue.keys() == dict.fromkeys(keys, 1)
+            assert queue.asked("verify") == []
+    except Unavailable as exc:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(exc))
+
+
+def test_nothing_but_storage_and_a_reaper_on_it(tmp_path: Path) -> None:
+    queue = new_queue("s3", tmp_path, {"py-catalog-impl": STORAGE})
+    queue.run("bookkeeper", "init")
+    keys = set[str]()
+    for number in range(14):
+        keys |= queue.generate(f"w{number}", files=1, records=3)
+        queue.asked("once")
+    time.sleep(1.1)  # the youngest snapshot that expires is a second old
+    queue.run("reaper", "once", "--release-brake", "--json")
+    assert queue.keys() == dict.fromkeys(keys, 1)
+    keys |= queue.generate("last", files=1, records=3)
+    queue.asked("once")
+    assert queue.keys() == dict.fromkeys(keys, 1)
+    assert queue.asked("verify") == []
