@@ -1,0 +1,55 @@
+"""
+`bookkeeper once` as a function that a cloud calls: one tick of each table, whatever the event says.
+
+An event is only the wish for a tick, so nothing is read from it but the ids of a batch's messages. Two calls at once
+are safe: the second finds the lease taken and asks for its event again. Nothing is kept between calls but clients.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.core.settings import Settings
+from bookkeeper.opening import open_bookkeeper
+from bookkeeper.runner import Slot, close, turn
+
+
+class NotDone(StorageUnavailable):
+    """Not every table had its tick: the same event has to come again."""
+
+
+def function(settings: Settings, clock: Callable[[], datetime]) -> Callable[..., dict[str, Any]]:
+    """
+    The handler `(event, context)` for these settings.
+
+    For an SQS batch it answers which messages have to come again, all of them or none; otherwise it raises NotDone.
+    """
+
+    def handle(event: Any, context: Any = None) -> dict[str, Any]:
+        late = _late(settings, clock)
+        messages = _messages(event)
+        if late and not messages:
+            raise NotDone("; ".join(f"{table}: {why}" for table, why in late.items()))
+        failed = [{"itemIdentifier": message} for message in messages] if late else []
+        return {"batchItemFailures": failed, "late": late}
+
+    return handle
+
+
+def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
+    """The tables that had no tick, and why."""
+    late = {}
+    for table in settings.tables.values():
+        slot = Slot(table.name, partial(open_bookkeeper, settings, table, clock))
+        done = turn(slot, settings.bookkeeper, clock(), clock)
+        close(slot)
+        if done is None:
+            late[table.name] = slot.trouble or "another bookkeeper is at work"
+    return late
+
+
+def _messages(event: Any) -> list[str]:
+    records = event.get("Records", ()) if isinstance(event, Mapping) else ()
+    return [str(record["messageId"]) for record in records if "messageId" in record]
