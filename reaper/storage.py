@@ -10,7 +10,7 @@ from itertools import islice
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.core.errors import PathRefused
-from bookkeeper.core.locations import inside, join
+from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.store import Listed, Store, key_in
 from reaper.counting import counting
 from reaper.reading import spelled
@@ -58,6 +58,9 @@ class Storage:
         if not _below(data_path(metadata), metadata.location):
             roots.append(data_path(metadata))
         self._stores = [counting(open_store, self.asked)(root) for root in roots]
+        # Normal once: each of a hundred thousand locations is held against them.
+        self._folder_root = _root(folder)
+        self._roots = [(_root(store.url), store) for store in self._stores]
 
     def owns(self, location: str) -> bool:
         """Whether this file may be deleted at all."""
@@ -96,11 +99,15 @@ class Storage:
                 return
 
     def _place(self, location: str) -> tuple[Store, str] | None:
-        if _below(location, self._folder):
+        try:
+            plain = normal(location)
+        except PathRefused:
             return None
-        for store in self._stores:
-            if _below(location, store.url):
-                return store, key_in(store, location)
+        if plain.startswith(self._folder_root):
+            return None
+        for root, store in self._roots:
+            if plain.startswith(root) and plain != root:
+                return store, plain.removeprefix(root)
         return None
 
     def _placed(self, locations: Iterable[str], at_once: int = AT_ONCE) -> Iterator[tuple[Store, dict[str, str]]]:
@@ -109,6 +116,10 @@ class Storage:
             for store in self._stores:
                 places = ((location, self._place(location)) for location in part)
                 yield store, {place[1]: location for location, place in places if place and place[0] is store}
+
+
+def _root(url: str) -> str:
+    return normal(url).rstrip("/") + "/"
 
 
 def _below(location: str, root: str) -> bool:
