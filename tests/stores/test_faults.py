@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
-from bookkeeper.core.store import Store, create_once
+from bookkeeper.core.store import Store, create_once, open_store
 from tests.servers.line import Fault, Line
 from tests.servers.proxy import Proxy
+from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS, unreached, wired
 
 STORM = (Fault.REFUSED_503, Fault.REFUSED_500, Fault.REQUEST_LOST)
@@ -111,3 +112,15 @@ def test_a_server_that_is_down_is_unavailable_and_never_empty(kind: str) -> None
         with pytest.raises(StorageUnavailable):
             act(far)
     assert isinstance(far.read_many(["a"])["a"], StorageUnavailable)
+
+
+@pytest.mark.parametrize("act", [*ACTS, "modified"])
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_bucket_that_is_not_there_is_unavailable_and_nothing_in_it_is_missing(kind: str, act: str) -> None:
+    # As with a disk that is not mounted: who took it for missing would call every txlog a hole.
+    url = place(kind).replace("lake-", "lost-")
+    store = open_store(url, wanted(kind).properties)
+    with pytest.raises(StorageUnavailable):
+        store.modified("a") if act == "modified" else ACTS[act](store)
+    for answers in (store.read_many(["a", "b"]), store.sizes(["a", "b"])):
+        assert all(isinstance(answer, StorageUnavailable) for answer in answers.values())
