@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from bookkeeper.core.settings import Settings, Table
+    from reaper.metrics import Metrics
     from reaper.storage import Pace
 
 Row = dict[str, Any]
@@ -56,7 +57,8 @@ def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @config_option
 @tables_option
 @log_options
-def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str) -> None:
+@click.option("--metrics", metavar="FILE", help="Write figures and consumers at risk there, for Prometheus.")
+def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, metrics: str | None) -> None:
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
 
@@ -67,6 +69,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
       reaper run --config bookkeeper.toml --log-format json
     """
     from bookkeeper.console.stopping import Stop
+    from reaper.metrics import Metrics
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds
 
@@ -77,6 +80,9 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
     acts = [partial(_reap, _Catalog(settings), table, stopped=lambda: stop.requested) for table in chosen]
+    if metrics:
+        figures = Metrics(metrics)
+        acts = [partial(_noted, figures, table, act) for table, act in zip(chosen, acts, strict=True)]
     pairs = zip(chosen, acts, strict=True)
     run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
     log.info("stopped", extra={"action": "stop"})
@@ -224,6 +230,10 @@ def _pace(table: "Table") -> "Pace":
 
     shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
     return Pace(wait=time.sleep, told=lambda deleted: shown.tell({"files deleted": deleted}))
+
+
+def _noted(figures: "Metrics", table: "Table", act: Callable[[datetime], Any], now: datetime) -> None:
+    figures.note(table.name, act(now), _utc_now())
 
 
 def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:

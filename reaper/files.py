@@ -7,7 +7,7 @@ line of history that proves nothing, and everything the others reach is read.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
@@ -50,7 +50,10 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata)."""
+    """
+    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata); and of each
+    consumer its name, state and the share of max-hold it uses.
+    """
 
     snapshots: int = 0
     data_files: int = 0
@@ -58,12 +61,17 @@ class Reaped:
     metadata_files: int = 0
     bytes: int = 0
     orphans: int = 0
+    consumers: tuple[tuple[str, str, float], ...] = ()
 
     def __add__(self, other: "Reaped") -> "Reaped":
         return Reaped(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
     def __bool__(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(self))
+        return any(getattr(self, item.name) for item in fields(self) if item.name != "consumers")
+
+    def without_consumers(self) -> "Reaped":
+        """The counts only."""
+        return replace(self, consumers=())
 
 
 def reaped(snapshots: int, files: Files) -> Reaped:

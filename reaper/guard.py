@@ -62,6 +62,8 @@ class Guard:
     open_store: OpenStore
     floor: Floor = no_floor
     warned: dict[str, datetime] = field(default_factory=dict)
+    #: as this run found them at its start: name, state, share of max-hold used
+    seen: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
     def of(cls, folder: Store, settings: TableSettings, now: datetime, open_store: OpenStore, floor: Floor) -> "Guard":
@@ -103,6 +105,7 @@ class Guard:
         Names those at risk in the log and remembers since when, durably: nobody may be cut off before that.
         """
         standings = self.standings(table, readings)
+        self.seen = tuple((standing.name, standing.state, standing.used) for standing in standings)
         for standing in standings:
             self._tell(standing)
         risky = {standing.name: self.warned.get(standing.name, self.now) for standing in standings if standing.at_risk}

@@ -89,9 +89,9 @@ def reap(
         lease.release()
         if done:
             requests = site.reader.reads + site.storage.asked.total()
-            extra = {"action": "reap", "table": site.name, **asdict(done), "requests": requests}
+            extra = {"action": "reap", "table": site.name, **asdict(done.without_consumers()), "requests": requests}
             log.info("snapshots expired and files deleted", extra=extra)
-    return done
+    return replace(done, consumers=site.guard.seen)
 
 
 def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand) -> Iterator[Reaped]:

@@ -148,13 +148,15 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
     command = [sys.executable, "-m", "reaper", "run", "--config", f"{recent.root}/bookkeeper.toml"]
-    with subprocess.Popen([*command, "--log-format", "json"], stderr=subprocess.PIPE, text=True) as process:
+    command += ["--log-format", "json", "--metrics", f"{recent.root}/reaper.prom"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         lines = [json.loads(process.stderr.readline()) for _ in range(2)]
         process.send_signal(signal.SIGTERM)
         lines += [json.loads(line) for line in process.stderr]
     assert process.returncode == 0
     assert [line["action"] for line in lines] == ["start", "reap", "stop"]
+    assert 'reaper_snapshots_expired_total{table="events"} 13' in (recent.root / "reaper.prom").read_text()
     assert (lines[1]["snapshots"], lines[1]["data_files"], lines[1]["table"]) == (13, 1, "events")
     assert recent.reachable() <= recent.disk().keys()
 

@@ -12,6 +12,7 @@ import pytest
 
 from bookkeeper.core.errors import CommitConflict
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
+from reaper.metrics import Metrics
 from tests.reaper.faults import Faults
 from tests.reaper.lake import REAPER, Lake
 from tests.streams.kit import Query, offset
@@ -243,3 +244,22 @@ def test_a_folder_whose_registry_does_not_answer_expires_nothing(stage: Stage) -
     with pytest.raises(OSError, match="gone"):
         stage.lake.reap(open_store=broken)
     assert stage.left() == list(range(9))
+
+
+def test_a_scraper_sees_who_is_at_risk_and_what_was_done(stage: Stage, tmp_path: Path) -> None:
+    stage.register()
+    stage.hold(max_hold=timedelta(hours=10))
+    figures, now = Metrics(str(tmp_path / "reaper.prom")), stage.lake.now + timedelta(hours=9)
+
+    figures.note("events", stage.lake.reap(now=now), now)
+    stage.query.done(offset(stage.ids[8], 1))
+    figures.note("other", stage.lake.reap(now=now), now)
+
+    text = (tmp_path / "reaper.prom").read_text()
+    gauges = {line.split(" ")[0]: line.split(" ")[-1] for line in text.splitlines() if not line.startswith("#")}
+    share = 'reaper_consumer_max_hold_used_ratio{table="%s",consumer="live",state="live"}'
+    assert 0.8 < float(gauges[share % "events"]) < 1
+    assert gauges[share % "other"] == "0.0"
+    assert gauges['reaper_snapshots_expired_total{table="events"}'] == "2"
+    assert gauges['reaper_snapshots_expired_total{table="other"}'] == "5"
+    assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["reaper.prom"]
