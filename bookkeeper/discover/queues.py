@@ -23,10 +23,13 @@ class Sqs:
         endpoint = options.get("sqs.endpoint")
         given.pop("endpoint_url", None)
         self.url = url
+        self.wait_seconds = int(options.get("sqs.wait-seconds", _WAIT_SECONDS))
         self.client = Session(profile=profile).create_client("sqs", endpoint_url=endpoint, **given)
 
     def receive(self) -> Sequence[tuple[str, Any]]:
-        reply = self.client.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=_WAIT_SECONDS)
+        reply = self.client.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=10, WaitTimeSeconds=self.wait_seconds
+        )
         return [(item["Body"], item["ReceiptHandle"]) for item in reply.get("Messages", ())]
 
     def done(self, given: Sequence[Any]) -> None:

@@ -112,6 +112,7 @@ def _aws() -> tuple[Table, Any, Callable[[str], None]]:
     sqs.close()
     client.close()
     options = {**server.properties, "sqs.endpoint": server.properties["s3.endpoint"]}
+    options["sqs.wait-seconds"] = "0"  # moto does nothing else meanwhile
     return Table(name="events", discover="notify", queue=queue), open_store(f"{url}/q", options), lambda key: None
 
 
