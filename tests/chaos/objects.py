@@ -26,7 +26,7 @@ from tests.servers import Unavailable
 from tests.servers.line import Fault, Line
 from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, proxy
-from tests.servers.shared import place, shared
+from tests.servers.shared import borrowed, place, shared
 from writers.writer import Writer
 
 FAULTS = (
@@ -125,7 +125,7 @@ def faults(kind: str, seed: int, budget: Budget) -> Tally:
     until, done, number = monotonic() + budget.seconds, Tally(), 0
     points = budget.some([(fault, every) for fault in FAULTS for every in EVERY], random.Random(seed))
     try:
-        with proxy(shared(kind).port) as between:
+        with borrowed(kind) as server, proxy(server.port) as between:
             while not number or monotonic() < until:
                 for fault, every in points:
                     done += _round(kind, between, fault, every, seed + number)

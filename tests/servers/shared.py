@@ -2,11 +2,12 @@
 One server of a kind for a whole run, started when the first test wants it and ended with the process.
 """
 
-import atexit
 import os
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
+from multiprocessing.util import Finalize
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.servers.process import Server, Unavailable
 _KINDS = {"azurite": azurite, "s3": s3, "aws": aws}
 
 
+_ENDS: dict[str, Finalize] = {}
+
+
 @cache
 def _started(kind: str) -> "Server | Unavailable":
     stack = ExitStack()
@@ -23,7 +27,8 @@ def _started(kind: str) -> "Server | Unavailable":
         server = stack.enter_context(_KINDS[kind]())
     except Unavailable as exc:
         return exc
-    atexit.register(stack.close)
+    # Not atexit: a process that multiprocessing started does not run that.
+    _ENDS[kind] = Finalize(None, stack.close, exitpriority=1)
     return server
 
 
@@ -35,6 +40,21 @@ def shared(kind: str) -> Server:
     if isinstance(found, Unavailable):
         raise found
     return found
+
+
+@contextmanager
+def borrowed(kind: str) -> Iterator[Server]:
+    """
+    The same, ended afterwards unless it ran before: for a process that ends without a last word. Raises Unavailable.
+    """
+    before = kind in _ENDS
+    try:
+        yield shared(kind)
+    finally:
+        if not before and kind in _ENDS:
+            _ENDS.pop(kind)()
+            _started.cache_clear()
+            _bucket.cache_clear()
 
 
 def wanted(kind: str) -> Server:
