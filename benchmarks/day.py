@@ -23,12 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.accelerated import Clock, TimedStore
 from benchmarks.followers import Follower, Stream, Walker
 from benchmarks.independent import Independent
 from benchmarks.kit import Chosen, alone
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.local_store import LocalStore
 from bookkeeper.core.settings import Catalog, Reaper, Retention, Settings, Table
 from bookkeeper.core.store import Store, open_store
 from bookkeeper.daemon import Bookkeeper
@@ -90,40 +90,6 @@ SIZES = {
     "short": replace(DAY, commits=4_320, apart=timedelta(seconds=20)),
     "big": DAY,
 }
-
-
-class Clock:
-    """A clock that is moved by hand."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-class TimedStore(LocalStore):
-    """A disk whose clock is ours."""
-
-    def __init__(self, root: str, clock: Clock) -> None:
-        super().__init__(root)
-        self.clock = clock
-
-    def create(self, key: str, data: bytes) -> None:
-        super().create(key, data)
-        self._stamp(key)
-
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        super().replace(key, data, if_match)
-        self._stamp(key)
-
-    def upload(self, key: str, data: Any) -> None:
-        super().upload(key, data)
-        self._stamp(key)
-
-    def _stamp(self, key: str) -> None:
-        seconds = self.clock.now.timestamp()
-        os.utime(f"{self.root}/{key}", (seconds, seconds))
 
 
 @dataclass
