@@ -1,6 +1,7 @@
 """Fixtures of the tick's tests."""
 
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from tests.faults.faults import Faults
 
 
 def _unsynced(connection: Any, _: Any) -> None:
-    connection.execute("PRAGMA synchronous=OFF")
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 @pytest.fixture(autouse=True, scope="session")

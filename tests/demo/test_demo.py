@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,13 @@ def test_a_demo_in_which_processes_are_killed_accounts_for_every_row(tmp_path: P
 
 def test_ctrl_c_ends_the_demo_and_every_process_of_it(tmp_path: Path) -> None:
     with subprocess.Popen(
-        DEMO, cwd=ROOT, env=environ(tmp_path / "demo"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        DEMO,
+        cwd=ROOT,
+        env=environ(tmp_path / "demo"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
     ) as running:
         assert running.stdout is not None
         while "Spark is starting" not in running.stdout.readline():

@@ -28,6 +28,8 @@ _SPARK_MAY = (
     "does not exist",
     "Requirement failed",
     "SQLITE_BUSY",
+    # rewrite_manifests, when another commit took a manifest that it replaces
+    "could not be found in the latest snapshot",
     # Kryo, when a table is broadcast that another of its threads is using
     "arraySize cannot be negative",
 )
