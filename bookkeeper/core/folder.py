@@ -22,6 +22,7 @@ from bookkeeper.core.errors import (
     NameMismatch,
     StorageUnavailable,
 )
+from bookkeeper.core.local_store import TEMPORARY
 from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -33,7 +34,6 @@ REJECTED = "rejected/"
 CLOCK = "clock/"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
-UNFINISHED = ".tmp"
 
 
 def folder_url(settings: Table, location: str) -> str:
@@ -180,7 +180,7 @@ class Folder:
 
     def sweep_unfinished(self, before: datetime) -> int:
         """Deletes what a crash left of local writes before that time, by the storage's clock; says how much."""
-        left = [item.key for item in self.store.list("") if item.key.endswith(UNFINISHED) and item.modified < before]
+        left = [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
         return self.store.delete_many(left) if left else 0
 
     def clock_skew(self, now: datetime) -> timedelta:

@@ -17,6 +17,8 @@ MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LONG_BYTES = 10  # of a 64 bit varint
 _MOST_KNOWN = 64
+#: what a writer pads must not be kept
+_KNOWN_BYTES = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +148,11 @@ class Headers:
     def __init__(self, own: str) -> None:
         self._own = own.encode()
         #: the beginning of a header: what it holds, and how many keys follow
-        self._known: dict[bytes, tuple[dict[str, bytes], int]] = {}
+        self.known: dict[bytes, tuple[dict[str, bytes], int]] = {}
 
     def read(self, data: bytes) -> Header:
         """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
-        for start, (meta, left) in self._known.items():
+        for start, (meta, left) in self.known.items():
             if data.startswith(start):
                 return _rest(Cursor(data, len(start)), dict(meta), left)
         return self._first(data)
@@ -170,9 +172,11 @@ class Headers:
         return _rest(cursor, meta, 0)
 
     def _keep(self, start: bytes, what: tuple[dict[str, bytes], int]) -> None:
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.pop(next(iter(self._known)))
-        self._known[start] = what
+        if len(start) > _KNOWN_BYTES:
+            return
+        if len(self.known) >= _MOST_KNOWN:
+            self.known.pop(next(iter(self.known)))
+        self.known[start] = what
 
 
 def read_header(data: bytes) -> Header:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
-from bookkeeper.format.avro import Block, Cursor, encode_bytes, encode_long
+from bookkeeper.format.avro import Block, Cursor, Headers, encode_bytes, encode_long
 
 MOST = 2**20
 metas = st.dictionaries(
@@ -173,3 +173,14 @@ def test_a_decompression_bomb_is_refused_within_the_allowed_memory(parts: int) -
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40 * MOST
+
+
+def test_a_header_is_read_the_same_when_its_beginning_is_known_and_a_padded_one_is_not_kept() -> None:
+    headers = Headers("own.")
+    for number in range(3):
+        data = avro.encode({"schema": b"s" * 500, "own.number": b"%d" % number, "other": b"x"}, [])
+        assert headers.read(data) == avro.read_header(data)
+    assert len(headers.known) == 1
+    padded = avro.encode({"schema": b"s" * 2**19, "own.number": b"1"}, [])
+    assert headers.read(padded) == avro.read_header(padded)
+    assert len(headers.known) == 1
