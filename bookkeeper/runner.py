@@ -20,6 +20,9 @@ from bookkeeper.discover.discovery import Discovery
 
 log = logging.getLogger("bookkeeper")
 
+#: the table, what its turn did (None: it failed, see `error`, or stands by), when it began and how many seconds it took
+Observer = Callable[["Slot", Turn | None, datetime, float | None], None]
+
 
 @dataclass
 class Slot:
@@ -42,6 +45,8 @@ class Slot:
     fine_since: datetime | None = None
     #: when the tick began that is going on
     ticking_since: datetime | None = None
+    #: told after each turn, by the thread that turned
+    told: Observer | None = None
 
     def ready(self, settings: Daemon) -> bool:
         """Whether its ticks succeed; a few failures in a row are nothing yet."""
@@ -52,15 +57,28 @@ def turn(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], dateti
     """
     One tick of one table if it is due; never raises. None when it was not due or failed.
 
-    With a `clock` the log says how long a tick with a commit took.
+    With a `clock` the log says how long a tick with a commit took, and `told` how long each took.
     """
     if slot.next_at is not None and now < slot.next_at <= now + settings.backoff_most:
         return None
     slot.ticking_since = now
     try:
-        return _tried(slot, settings, now, clock)
+        done = _tried(slot, settings, now, clock)
     finally:
         slot.ticking_since = None
+    _tell(slot, done, now, clock)
+    return done
+
+
+def _tell(slot: Slot, done: Turn | None, now: datetime, clock: Callable[[], datetime] | None) -> None:
+    if slot.told is None:
+        return
+    try:
+        slot.told(slot, done, now, (clock() - now).total_seconds() if clock else None)
+    except Exception:
+        # Who only looks must not end what it looks at; once is enough to say so.
+        slot.told = None
+        log.exception("observer failed", extra={"action": "defect", "table": slot.table})
 
 
 def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> Turn | None:

@@ -212,3 +212,24 @@ def test_a_table_whose_lease_another_has_stands_by_and_takes_over(caplog: pytest
     done = [turn(one, SETTINGS, NOW + second * SECOND) is not None for second in range(3)]
     assert done == [False, False, True]
     assert said(caplog) == [("standing-by", "INFO"), ("taking-over", "INFO")]
+
+
+def test_whoever_wants_is_told_after_each_turn_that_was_due() -> None:
+    heard: list[tuple[str, Turn | None, str, datetime, float | None]] = []
+    one = slot(Turn(pending=3), StorageUnavailable("down"), Turn(), table="t")
+    one.told = lambda slot, done, at, took: heard.append((slot.table, done, slot.trouble, at, took))
+    ends = iter(NOW + seconds * SECOND for seconds in (0.25, 1.5))
+    turn(one, SETTINGS, NOW, lambda: next(ends))
+    turn(one, SETTINGS, NOW + SECOND, lambda: next(ends))
+    turn(one, SETTINGS, NOW + 1.5 * SECOND, lambda: next(ends))  # not due
+    assert heard == [
+        ("t", Turn(pending=3), "", NOW, 0.25),
+        ("t", None, "StorageUnavailable", NOW + SECOND, 0.5),
+    ]
+
+
+def test_an_observer_that_fails_does_not_touch_the_loop(caplog: pytest.LogCaptureFixture) -> None:
+    one = slot(Turn())
+    one.told = lambda *_: 1 / 0
+    assert ticked(one, 3) == [0, 1, 2]
+    assert said(caplog) == [("defect", "ERROR")]
