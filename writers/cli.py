@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.console.errors import Commands
-from bookkeeper.console.logs import set_up
+from bookkeeper.console.logs import as_json, set_up
 from bookkeeper.console.options import DURATION, SIZE, config_option, log_options_from, table_option
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
@@ -30,7 +30,7 @@ def _where(command: Command) -> Command:
     text = "The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
     folder = click.option("--folder", metavar="URL", help=text)
     # At info there is a line per txlog, which would only disturb the progress.
-    for option in (log_options_from("warning"), quiet, patience, table_option, config_option, folder):
+    for option in (log_options_from("warning", "human"), quiet, patience, table_option, config_option, folder):
         command = option(command)
     return command
 
@@ -79,7 +79,7 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
     with _open_writer(name, stop, more) as writer:
         load = Load(name, run or writer.incarnation, records, value_bytes, seed)
         schedule = Schedule(more["files"], more["seconds"], more["pause"], more["close_log"])
-        run_generate(writer, load, schedule, stop, _progress("generate", quiet), _now)
+        run_generate(writer, load, schedule, stop, _progress("generate", quiet, _json_logs(more)), _now)
 
 
 @main.command()
@@ -114,12 +114,16 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     stop = _begin(more)
     form = Format.of(more["kind"], files, more["delimiter"], more["base64_bytes"])
     with _open_writer(name, stop, more) as writer:
-        run_lines(writer, files, form, bad, stop, _progress("lines", quiet), _now)
+        run_lines(writer, files, form, bad, stop, _progress("lines", quiet, _json_logs(more)), _now)
 
 
 def _begin(options: dict[str, Any]) -> Stop:
     set_up(options["log_format"], options["log_level"])
     return Stop.on_signals()
+
+
+def _json_logs(options: dict[str, Any]) -> bool:
+    return as_json(options["log_format"], sys.stderr)
 
 
 def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
@@ -132,8 +136,8 @@ def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
     return Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
 
 
-def _progress(label: str, quiet: bool) -> Progress:
-    return Progress(label, _now, sys.stderr, quiet=quiet)
+def _progress(label: str, quiet: bool, as_json: bool) -> Progress:
+    return Progress(label, _now, sys.stderr, quiet=quiet, as_json=as_json)
 
 
 def _now() -> datetime:

@@ -17,6 +17,8 @@ from typing import IO, Any
 
 import click
 
+from bookkeeper.console.logs import catch_defects
+from bookkeeper.console.secrets import redacted
 from bookkeeper.core import errors
 
 DONE, REFUSED, USAGE, HALTED, UNAVAILABLE, RESTART = range(6)
@@ -63,9 +65,9 @@ class Failure(click.ClickException):
         """
         Print it on stderr.
         """
-        click.echo(f"error: {self.message}", err=True)
+        click.echo(f"error: {redacted(self.message)}", err=True)
         if self.cause.hint:
-            click.echo(f"hint: {self.cause.hint}", err=True)
+            click.echo(f"hint: {redacted(self.cause.hint)}", err=True)
 
 
 @contextmanager
@@ -104,6 +106,14 @@ class Command(click.Command):
         with failing_politely():
             return super().invoke(ctx)
 
+    def main(self, args: Any = None, *more: Any, **how: Any) -> Any:
+        """
+        Run it as the program of a process.
+        """
+        if args is None:
+            catch_defects()
+        return super().main(args, *more, **how)
+
 
 class Commands(click.Group):
     """
@@ -112,3 +122,11 @@ class Commands(click.Group):
 
     command_class = Command
     group_class = type
+
+    def main(self, args: Any = None, *more: Any, **how: Any) -> Any:
+        """
+        Run it as the program of a process.
+        """
+        if args is None:
+            catch_defects()
+        return super().main(args, *more, **how)

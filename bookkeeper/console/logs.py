@@ -1,30 +1,54 @@
 """
 Logging for programs: a short constant sentence and its extra fields, for people or as JSON lines, on stderr.
+
+No secret passes (see `secrets`), whoever logs it; and what cannot be written is lost, the program goes on.
 """
 
 import json
 import logging
 import sys
+import threading
+import traceback
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, TextIO
 
-FORMATS = ("human", "json")
+from bookkeeper.console.secrets import redacted, scrubbed
+
+FORMATS = ("auto", "human", "json")
+OURS = ("bookkeeper", "writers", "reaper", "spark_jobs")
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def set_up(log_format: str = "human", level: str = "INFO", stream: TextIO | None = None) -> None:
+def set_up(log_format: str = "auto", level: str = "INFO", stream: TextIO | None = None) -> None:
     """
     Send what our loggers say from `level` on, and others' warnings, to `stream` (default: stderr).
 
-    Replaces what was set up before.
+    `auto` is for people on a terminal, and for programs elsewhere. Replaces what was set up before.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if log_format == "json" else Human())
+    where = stream or sys.stderr
+    handler = Lines(where)
+    handler.setFormatter(JsonLines() if as_json(log_format, where) else Human())
+    handler.addFilter(Seldom())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    for name in ("bookkeeper", "writers", "reaper", "spark_jobs"):
+    for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
+
+
+def as_json(log_format: str, stream: TextIO) -> bool:
+    """
+    Whether log lines to `stream` are JSON.
+    """
+    return log_format == "json" or (log_format == "auto" and not stream.isatty())
+
+
+def stamp(moment: datetime) -> str:
+    """
+    A time as log lines give it: UTC, milliseconds.
+    """
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
@@ -34,20 +58,62 @@ def extras(record: logging.LogRecord) -> dict[str, Any]:
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
+class Lines(logging.StreamHandler[TextIO]):
+    """
+    Writes what it can: a reader that went away or a full disk never ends the program.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """
+        Say who logged what cannot be formatted; logging itself would print all of it, secrets too.
+        """
+        kind = sys.exc_info()[0]
+        if kind is None or issubclass(kind, OSError):
+            return
+        try:
+            self.stream.write(f"a log line of {record.name} cannot be shown: {kind.__name__}\n")
+        except (OSError, ValueError):
+            return
+
+
+class Seldom(logging.Filter):
+    """
+    Lets what a library says again and again through once in ten minutes; ours are said once until they change.
+    """
+
+    PAUSE_SECONDS = 600.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """
+        Whether it is said now.
+        """
+        if record.name.partition(".")[0] in OURS:
+            return True
+        what = (record.name, str(record.msg))
+        if 0 <= record.created - self._said.get(what, float("-inf")) < self.PAUSE_SECONDS:
+            return False
+        self._said = {**dict(list(self._said.items())[-255:]), what: record.created}
+        return True
+
+
 class Human(logging.Formatter):
     """
-    `12:00:01 WARNING commit postponed  action=postpone table=events`.
+    `2026-03-01T12:00:01Z WARNING commit postponed  action=postpone table=events`.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """
         One line, and the traceback if there is one.
         """
-        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
-        fields = " ".join(f"{key}={_word(value)}" for key, value in extras(record).items())
+        fields = " ".join(f"{key}={_word(value)}" for key, value in scrubbed(extras(record)).items())
         line = f"{at} {level}{record.getMessage()}  {fields}".rstrip()
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return redacted(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 def _word(value: Any) -> str:
@@ -64,9 +130,29 @@ class JsonLines(logging.Formatter):
         """
         One line.
         """
-        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        fixed = {"time": at, "level": record.levelname.lower(), "logger": record.name}
-        fixed["message"] = record.getMessage()
+        fixed = {"time": stamp(datetime.fromtimestamp(record.created, UTC)), "level": record.levelname.lower()}
+        fixed |= {"logger": record.name, "message": redacted(record.getMessage())}
         if record.exc_info:
-            fixed["exception"] = self.formatException(record.exc_info)
-        return json.dumps({**extras(record), **fixed}, default=str)
+            fixed["exception"] = redacted(self.formatException(record.exc_info))
+        return json.dumps({**scrubbed(extras(record)), **fixed})
+
+
+def catch_defects() -> None:
+    """
+    What nobody caught, in any thread, is logged (or printed, while no log is set up) without its secrets.
+    """
+    sys.excepthook = _defect
+    threading.excepthook = lambda args: _defect(args.exc_type, args.exc_value, args.exc_traceback)
+
+
+def _defect(kind: type[BaseException], exc: BaseException | None, trace: TracebackType | None) -> None:
+    if exc is None or issubclass(kind, SystemExit):
+        return
+    if any(isinstance(handler, Lines) for handler in logging.getLogger().handlers):
+        about = {"action": "defect", "cause": f"{kind.__name__}: {exc}"}
+        logging.getLogger("bookkeeper").critical("unexpected error", exc_info=(kind, exc, trace), extra=about)
+        return
+    try:
+        sys.stderr.write(redacted("".join(traceback.format_exception(kind, exc, trace))))
+    except OSError:
+        return

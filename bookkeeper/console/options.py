@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bookkeeper.console.logs import FORMATS
+from bookkeeper.console.secrets import hide
 from bookkeeper.core.units import duration, size
 
 Command = Callable[..., Any]
@@ -37,17 +38,20 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
 
 
-def log_options_from(level: str) -> Callable[[Command], Command]:
+def log_options_from(level: str, log_format: str = "auto") -> Callable[[Command], Command]:
     """
-    Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`; `level` is the default.
+    Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`, with these defaults.
     """
     levels, formats = click.Choice(["debug", "info", "warning", "error"]), click.Choice(FORMATS)
 
     def add(command: Command) -> Command:
         text = "Least level shown."
-        command = click.option("--log-level", default=level, show_default=True, type=levels, help=text)(command)
-        text = "Log lines for people or for programs."
-        return click.option("--log-format", default="human", show_default=True, type=formats, help=text)(command)
+        how = {"show_default": True, "show_envvar": True}
+        kind = {"type": levels, "envvar": "BOOKKEEPER_LOG_LEVEL"}
+        command = click.option("--log-level", default=level, help=text, **kind, **how)(command)
+        text = "Log lines for people (human) or programs (json); auto: human on a terminal, else json."
+        kind = {"type": formats, "envvar": "BOOKKEEPER_LOG_FORMAT"}
+        return click.option("--log-format", default=log_format, help=text, **kind, **how)(command)
 
     return add
 
@@ -68,7 +72,9 @@ def load_settings(config: str | None, environ: Mapping[str, str]) -> Any:
     """
     from bookkeeper.core.config import load
 
-    return load(config, environ)
+    settings = load(config, environ)
+    hide(settings.storage, settings.catalog.properties, environ)
+    return settings
 
 
 def pick_table(settings: Any, name: str | None) -> Any:

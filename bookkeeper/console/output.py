@@ -53,10 +53,13 @@ def to_json(data: Any) -> str:
     """
     `data` as JSON for programs.
     """
-    return json.dumps(data, indent=2, default=_plain)
+    return json.dumps(data, indent=2, default=plain)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """
+    What JSON has no word for, as programs read it.
+    """
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):

@@ -1,12 +1,14 @@
 """
-Progress on stderr: on a terminal one line that is written over, elsewhere a plain line now and then.
+Progress on stderr: on a terminal one line that is written over, elsewhere a plain or a JSON line now and then.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
-from bookkeeper.console.output import heading, human
+from bookkeeper.console.logs import stamp
+from bookkeeper.console.output import heading, human, plain
 
 _ON_TERMINAL = timedelta(milliseconds=200)
 
@@ -24,9 +26,10 @@ class Progress:
         *,
         every: timedelta = timedelta(seconds=5),
         quiet: bool = False,
+        as_json: bool = False,
     ) -> None:
         self._label, self._clock, self._stream, self._quiet = label, clock, stream, quiet
-        self._terminal = stream.isatty()
+        self._as_json, self._terminal = as_json, stream.isatty() and not as_json
         self._every = _ON_TERMINAL if self._terminal else every
         self._next = clock() + self._every
 
@@ -47,6 +50,11 @@ class Progress:
 
     def _write(self, facts: Mapping[str, Any], end: str) -> None:
         if self._quiet:
+            return
+        if self._as_json:
+            about = {"time": stamp(self._clock()), "level": "info", "message": "progress", "action": self._label}
+            self._stream.write(json.dumps({**about, **facts}, default=plain) + "\n")
+            self._stream.flush()
             return
         text = ", ".join(f"{heading(key)} {human(key, value)}" for key, value in facts.items())
         start = "\r\x1b[K" if self._terminal else ""

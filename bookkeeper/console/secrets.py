@@ -1,0 +1,92 @@
+"""
+Keeps secrets out of what is said: account keys, SAS tokens, AWS secrets, connection strings, passwords in URLs.
+
+They are known by what stands before them, and by value where the configuration or the environment named them.
+What looks like a secret and is none is hidden too.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+HIDDEN = "***"
+#: a shorter value by itself would hide half of the log; before it stands a name that gives it away
+_SHORTEST = 8
+_WORDS = (
+    r"pass(?:word|wd|phrase)|pwd|secret|credential|token|signature|api[-_]?key|authorization|connection[-_ ]?string"
+    r"|(?:account|shared|master|private|encryption|subscription)[-_ ]?key|access[-_]?key(?![-_]?id)"
+    r"|sharedaccess(?:key|signature)|(?<![a-z])(?:sas|sig)(?![a-z])"
+)
+_NAMED = re.compile(_WORDS, re.IGNORECASE)
+_QUOTED = r"""b?"(?:[^"\\]|\\.)*"|b?'(?:[^'\\]|\\.)*'"""
+_BETWEEN = r"""(?:\\?["']?\s*(?:=>|%3d|[:=])\s*|["']\s*,\s*)"""
+_BARE = r"""\\?["']?(?!(?:None|null|true|false)\b)(?:(?!%26)[^\s,;&"'()\[\]{}<>])+"""
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).+?(?=-----END|\Z)", re.DOTALL), rf"\1{HIDDEN}"),
+    # Greedy: a password may hold an @ that nobody encoded.
+    (re.compile(r"""([a-z][a-z0-9+.-]{0,30}://[^\s:/@"']*):[^\s"'<>]+@""", re.IGNORECASE), rf"\1:{HIDDEN}@"),
+    (re.compile(rf"(authorization{_BETWEEN})(?:{_QUOTED}|[^\n\"'{{}}]+)", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(r"\b(SharedKey(?:Lite)? [^\s:]+:|Bearer |Basic )[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), HIDDEN),
+    (re.compile(rf"((?:{_WORDS})[\w.-]{{0,40}}{_BETWEEN})(?:{_QUOTED}|{_BARE})", re.IGNORECASE), rf"\1{HIDDEN}"),
+)
+_INNER = re.compile(r"://[^\s:/@]*:(.+)@|(?:AccountKey|SharedAccess(?:Key|Signature)|password|sig)=([^;&\s]+)")
+
+_known: set[str] = set()
+
+
+def redacted(text: str) -> str:
+    """
+    `text` with `***` for every secret in it.
+    """
+    for value in sorted(_known, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    for pattern, instead in _RULES:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def scrubbed(value: Any, key: str = "") -> Any:
+    """
+    Data for JSON without secrets: what a key gives away is hidden whole, and in texts what `redacted` finds.
+    """
+    if isinstance(value, Mapping):
+        return {str(name): scrubbed(item, str(name)) for name, item in value.items()}
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if _NAMED.search(key):
+        return HIDDEN
+    if isinstance(value, list | tuple | set | frozenset):
+        return [scrubbed(item) for item in value]
+    return redacted(str(value))
+
+
+def hide(*sources: Mapping[str, str]) -> None:
+    """
+    From now on the secrets in these settings or environments are hidden wherever they turn up.
+    """
+    _known.update(value for source in sources for value in _spelled(_values(source)))
+
+
+def forget() -> None:
+    """
+    Know no values any more.
+    """
+    _known.clear()
+
+
+def _values(source: Mapping[str, str]) -> Iterator[str]:
+    for name, value in source.items():
+        inner = [part for found in _INNER.findall(value) for part in found if part]
+        if inner:
+            yield from inner
+        elif _NAMED.search(name):
+            yield from (value, *value.split(":"))
+
+
+def _spelled(values: Iterable[str]) -> Iterator[str]:
+    """Each value also as a URL and as JSON or Python source spell it."""
+    for value in values:
+        if len(value) >= _SHORTEST:
+            yield from (value, quote(value, safe=""), value.replace("\\", "\\\\").replace('"', '\\"'))

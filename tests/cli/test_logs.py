@@ -1,0 +1,262 @@
+"""What the daemon says: one line per commit, nothing while idle, never a secret; and what it cannot say is lost."""
+
+import io
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bookkeeper.console import logs, secrets
+from bookkeeper.core.settings import Daemon
+from bookkeeper.runner import Slot, turn
+from tests.daemon.lake import Lake, Writes
+
+KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFqUVErCz4I6tq/K1SZFPTOtr=="
+SIGNATURE = "c2lnbmF0dXJlLW9mLXRoZS1zYXM%2Bk3J0Zz8%3D"
+SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+WORD = "correct-horse@battery/staple"
+FORMS = {
+    "account key": (KEY, f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={KEY};EndpointSuffix=x"),
+    "account key, by name": (KEY, f"adls.account-key={KEY}"),
+    "SAS token": (SIGNATURE, f"GET https://a.blob.core.windows.net/c/b?sv=2024-01-01&se=2027&sig={SIGNATURE}&sp=r"),
+    "SAS token, by name": (SIGNATURE, f"sas_token='sv=2024-01-01&sig={SIGNATURE}'"),
+    "SAS token in a URL in a URL": ("c2lnbmF0dXJl", "?url=https%3A%2F%2Fa%2Fb%3Fsv%3D1%26sig%3Dc2lnbmF0dXJl%26se%3D2"),
+    "AWS secret": (SECRET, f"Credentials(access_key='AKIAIOSFODNN7', secret_key='{SECRET}', token=None)"),
+    "AWS secret in settings": (SECRET, f"{{'s3.access-key-id': 'AKIA', 's3.secret-access-key': '{SECRET}'}}"),
+    "AWS secret in the environment": (SECRET, f"AWS_SECRET_ACCESS_KEY={SECRET}"),
+    "AWS secret in JSON": (SECRET, json.dumps({"aws_secret_access_key": SECRET})),
+    "AWS secret in a pair": (SECRET, f"[('aws_secret_access_key', '{SECRET}')]"),
+    "AWS session token": (SECRET, f"x-amz-security-token:{SECRET}\nx-amz-date:20260101"),
+    "AWS signature": ("0a1b2c3d4e5f", "AWS4-HMAC-SHA256 Credential=AKIA/2026/s3, Signature=0a1b2c3d4e5f"),
+    "AWS presigned": ("0a1b2c3d4e5f", "/b/k?X-Amz-Credential=AKIA%2F2026&X-Amz-Signature=0a1b2c3d4e5f"),
+    "a password in a URI": (WORD, f"could not connect: postgresql+psycopg2://etl:{WORD}@db:5432/lake"),
+    "a password of libpq": (WORD, f"host=db user=etl password={WORD} dbname=lake"),
+    "a header": (SECRET, f"headers={{'Authorization': b'SharedKey acc:{SECRET}', 'Accept': '*/*'}}"),
+    "a header in full": (SECRET, f"Authorization: Bearer {SECRET}\nAccept: */*"),
+    "a bearer": (SECRET, f"sent Bearer {SECRET}"),
+    "OAuth2": (SECRET, f'{{"credential": "client:{SECRET}", "scope": "catalog"}}'),
+    "a JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0", "got eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln"),
+    "Azure client secret": (SECRET, f"client_secret={SECRET}&grant_type=client_credentials"),
+    "a private key": ("MIIEvQIBADANBg", "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n-----END PRIVATE KEY-----"),
+}
+LOGGERS = ("bookkeeper", "azure.core.pipeline", "botocore.auth", "sqlalchemy.engine.Engine", "urllib3.connectionpool")
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    found = logging.getLogger()
+    before = found.handlers[:], found.level
+    yield found
+    found.handlers[:], _ = before
+    found.setLevel(before[1])
+    secrets.forget()
+
+
+@pytest.fixture
+def loud(root: logging.Logger) -> Iterator[io.StringIO]:
+    """Everything that anybody logs, in both formats."""
+    said = io.StringIO()
+    logs.set_up("json", stream=said)
+    logs_too = logging.StreamHandler(said)
+    logs_too.setFormatter(logs.Human())
+    root.addHandler(logs_too)
+    root.setLevel(logging.DEBUG)
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    yield said
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_of_a_secret_is_logged_by_anybody_in_any_way(form: str, loud: io.StringIO) -> None:
+    secret, text = FORMS[form]
+    for name in LOGGERS:
+        log = logging.getLogger(name)
+        log.debug("in the message: " + text)  # noqa: G003
+        log.debug("in an argument: %s, %r", text, [text])
+        log.warning("in a field", extra={"action": "x", "cause": text, "more": {"deep": [text, text.encode()]}})
+        try:
+            try:
+                raise OSError(text)
+            except OSError as exc:
+                raise ValueError("a library failed", text) from exc
+        except ValueError:
+            log.exception("in an exception")
+    assert loud.getvalue().count("in an exception") == 2 * len(LOGGERS)
+    assert secret not in loud.getvalue()
+    assert secrets.HIDDEN in loud.getvalue()
+
+
+def test_a_field_that_is_named_like_a_secret_is_hidden_whatever_it_looks_like(loud: io.StringIO) -> None:
+    logging.getLogger("bookkeeper").info("opened", extra={"action": "x", "s3.secret-access-key": "plain words"})
+    assert "plain words" not in loud.getvalue()
+
+
+def test_a_secret_of_the_settings_is_known_by_its_value_too(loud: io.StringIO) -> None:
+    secrets.hide({"s3.secret-access-key": SECRET, "uri": f"postgresql://etl:{WORD}@db/lake", "token": "short"})
+    secrets.hide({"adls.connection-string": f"AccountName=a;AccountKey={KEY};"})
+    logging.getLogger("urllib3").warning("odd %s and %s, %s", SECRET, WORD, KEY)
+    logging.getLogger("urllib3").debug("in a short way")
+    assert not [value for value in (SECRET, WORD, KEY) if value in loud.getvalue()]
+    assert "short way" in loud.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Check that the storage is reachable and that the credentials are valid; it is tried again.",
+        "abfss://lake@account.dfs.core.windows.net/wh/demo/events",
+        "http://127.0.0.1:10000/devstoreaccount1/lake",
+        "s3://lake/wh/demo/events/_bookkeeper/pending/w1.0199c0de-0000-7000-8000-000000000001.0000000001.txlog.avro",
+        "sqlite:////srv/lake/catalog.db?timeout=20",
+        "token=None, password: null",
+        "s3.access-key-id=AKIAIOSFODNN7",
+    ],
+)
+def test_what_is_no_secret_stays_readable(text: str) -> None:
+    assert secrets.redacted(text) == text
+
+
+def test_a_long_line_without_a_secret_is_read_in_no_time() -> None:
+    import time
+
+    began = time.process_time()
+    secrets.redacted("a" * 200_000 + " " + "x.y-z/" * 30_000 + '"' * 5_000)
+    assert time.process_time() - began < 2
+
+
+def test_the_libraries_themselves_say_no_secret_at_debug(loud: io.StringIO) -> None:
+    import boto3
+    import sqlalchemy
+    import urllib3
+    from azure.storage.blob import BlobServiceClient
+    from botocore.config import Config
+
+    key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5eg=="
+    # Port 9 of loopback: refused at once.
+    text = f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={key};BlobEndpoint=http://127.0.0.1:9/a;"
+    once = Config(retries={"total_max_attempts": 1}, connect_timeout=1)
+    options = {"endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1", "aws_secret_access_key": SECRET}
+    s3 = boto3.client("s3", aws_access_key_id="AKIA", aws_session_token=f"{SECRET}-token", config=once, **options)
+    engine = sqlalchemy.create_engine(f"postgresql+psycopg2://etl:{WORD.replace('@', '%40')}@127.0.0.1:9/lake")
+    azure = BlobServiceClient.from_connection_string(text, retry_total=0, logging_enable=True)
+    pool = urllib3.PoolManager(retries=False, timeout=1)
+    for act in (
+        lambda: s3.put_object(Bucket="b", Key="k", Body=b"x"),
+        lambda: azure.get_blob_client("c", "b").upload_blob(b"x"),
+        engine.connect,
+        lambda: pool.request("GET", f"http://127.0.0.1:9/c/b?sv=1&sig={SIGNATURE}"),
+    ):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            act()
+        logging.getLogger("bookkeeper").error("failed", exc_info=caught.value, extra={"settings": text})
+    said = loud.getvalue()
+    assert all(name in said for name in ("botocore", "azure", "sqlalchemy", "urllib3"))
+    assert not [value for value in (key, SECRET, WORD, "horse", SIGNATURE) if value in said]
+
+
+def test_an_error_of_a_command_hides_secrets_too(capsys: pytest.CaptureFixture[str]) -> None:
+    from bookkeeper.console.errors import Failure
+    from bookkeeper.core.errors import CatalogUnavailable
+
+    Failure(CatalogUnavailable(FORMS["a password in a URI"][1], hint=FORMS["account key"][1])).show()
+    said = capsys.readouterr().err
+    assert "postgresql+psycopg2://etl:***@db:5432/lake" in said
+    assert WORD not in said and KEY not in said
+
+
+def test_what_nobody_caught_is_one_line_without_its_secrets(root: logging.Logger) -> None:
+    said = io.StringIO()
+    logs.set_up("json", stream=said)
+    try:
+        raise RuntimeError(FORMS["a password in a URI"][1])
+    except RuntimeError as exc:
+        logs._defect(type(exc), exc, exc.__traceback__)
+    line = json.loads(said.getvalue())
+    assert (line["action"], line["level"]) == ("defect", "critical")
+    assert "Traceback" in line["exception"] and WORD not in said.getvalue()
+
+
+def test_a_line_that_cannot_be_formatted_says_who_logged_it_and_nothing_of_it(root: logging.Logger) -> None:
+    said = io.StringIO()
+    logs.set_up("human", stream=said)
+    logging.getLogger("urllib3").warning("%d retries", SECRET)
+    assert said.getvalue() == "a log line of urllib3 cannot be shown: TypeError\n"
+
+
+def test_times_are_utc_in_both_formats(root: logging.Logger) -> None:
+    times = {"human": "2026-11-21T20:00:00Z told  a=1", "json": '{"a": 1, "time": "2026-11-21T20:00:00.500Z"'}
+    for kind, start in times.items():
+        said = io.StringIO()
+        logs.set_up(kind, stream=said)
+        record = logging.makeLogRecord({"name": "bookkeeper", "msg": "told", "created": 1795291200.5, "a": 1})
+        record.levelno = logging.INFO
+        root.handlers[0].handle(record)
+        assert said.getvalue().startswith(start)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_people_at_a_terminal_and_programs_elsewhere_get_what_they_read(root: logging.Logger) -> None:
+    for stream, kind in ((Terminal(), logs.Human), (io.StringIO(), logs.JsonLines)):
+        logs.set_up(stream=stream)
+        assert type(root.handlers[0].formatter) is kind
+
+
+def test_libraries_are_quiet_and_do_not_repeat_themselves(root: logging.Logger) -> None:
+    said = io.StringIO()
+    logs.set_up("json", "debug", stream=said)
+    for _ in range(50):
+        logging.getLogger("urllib3.connectionpool").warning("Connection pool is full, discarding %s", object())
+        logging.getLogger("azure.core").info("Request URL")
+        logging.getLogger("bookkeeper").debug("ours")
+    lines = [json.loads(line)["logger"] for line in said.getvalue().splitlines()]
+    assert (lines.count("urllib3.connectionpool"), lines.count("azure.core"), lines.count("bookkeeper")) == (1, 0, 50)
+
+
+@pytest.mark.parametrize("where", ["a full disk", "a pipe without a reader", "a closed file"])
+def test_nothing_that_happens_to_stderr_ends_the_daemon(where: str, lake: Lake, writer: Writes, root: Any) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    if where == "a full disk":
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, write)
+        os.close(full)
+    stream = os.fdopen(write, "w")
+    if where == "a closed file":
+        stream.close()
+    logs.set_up("json", stream=stream)
+    slot = Slot("events", lake.book)
+    writer.publish("a")
+    assert turn(slot, Daemon(), lake.clock.move(seconds=1)).commit is not None
+    thread = threading.Thread(target=lambda: logging.getLogger("urllib3").error("from a thread"))
+    thread.start()
+    thread.join()
+    assert lake.keys() == ["a"]
+    root.handlers.clear()
+    with suppress(OSError):
+        stream.close()
+
+
+def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes, root: logging.Logger) -> None:
+    slot, settings, said = Slot("events", lake.book), Daemon(), io.StringIO()
+    logs.set_up("json", stream=said)
+    for commit in range(3):
+        for number in range(5):
+            writer.publish(f"{commit}-{number}")
+        turn(slot, settings, lake.clock.move(seconds=1), lake.clock)
+    told = [json.loads(line) for line in said.getvalue().splitlines()]
+    assert [(line["action"], line["table"], line["txlogs"]) for line in told] == [("commit", "events", 5)] * 3
+    for _ in range(100):
+        turn(slot, settings, lake.clock.move(seconds=11), lake.clock)
+    assert len(said.getvalue().splitlines()) == 3
