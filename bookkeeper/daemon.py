@@ -7,7 +7,6 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,37 +35,13 @@ from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import load
 from bookkeeper.plan import Batch, Known, Limits, Run, cut, gaps, in_turn, plan, resumed
+from bookkeeper.turn import Commit, Turn
 from bookkeeper.upkeep import Upkeep, noted
 
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
 RECENT_PATHS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One commit: what it added to the table."""
-
-    snapshot_id: int
-    txlogs: int
-    files: int
-    rows: int
-    bytes: int
-
-
-@dataclass
-class Turn:
-    """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
-
-    pending: int = 0
-    waiting: int = 0
-    commit: Commit | None = None
-    rejected: list[str] = field(default_factory=list)
-    held: list[TxlogName] = field(default_factory=list)
-    holes: list[TxlogName] = field(default_factory=list)
-    dropped_files: int = 0
-    trouble: BookkeeperError | None = None
 
 
 class Bookkeeper:
@@ -104,15 +79,18 @@ class Bookkeeper:
         self.stuck: set[Run] = set()  # incarnations that could not go on at the last plan
         self.said: set[tuple[str, str]] = set()
         self.refusal: BookkeeperError = CommitConflict("others committed each time")
+        #: the present tick's, or the last one's: what it did is done, also when it ended by an error
+        self.turn = Turn()
 
     def tick(self, now: datetime) -> Turn:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
         self.upkeep.begin()
+        self.turn = Turn()
         found = self.noticed.found(self.folder, now)
         self.fresh = False
-        turn = Turn(len(found), len(found))
+        self.turn = turn = Turn.of(found)
         view = self._current(now)
         self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
@@ -152,6 +130,7 @@ class Bookkeeper:
         done = [item.name for item in found if view.marks.is_in(item.name)]
         if done:
             self.upkeep.publish_marks(view)
+            turn.settle(done)
             self._delete(done)
         settled = {*map(str, done), *turn.rejected}
         rest = in_turn([item for item in found if str(item.name) not in settled])
@@ -199,22 +178,26 @@ class Bookkeeper:
         marks = self.upkeep.pruned(marks, now)
         marks = noted(marks, view, self.settings, now)
         self._remember(batch.txlogs)
+        began = self.ledger.clock()
         try:
             self.view = self.ledger.append(view, shares(batch.txlogs), marks, batch.names)
         except BookkeeperError as error:
             self.view = None  # what it names may be gone: others expire snapshots and delete their files
             if not isinstance(error, CommitConflict | CommitUnknown):
                 raise
-            self.refusal = error
+            self.refusal, turn.refused = error, turn.refused + 1
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
             return False
-        turn.commit = self._committed(self.view, batch)
+        turn.commit = self._committed(self.view, batch, began)
+        turn.settle(batch.names)
         return True
 
-    def _committed(self, view: View, batch: Batch) -> Commit:
+    def _committed(self, view: View, batch: Batch, began: datetime) -> Commit:
+        done = self.ledger.clock()
+        ages = tuple(timedelta(milliseconds=_ms(done) - txlog.created_ms) for txlog in batch.txlogs)
         rows, size = (sum(getattr(txlog, what) for txlog in batch.txlogs) for what in ("row_count", "data_bytes"))
         files = sum(len(txlog.rows) for txlog in batch.txlogs)
-        return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size)
+        return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size, done - began, ages)
 
     def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
         """What follows a commit: marks.json first, for a writer reads pending/ before it reads the marks."""
@@ -254,7 +237,9 @@ class Bookkeeper:
             turn.trouble = error  # it stays where it is, and the others go on
             return
         turn.rejected.append(str(name))
+        turn.reasons[str(name)] = why
         if isinstance(name, TxlogName):
+            turn.settle([name])
             self.noticed.forget([name])
             turn.waiting -= 1
         log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))

@@ -45,6 +45,8 @@ class Slot:
     fine_since: datetime | None = None
     #: when the tick began that is going on
     ticking_since: datetime | None = None
+    #: what the last turn did, also when it ended by an error; None when the table could not even be opened
+    begun: Turn | None = None
     #: told after each turn, by the thread that turned
     told: Observer | None = None
 
@@ -82,11 +84,12 @@ def _tell(slot: Slot, done: Turn | None, now: datetime, clock: Callable[[], date
 
 
 def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> Turn | None:
+    slot.begun = None
     try:
         slot.book = slot.book or slot.open()
         if _waits(slot, slot.book, now):
             return None
-        done = slot.book.tick(now)
+        done = _ticked(slot, slot.book, now)
     except BookkeeperError as error:
         _failed(slot, settings, now, error)
         return None
@@ -97,6 +100,13 @@ def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], date
         return None
     _succeeded(slot, done, now, clock)
     return done
+
+
+def _ticked(slot: Slot, book: Bookkeeper, now: datetime) -> Turn:
+    try:
+        return book.tick(now)
+    finally:
+        slot.begun = book.turn
 
 
 def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:

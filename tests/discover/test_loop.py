@@ -29,6 +29,7 @@ class Book:
         self.answer, self.ticks = answer, 0
         self.noticed = SimpleNamespace(discovery=discovery)
         self.lease: Any = NoLease()
+        self.turn = Turn()
 
     def tick(self, now: datetime) -> Turn:
         self.ticks += 1

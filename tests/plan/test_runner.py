@@ -27,6 +27,7 @@ class Book:
         self.answers = list(answers)
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
+        self.turn = Turn()
         self.noticed = SimpleNamespace(discovery=Listing())
 
     def tick(self, now: datetime) -> Turn:
