@@ -1,0 +1,134 @@
+"""The writer in Java of docs/java-writer.md: compiled, run, killed, run twice at once; each line becomes a row once."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from spark_jobs import prepare
+from spark_jobs.versions import EMBEDDED, Package
+from tests.daemon.lake import Lake
+
+pytestmark = pytest.mark.spark
+
+SOURCE = Path(__file__).parents[2] / "docs" / "java" / "LinesWriter.java"
+#: a Java without a compiler of its own takes this one
+ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
+SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar", "zstd-jni-*.jar")
+LINES, BATCH = 1_000, 10
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """
+    The command that runs the writer, without its arguments.
+    """
+    environ, classes = dict(os.environ), tmp_path_factory.mktemp("classes")
+    ready = prepare.prepare(environ)
+    jars = [*ready.jars, *(jar for name in SPARK for jar in Path(pyspark.__file__).parent.glob(f"jars/{name}"))]
+    path = ":".join(map(str, [*jars, classes]))
+    compiler = [f"{ready.java_home}/bin/javac"]
+    if not Path(compiler[0]).is_file():
+        (ecj,) = prepare.prepare(environ, (ECJ,)).jars
+        compiler = [f"{ready.java_home}/bin/java", "-jar", str(ecj), "-17"]
+    done = subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(SOURCE)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return [f"{ready.java_home}/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "LinesWriter"]
+
+
+class Copy:
+    """A source of lines, a queue, and runs of the Java writer that copy the one into the other."""
+
+    def __init__(self, root: Path, java: list[str]) -> None:
+        self.lake = Lake(root)
+        self.pending = Path(self.lake.made.folder.removeprefix("file://")) / "pending"
+        self.data = self.pending.parents[1] / "data"
+        self.source = root / "source.ndjson"
+        self.keys = [f"k{number:05}" for number in range(LINES)]
+        with self.source.open("w") as file:
+            for number, key in enumerate(self.keys):
+                row = {"timestamp": f"2026-07-0{1 + number % 2}T12:00:00+02:00", "key": key, "value": "ä"}
+                file.write(json.dumps(row) + "\n")
+        self.command = [*java, str(self.pending.parent), "java-1", str(self.source), str(BATCH)]
+
+    def start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def killed(self, when: Callable[[], bool]) -> None:
+        """A run that is killed in the middle of its work, as soon as `when` says so."""
+        run = self.start()
+        while not when():
+            assert run.poll() is None, run.communicate()[1]
+            time.sleep(0.001)
+        run.send_signal(signal.SIGKILL)
+        run.communicate()
+        assert run.returncode == -signal.SIGKILL, "it was done before it was killed"
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.pending.glob("*.avro")}
+
+    def files(self) -> int:
+        return len(list(self.data.glob("*.parquet")))
+
+
+@pytest.fixture
+def copy(tmp_path: Path, java: list[str]) -> Copy:
+    return Copy(tmp_path, java)
+
+
+def finish(copy: Copy) -> None:
+    """
+    Runs it until it says that all is published.
+    """
+    for _ in range(5):
+        run = copy.start()
+        said = run.communicate()[1]
+        copy.lake.drain()
+        if run.returncode == 0:
+            return
+        assert run.returncode == 5, said
+    raise AssertionError("it was fenced again and again")
+
+
+def test_each_line_is_a_row_once_though_the_writer_is_killed_again_and_again(copy: Copy) -> None:
+    copy.killed(lambda: copy.files() > 0)
+    copy.killed(lambda: len(copy.names()) > 2)
+    copy.lake.tick()  # what the next run finds is in the marks now, and no longer pending
+    copy.killed(lambda: len(copy.names()) > 2)
+    before = copy.files()
+    copy.killed(lambda: copy.files() > before)
+
+    finish(copy)
+
+    assert copy.lake.keys() == copy.keys
+    assert (copy.lake.pending(), copy.lake.rejected()) == ([], {})
+    assert len(copy.lake.view().marks.writers["java-1"].incarnations) > 2
+    assert {row["value"].decode() for row in copy.lake.table().scan().to_arrow().to_pylist()} == {"ä"}
+
+
+def test_a_line_that_does_not_fit_ends_the_run_and_nothing_of_its_batch_is_published(copy: Copy) -> None:
+    copy.source.write_text('{"timestamp": "2026-07-01T12:00:00Z", "key": 7}\n')
+
+    run = copy.start()
+
+    assert "key: 7 is no string" in run.communicate()[1] and run.returncode == 1
+    assert copy.names() == set()
+
+
+def test_of_two_runs_at_once_one_is_fenced_and_each_line_is_a_row_once(copy: Copy) -> None:
+    runs = [copy.start(), copy.start()]
+    while any(run.poll() is None for run in runs):
+        copy.lake.tick(copy.lake.book(), milliseconds=50)
+    said = sorted((run.returncode, run.communicate()[1]) for run in runs)
+
+    finish(copy)
+
+    assert [code for code, _ in said] == [0, 5] and "start again" in said[1][1]
+    assert set(copy.lake.rejected().values()) == {"PositionTaken"}
+    assert copy.lake.keys() == copy.keys
