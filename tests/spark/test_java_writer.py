@@ -12,7 +12,7 @@ import pyspark
 import pytest
 
 from spark_jobs import prepare
-from spark_jobs.versions import EMBEDDED, Package
+from spark_jobs.versions import Package
 from tests.daemon.lake import Lake
 
 pytestmark = pytest.mark.spark
