@@ -13,7 +13,8 @@ from typing import Any
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.settings import Settings
 from bookkeeper.opening import open_bookkeeper
-from bookkeeper.runner import Slot, close, turn
+from bookkeeper.runner import Slot
+from bookkeeper.tables import once
 
 
 class NotDone(StorageUnavailable):
@@ -40,14 +41,9 @@ def function(settings: Settings, clock: Callable[[], datetime]) -> Callable[...,
 
 def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
     """The tables that had no tick, and why."""
-    late = {}
-    for table in settings.tables.values():
-        slot = Slot(table.name, partial(open_bookkeeper, settings, table, clock))
-        done = turn(slot, settings.bookkeeper, clock(), clock)
-        close(slot)
-        if done is None:
-            late[table.name] = slot.trouble or "another bookkeeper is at work"
-    return late
+    slots = [Slot(table.name, partial(open_bookkeeper, settings, table, clock)) for table in settings.tables.values()]
+    done = zip(slots, once(slots, settings.bookkeeper, clock), strict=True)
+    return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, turn in done if turn is None}
 
 
 def _messages(event: Any) -> list[str]:

@@ -1,16 +1,13 @@
 """
-Repeats ticks: every table on its own, failures with backoff, until told to stop.
-
-Nothing a table does ends the loop or delays another table by more than its own tick.
+Repeats the ticks of one table: failures with backoff, until told to stop. Nothing a table does ends its loop.
 """
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 
 from bookkeeper.core.errors import BookkeeperError, Halt, Retry
 from bookkeeper.core.retry import backoff
@@ -180,27 +177,15 @@ def _shown(done: Turn) -> dict[str, object]:
     return {"snapshot": made.snapshot_id, **counts, "waiting": done.waiting}
 
 
-def run(
-    slots: Sequence[Slot],
-    settings: Daemon,
-    clock: Callable[[], datetime],
-    wait: Callable[..., bool],
-) -> None:
+def repeat(slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool]) -> None:
     """
-    Ticks every table until `wait` (sleep and stop in one) says so; ends after the current commit.
+    Ticks one table until `wait` (sleep and stop in one) says so; ends after the current commit.
 
     `wait` is given seconds and, where txlogs are noticed, what else ends it: see `console.stopping.Stop.wait`.
     """
-    for round_number in count():
-        committed = False
-        for slot in slots:
-            done = turn(slot, settings, clock(), clock)
-            committed = committed or bool(done and done.commit)
-            if wait(0):
-                return
-        if round_number == 0:
-            settled()
-        if _rest(slots, settings, wait, committed):
+    while True:
+        done = turn(slot, settings, clock(), clock)
+        if _rest(slot, settings, wait, committed=bool(done and done.commit)):
             return
 
 
@@ -213,23 +198,18 @@ def settled() -> None:
     gc.freeze()
 
 
-def _rest(slots: Sequence[Slot], settings: Daemon, wait: Callable[..., bool], committed: bool) -> bool:
+def _rest(slot: Slot, settings: Daemon, wait: Callable[..., bool], committed: bool) -> bool:
     """The pause between two ticks, cut short by a hint; says whether to stop."""
-    every = settings.every.total_seconds()
-    if not _wakes(slots):
+    every, found = settings.every.total_seconds(), _discovery(slot)
+    if found is None or not found.wakes():
         return wait(every)
     # Without it a busy table would get a snapshot for each txlog.
     busy = min(every, settings.hint_pause.total_seconds()) if committed else 0.0
     if busy and wait(busy):
         return True
-    return wait(every - busy, lambda: _wakes(slots), lambda: any(found.hinted() for found in _discoveries(slots)))
+    return wait(every - busy, found.wakes, found.hinted)
 
 
-def _wakes(slots: Sequence[Slot]) -> list[int]:
-    return [number for found in _discoveries(slots) for number in found.wakes()]
-
-
-def _discoveries(slots: Sequence[Slot]) -> list[Discovery]:
-    """Of the tables whose next tick would take their hints: a hint that nobody takes would end every pause."""
-    working = (slot.book for slot in slots if slot.book and slot.next_at is None and not slot.standby)
-    return [book.noticed.discovery for book in working]
+def _discovery(slot: Slot) -> Discovery | None:
+    """Of a table whose next tick would take its hints: a hint that nobody takes would end every pause."""
+    return slot.book.noticed.discovery if slot.book and slot.next_at is None and not slot.standby else None

@@ -3,8 +3,14 @@
 """
 
 import logging
+import os
+import signal
+import sys
+from contextlib import suppress
 from dataclasses import asdict
+from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,16 +24,11 @@ from bookkeeper.console.output import show_rows
 if TYPE_CHECKING:
     from bookkeeper.core.settings import Settings
     from bookkeeper.runner import Slot
+    from bookkeeper.tables import Tables
 
-
-def _slots(settings: "Settings", tables: tuple[str, ...]) -> "list[Slot]":
-    from bookkeeper.opening import open_bookkeeper
-    from bookkeeper.runner import Slot
-
-    return [
-        Slot(table.name, partial(open_bookkeeper, settings, table, utc_now))
-        for table in several_tables(settings, tables)
-    ]
+log = logging.getLogger("bookkeeper")
+_FILES = 65_536
+_BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
 @click.command(cls=Command)
@@ -38,26 +39,94 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     """
     Commit what is published, every tick, until SIGTERM; ends after the current commit.
 
-    A catalog or storage that is down is tried again, at start too; bad txlogs go to rejected/.
+    A catalog or storage that is down is tried again, at start too; bad txlogs go to rejected/. SIGHUP has the
+    configuration read again: only tables whose settings changed are touched.
 
     \b
     Example:
       bookkeeper run --config bookkeeper.toml --log-format json
     """
-    from bookkeeper.console.stopping import Stop
-    from bookkeeper.runner import close
-    from bookkeeper.runner import run as run_loop
+    from bookkeeper.console.stopping import Stop, Wish
+    from bookkeeper.opening import open_bookkeeper
+    from bookkeeper.tables import Tables
 
     settings = settings_of(config)
+    chosen = several_tables(settings, tables)
     logs.set_up(log_format, log_level)
-    slots = _slots(settings, tables)
-    stop = Stop.on_signals()
-    log = logging.getLogger("bookkeeper")
-    log.info("started", extra={"action": "start", "tables": len(slots), "config": settings.source})
-    run_loop(slots, settings.bookkeeper, utc_now, stop.wait)
-    for slot in slots:
-        close(slot)  # so that who stands by need not wait for the lease to end
+    _open_many_files()
+    stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
+    log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+    at_work = Tables(partial(open_bookkeeper, clock=utc_now), utc_now)
+    at_work.change(settings, chosen)
+    looks = count(1)
+    settled = False
+    while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
+        if again.take():
+            settings = _read_again(at_work, settings, config, tables)
+        settled = settled or _settled(at_work, next(looks))
+    _end(at_work, settings.bookkeeper.stop_patience)
+
+
+def _open_many_files() -> None:
+    """As many as the system lets us: each table has about ten, and a thousand in all is a common limit."""
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
+
+
+def _settled(at_work: "Tables", look: int) -> bool:
+    """Settles memory once every table was opened, or one of them takes too long for that."""
+    from bookkeeper.runner import settled
+
+    if not at_work.begun and look * _BEGIN_SECONDS < _LONGEST_BEGIN_SECONDS:
+        return False
+    settled()
+    return True
+
+
+def _read_again(at_work: "Tables", settings: "Settings", config: str | None, names: tuple[str, ...]) -> "Settings":
+    """The settings as they are now; those there were when the new ones are not valid."""
+    from bookkeeper.core.errors import BookkeeperError
+
+    try:
+        new = settings_of(config)
+        chosen = several_tables(new, names)
+    except BookkeeperError as error:
+        hint = error.hint or "Correct the file and send SIGHUP again; until then nothing has changed."
+        said = {"action": "reload", "config": settings.source, "cause": str(error), "hint": hint}
+        log.error("settings kept as they were", extra=said)
+        return settings
+    change = at_work.change(new, chosen)
+    log.info("settings read again", extra={"action": "reload", "config": new.source, **asdict(change)})
+    _say_late(settings, new)
+    return new
+
+
+def _say_late(settings: "Settings", new: "Settings") -> None:
+    """Of settings that a running process cannot change."""
+    from dataclasses import fields
+
+    late = [item.name for item in fields(new.bookkeeper) if item.metadata.get("restart")]
+    changed = [name for name in late if getattr(settings.bookkeeper, name) != getattr(new.bookkeeper, name)]
+    if changed:
+        keys = ", ".join(f"bookkeeper.{name.replace('_', '-')}" for name in changed)
+        log.warning("settings that need a restart", extra={"action": "reload", "keys": keys})
+
+
+def _end(at_work: "Tables", patience: timedelta) -> None:
+    left = at_work.end(patience)
+    if left:
+        hint = "Is the catalog or the storage frozen? What they had begun is found again at the next start."
+        log.error("tables left in the middle of a tick", extra={"action": "stop", "tables": left, "hint": hint})
     log.info("stopped", extra={"action": "stop"})
+    if left:
+        # The interpreter's own end would wait for what such a thread may hold.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 @click.command(cls=Command)
@@ -76,15 +145,16 @@ def once(
     Example:
       bookkeeper once --config bookkeeper.toml --json
     """
-    from bookkeeper.runner import close, turn
+    from bookkeeper.opening import open_bookkeeper
+    from bookkeeper.runner import Slot
+    from bookkeeper.tables import once as turn_once
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
-    slots = _slots(settings, tables)
-    turns = [(slot, turn(slot, settings.bookkeeper, utc_now())) for slot in slots]
-    for slot in slots:
-        close(slot)
-    show_rows([_row(slot, done) for slot, done in turns], as_json)
+    chosen = several_tables(settings, tables)
+    slots = [Slot(table.name, partial(open_bookkeeper, settings, table, utc_now)) for table in chosen]
+    turns = turn_once(slots, settings.bookkeeper, utc_now)
+    show_rows([_row(slot, done) for slot, done in zip(slots, turns, strict=True)], as_json)
     worst = max((_code(slot) for slot in slots), default=0)
     context.exit(worst)
 
@@ -108,13 +178,14 @@ def _row(slot: "Slot", done: Any) -> dict[str, Any]:
 
 def _code(slot: "Slot") -> int:
     from bookkeeper.core import errors
+    from bookkeeper.tables import HANGING
 
     kind = getattr(errors, slot.trouble, None)
     if not slot.trouble:
         return 0
-    if kind is None:
+    if kind is None and slot.trouble != HANGING:
         return REFUSED
-    return HALTED if issubclass(kind, errors.Halt) else UNAVAILABLE
+    return HALTED if kind is not None and issubclass(kind, errors.Halt) else UNAVAILABLE
 
 
 COMMANDS = (run, once)

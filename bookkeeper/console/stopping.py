@@ -1,23 +1,26 @@
 """
-SIGTERM and SIGINT as a wish: the handler only takes a note, the loop reads it between two turns.
+SIGTERM, SIGINT and SIGHUP as wishes: a handler only takes a note, the loop reads it between two turns.
 """
 
+import math
 import os
 import select
 import signal
 import time
+import weakref
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from types import FrameType
 
 
 class Stop:
     """
-    Whether the process was asked to stop, and a pause that ends at once when it is.
+    Whether something was asked to stop, and a pause that ends at once when it is.
     """
 
     def __init__(self) -> None:
         # A pipe, no threading.Event: setting that in a handler can deadlock with the wait it interrupted.
-        self._read, self._write = os.pipe()
+        self._read, self._write = _pipe_of(self)
         self.requested = False
 
     @classmethod
@@ -54,7 +57,85 @@ class Stop:
         until = time.monotonic() + seconds
         while not self.requested and not woken():
             left = until - time.monotonic()
-            select.select([self._read, *wakes()], [], [], max(left, 0.0))
+            _readable([self._read, *wakes()], max(left, 0.0))
             if left <= 0:
                 break
         return self.requested
+
+    def wakes(self) -> Collection[int]:
+        """
+        The file descriptor that is readable once it was asked for: for whoever waits for something else as well.
+        """
+        return (self._read,)
+
+    def asked(self) -> bool:
+        """
+        Whether it was asked for.
+        """
+        return self.requested
+
+
+def _pipe_of(owner: object) -> tuple[int, int]:
+    """A pipe that is closed when nobody refers to its owner any more: until then somebody may be waiting on it."""
+    ends = os.pipe()
+    for end in ends:
+        weakref.finalize(owner, os.close, end).atexit = False
+    return ends
+
+
+def _readable(numbers: Collection[int], seconds: float) -> None:
+    # select() refuses numbers from 1024 on, and a few hundred tables have more files open than that.
+    poll = select.poll()
+    for number in numbers:
+        poll.register(number, select.POLLIN)
+    poll.poll(math.ceil(seconds * 1000))
+
+
+class Wish:
+    """
+    Something that is asked for from time to time: noted by a signal's handler, taken by whoever waits.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = _pipe_of(self)
+        for end in (self._read, self._write):
+            os.set_blocking(end, False)
+        self.requested = False
+
+    @classmethod
+    def on_signal(cls, number: int) -> "Wish":
+        """
+        One that this signal asks for.
+        """
+        wish = cls()
+        signal.signal(number, lambda *_: wish.request())
+        return wish
+
+    def request(self) -> None:
+        """
+        Ask for it; asking twice before it is taken is asking once.
+        """
+        self.requested = True
+        with suppress(BlockingIOError):
+            os.write(self._write, b"x")
+
+    def wakes(self) -> Collection[int]:
+        """
+        The file descriptor that is readable while it was asked for.
+        """
+        return (self._read,)
+
+    def asked(self) -> bool:
+        """
+        Whether it was asked for.
+        """
+        return self.requested
+
+    def take(self) -> bool:
+        """
+        Whether it was asked for since it was taken last; what is asked for from here on counts anew.
+        """
+        with suppress(BlockingIOError):
+            os.read(self._read, 4096)
+        asked, self.requested = self.requested, False
+        return asked

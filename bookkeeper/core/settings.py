@@ -47,6 +47,7 @@ class Daemon:
     reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")
     not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
+    stop_patience: timedelta = option(_seconds(20), "how long SIGTERM waits for ticks that are under way")
     lease: bool = option(True, "let one bookkeeper at a time work on a table; off is safe too, but slower")
 
 

@@ -14,7 +14,7 @@ from bookkeeper.core.lease import NoLease
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Commit, Turn
 from bookkeeper.discover.discovery import LOOK
-from bookkeeper.runner import Slot, run
+from bookkeeper.runner import Slot, repeat
 from tests.discover.pending import Told
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ def pauses(answer: Turn | Exception, lease: Any = None) -> list[tuple[float, boo
             seen.append((round(seconds, 3), bool(wakes()) and woken()))
         return sum(pause for pause, _ in seen) > 0.99
 
-    run([Slot("events", lambda: book)], SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
+    repeat(Slot("events", lambda: book), SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
     return seen
 
 

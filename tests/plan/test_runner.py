@@ -13,7 +13,7 @@ from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Commit, Turn
 from bookkeeper.discover.discovery import Listing
-from bookkeeper.runner import Slot, run, turn
+from bookkeeper.runner import Slot, repeat, turn
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -132,11 +132,12 @@ def test_a_table_that_cannot_be_opened_is_tried_again() -> None:
     assert (len(attempts), one.turns) == (3, 2)
 
 
-def test_a_defect_in_one_table_does_not_stop_another(caplog: pytest.LogCaptureFixture) -> None:
-    broken, fine = slot(KeyError("a bug")), slot(Turn(), table="other")
-    answers = iter([False, False, False, False, False, True])
-    run([broken, fine], SETTINGS, lambda: NOW, lambda _: next(answers))
-    assert (broken.failures, fine.turns) == (1, 2)
+def test_a_defect_does_not_end_the_loop_of_its_table(caplog: pytest.LogCaptureFixture) -> None:
+    broken = slot(KeyError("a bug"), Turn())
+    times: Iterator[datetime] = iter(NOW + number * SECOND for number in range(99))
+    wait, _ = stop_at(3)
+    repeat(broken, SETTINGS, lambda: next(times), wait)
+    assert (broken.failures, broken.turns) == (0, 2)
     assert ("defect", "ERROR") in said(caplog)
     assert caplog.records[0].exc_info
 
@@ -176,27 +177,20 @@ def stop_at(calls: int) -> tuple[Callable[[float], bool], list[float]]:
     return wait, waits
 
 
-def test_run_ticks_every_table_until_wait_says_stop() -> None:
-    one, two = slot(Turn()), slot(Turn(), table="two")
-    wait, waits = stop_at(6)
-    run([one, two], SETTINGS, lambda: NOW, wait)
-    assert (one.turns, two.turns) == (2, 2)
-    assert waits == [0, 0, 1, 0, 0, 1]
-
-
-def test_run_stops_between_two_tables_and_never_within_a_tick() -> None:
-    one, two = slot(Turn()), slot(Turn(), table="two")
-    wait, _ = stop_at(1)
-    run([one, two], SETTINGS, lambda: NOW, wait)
-    assert (one.turns, two.turns) == (1, 0)
+def test_a_table_ticks_until_wait_says_stop_and_never_stops_within_a_tick() -> None:
+    one = slot(Turn())
+    wait, waits = stop_at(3)
+    repeat(one, SETTINGS, lambda: NOW, wait)
+    assert one.turns == 3
+    assert waits == [1, 1, 1]
 
 
 def test_each_tick_gets_its_own_time() -> None:
-    one, two = slot(Turn()), slot(Turn(), table="two")
+    one = slot(Turn())
     times: Iterator[datetime] = iter(NOW + number * SECOND for number in range(9))
     wait, _ = stop_at(2)
-    run([one, two], SETTINGS, lambda: next(times), wait)
-    assert [book.ticks for book in (one.open(), two.open())] == [[NOW], [NOW + SECOND]]  # type: ignore[attr-defined]
+    repeat(one, SETTINGS, lambda: next(times), wait)
+    assert one.open().ticks == [NOW, NOW + SECOND]  # type: ignore[attr-defined]
 
 
 def test_a_table_whose_lease_another_has_stands_by_and_takes_over(caplog: pytest.LogCaptureFixture) -> None:
