@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.console.errors import Commands
-from bookkeeper.console.options import DURATION, load_settings, pick_table
+from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
 from spark_jobs import job, options, procedures, register, session
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _command(function: options.Command) -> options.Command:
 
 @_command
 @click.option("--older-than", type=DURATION, help="Default: as the reaper, else 10m.")
-@click.option("--before", type=options.Instant(), help="Instead of --older-than: a moment (the reaper's own plan).")
+@click.option("--before", type=Instant(), help="Instead of --older-than: a moment (the reaper's own plan).")
 @click.option("--retain-last", type=click.IntRange(1), help="Default: as the reaper, else 100.")
 def expire_snapshots(
     work: Work, older_than: timedelta | None = None, before: datetime | None = None, retain_last: int | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.console.errors import Command
-from bookkeeper.console.options import load_settings, pick_table
+from bookkeeper.console.options import Instant, load_settings, pick_table
 from bookkeeper.console.stopping import Stop
 from bookkeeper.core.errors import ConfigInvalid
 from spark_jobs import job, options, query, register, session
@@ -83,7 +83,7 @@ def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, ide
 @click.option(
     "--from",
     "from_timestamp",
-    type=options.Instant(),
+    type=Instant(),
     help="Start with snapshots committed since; new checkpoints only.",
 )
 @click.option(

@@ -1,6 +1,7 @@
 """Fixtures for all tests: plain values, no lakes; those have a conftest of their own."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,3 +25,15 @@ def ram_path(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(dir=ram, prefix="bookkeeper-test-") as path:
         yield Path(path)
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """
+    A command that was run in this process leaves ^C to pytest again.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if handler is not None and signal.getsignal(number) is not handler:
+            signal.signal(number, handler)

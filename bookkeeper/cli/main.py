@@ -4,7 +4,7 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import consumers, lag, look, mend, serve, setup
+from bookkeeper.cli import consumers, lag, look, mend, serve, setup, tail
 from bookkeeper.console.errors import Commands
 
 
@@ -22,5 +22,6 @@ def main() -> None:
     """
 
 
-for command in (*setup.COMMANDS, *serve.COMMANDS, *look.COMMANDS, *mend.COMMANDS, *consumers.COMMANDS, *lag.COMMANDS):
-    main.add_command(command)
+for part in (setup, serve, look, tail, mend, consumers, lag):
+    for command in part.COMMANDS:
+        main.add_command(command)

@@ -2,7 +2,9 @@
 Options that commands share, and the kinds of values they take.
 """
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -87,10 +89,20 @@ def pick_table(settings: Any, name: str | None) -> Any:
     if name is None and len(settings.tables) == 1:
         return next(iter(settings.tables.values()))
     if name is None:
-        raise ConfigInvalid(f"{settings.source} has the tables {known}", hint="Say which: --table NAME.")
+        raise ConfigInvalid(f"{settings.source} has the tables {known}", hint="Say which of them.")
     if name not in settings.tables:
-        raise ConfigInvalid(f"--table {name} is not in {settings.source}; it has: {known}")
+        raise ConfigInvalid(f"table {name} is not in {settings.source}", hint=similar(name, sorted(settings.tables)))
     return settings.tables[name]
+
+
+def similar(name: str, known: Sequence[str]) -> str:
+    """
+    A hint for who misspelt one of these names.
+    """
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"Did you mean {close[0]}?"
+    return f"There is: {', '.join(known)}." if known else "There is none."
 
 
 class _Parsed(click.ParamType[Any]):
@@ -108,3 +120,31 @@ class _Parsed(click.ParamType[Any]):
 
 DURATION = _Parsed("duration", duration)
 SIZE = _Parsed("size", size)
+
+
+def instant(text: str) -> datetime:
+    """
+    The aware time in ISO 8601, UTC when it names no zone; raises ValueError.
+    """
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise ValueError("a time such as 2026-01-31T12:00:00Z") from exc
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+class Instant(click.ParamType[datetime]):
+    """
+    An ISO 8601 time; UTC when it names no zone.
+    """
+
+    name = "iso-time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """
+        The aware datetime; fails as a usage error.
+        """
+        try:
+            return value if isinstance(value, datetime) else instant(value)
+        except ValueError as exc:
+            self.fail(f"{value!r}: {exc} is allowed", param, ctx)

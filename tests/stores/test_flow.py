@@ -31,6 +31,7 @@ def test_rows_go_in_once_and_every_command_works(queue: Queue) -> None:
     assert queue.keys() == dict.fromkeys(keys, 1)
     assert queue.asked("pending") == []
     queue.run("bookkeeper", "status")
+    assert sorted(queue.run("bookkeeper", "tail", "--exit", "--columns", "key").split()) == sorted(keys)
     assert "nothing is wrong" in queue.run("bookkeeper", "verify") or queue.asked("verify") == []
     time.sleep(1.1)  # the youngest snapshot that expires is a second old
     queue.run("reaper", "once", "--release-brake", "--json")

@@ -1,0 +1,226 @@
+"""
+`bookkeeper tail`: rows as they become visible.
+"""
+
+import base64
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.cli.context import settings_of, utc_now
+from bookkeeper.console.errors import Command
+from bookkeeper.console.options import DURATION, config_option, instant, pick_table, similar
+from bookkeeper.console.output import plain, say
+from bookkeeper.console.pipe import Pipe
+from bookkeeper.core.units import duration
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from bookkeeper.streams.follow import Follower, Position
+
+Shape = Callable[[dict[str, Any]], str]
+
+
+@click.command(cls=Command)
+@click.argument("table", required=False)
+@config_option
+@click.option(
+    "--from",
+    "start",
+    metavar="WHERE",
+    help="beginning, end, a time, an age (10m), a SNAPSHOT (after it), or a position that an earlier tail printed. "
+    "Default: end; with --exit: beginning.",
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N rows.")
+@click.option("-e", "--exit", "leave", is_flag=True, help="End when all is shown, instead of waiting for more.")
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text for people.")
+@click.option("--base64", "in_base64", is_flag=True, help="Binary values as base64, not as text.")
+@click.option("--every", type=DURATION, default="1s", show_default=True, help="Pause between two looks at the table.")
+def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, **how: Any) -> None:
+    """
+    Print the rows of TABLE as they become visible, each once, in the order they were committed.
+
+    On stderr it says in the end where it is: give that to --from, and it goes on with the next row. Only rows that
+    were appended are shown; what is dropped by retention meanwhile is shown too. It holds nothing back: when the
+    reaper has expired what it has not read yet, it says so and ends with exit code 1.
+
+    \b
+    Example:
+      bookkeeper tail events --from beginning --count 5
+      bookkeeper tail events --from 10m --json --exit
+      bookkeeper tail events --columns key,value --exit --from 2026-01-31T12:00:00Z
+    """
+    from bookkeeper.console.stopping import Stop
+    from bookkeeper.core.catalog import load_table, open_catalog
+    from bookkeeper.streams.follow import Follower
+    from bookkeeper.streams.rows import rows
+
+    settings = settings_of(config)
+    about = pick_table(settings, table)
+    catalog = open_catalog(settings.catalog)
+    stop = Stop.on_signals()
+    first = load_table(catalog, about.identifier)
+    columns = _columns(first, how["columns"])
+    place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())
+    if not as_json and sys.stdout.isatty():
+        say("\t".join(columns))
+    follower = Follower(
+        lambda: load_table(catalog, about.identifier),
+        lambda there, file, after: rows(there, file, columns, after),
+        place,
+        str(first.metadata.table_uuid),
+    )
+    shape = _json_line(in_base64) if as_json else _text_line(in_base64)
+    pump = Pump(follower, shape, Pipe(), stop.wait, how["every"], how["count"], how["leave"])
+    try:
+        pump.run()
+    finally:
+        say(f"position: {pump.seen}")
+
+
+def _columns(table: "Table", wanted: str | None) -> list[str]:
+    from bookkeeper.core.errors import NotPossible
+
+    known = [field.name for field in table.schema().fields]
+    chosen = [name.strip() for name in wanted.split(",")] if wanted else known
+    for name in chosen:
+        if name not in known:
+            raise NotPossible(
+                f"--columns {name}: no such column in {'.'.join(table.name())}", hint=similar(name, known)
+            )
+    return chosen
+
+
+def start_of(table: "Table", text: str, now: datetime) -> "Position":
+    """
+    The position that --from names; raises NotPossible, PositionExpired.
+    """
+    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.streams.follow import BEGINNING, Position, ahead, beginning, end, since
+
+    metadata = table.metadata
+    if text in ("end", BEGINNING):
+        return end(metadata) if text == "end" else beginning(metadata)
+    if (position := Position.parse(text)) is not None:
+        ahead(metadata, position)  # refuses what is not there
+        return position
+    try:
+        return since(metadata, now - duration(text) if text[-1:].isalpha() and "T" not in text else instant(text))
+    except ValueError as exc:
+        what = "beginning, end, a time such as 2026-01-31T12:00:00Z, an age such as 10m, a snapshot's id or a position"
+        raise NotPossible(f"--from {text}: {what} is allowed") from exc
+
+
+@dataclass
+class Pump:
+    """Rows from the table to stdout; `wait` sleeps and says whether to stop, `seen` is what has gone out."""
+
+    follower: "Follower"
+    shape: Shape
+    pipe: Pipe
+    wait: Callable[[float], bool]
+    every: timedelta = timedelta(seconds=1)
+    count: int | None = None
+    leave: bool = False
+    seen: "Position | None" = None
+    shown: int = 0
+    said: str = ""
+    #: of the last row that was written, if not yet handed over
+    last: "Position | None" = None
+
+    def run(self) -> None:
+        """
+        Until all that was wanted is shown, nobody reads, or it is told to stop.
+        """
+        self.seen = self.last = self.follower.position
+        while not (self._round() or self.leave or self.pipe.gone()):
+            if self.wait(self.every.total_seconds()):
+                return
+
+    def _round(self) -> bool:
+        """Shows what is new; says whether that was the last of it."""
+        from bookkeeper.core.errors import Retry
+
+        try:
+            done = self._news()
+        except Retry as error:
+            if self.leave:
+                raise
+            if str(error) != self.said:
+                say(f"waiting: {error}")
+            self.said = str(error)
+            return False
+        self.said = ""
+        return done
+
+    def _news(self) -> bool:
+        try:
+            for row, position in self.follower.news():
+                if row is not None and self._last(row, position):
+                    return True
+                self.last = position
+            return False
+        finally:
+            if self.pipe.flush():
+                self.seen = self.last
+            for snapshot in self.follower.overwrites:
+                say(f"snapshot {snapshot} is an overwrite: the rows it put in place of others are not shown")
+            self.follower.overwrites.clear()
+
+    def _last(self, row: dict[str, Any], position: "Position") -> bool:
+        """Writes a row; says whether it was the last one."""
+        self.shown += 1
+        if self.pipe.write(self.shape(row)):
+            self.seen = position
+        self.last = position
+        return self.shown == self.count or self.pipe.closed or self.wait(0)
+
+
+def _text_line(in_base64: bool) -> Shape:
+    return lambda row: "\t".join(_cell(value, in_base64) for value in row.values())
+
+
+def _cell(value: Any, in_base64: bool) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict | list | tuple):
+        return _dumped(value, in_base64)
+    text = str(_plain(value, in_base64))
+    # Never let a value move the cursor, end the line, or pass for another column.
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _json_line(in_base64: bool) -> Shape:
+    return lambda row: _dumped(row, in_base64)
+
+
+def _dumped(value: Any, in_base64: bool) -> str:
+    try:
+        return json.dumps(value, default=lambda item: _plain(item, in_base64), ensure_ascii=False, allow_nan=False)
+    except ValueError:  # JSON has no word for NaN and infinity
+        return json.dumps(_finite(value), default=lambda item: _plain(item, in_base64), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: Any, in_base64: bool) -> Any:
+    if isinstance(value, bytes) and in_base64:
+        return base64.b64encode(value).decode()
+    return plain(value)
+
+
+COMMANDS = (tail,)

@@ -1,0 +1,211 @@
+"""
+Follows a table: every row that append snapshots add, in the order they were committed, each once.
+
+Like Spark's stream it passes over `replace`, `delete` and `overwrite` snapshots, and like Spark's stream it needs the
+snapshots it has not read yet: once the reaper has expired them it says so, and guesses nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.core.errors import Missing, NotPossible, StorageUnavailable
+from bookkeeper.streams.line import Line, is_append
+from bookkeeper.streams.rows import reading
+
+_POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
+BEGINNING = "beginning"
+Row = dict[str, Any]
+#: rows of one data file of a table, after so many
+Read = Callable[[Table, DataFile, int], Iterable[Row]]
+
+
+class PositionExpired(NotPossible):
+    """The rows after this position cannot be told any more."""
+
+    hint = (
+        "--from beginning shows all that is still in the table; `bookkeeper consumers add NAME --snapshot current "
+        "--ttl 2h` makes the reaper wait for you."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """
+    What was seen: `rows` rows of `snapshot`, all of them when None, and everything before.
+
+    With `whole` they are counted among all rows that were in the table then. Snapshot None: nothing, from a table
+    that has no snapshot yet.
+    """
+
+    snapshot: int | None = None
+    rows: int | None = None
+    whole: bool = False
+
+    def __str__(self) -> str:
+        if self.snapshot is None:
+            return BEGINNING
+        within = "" if self.rows is None else f":{'all:' if self.whole else ''}{self.rows}"
+        return f"{self.snapshot}{within}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Position | None":
+        """
+        The position in `SNAPSHOT`, `SNAPSHOT:ROWS` or `SNAPSHOT:all:ROWS`; None when it is something else.
+        """
+        found = _POSITION.fullmatch(text)
+        return found and cls(int(found[1]), int(found[3]) if found[3] else None, bool(found[2]))
+
+
+class Seen(NamedTuple):
+    """A row, and what was seen once it is shown; None for the end of a snapshot."""
+
+    row: Row | None
+    position: Position
+
+
+def beginning(metadata: TableMetadata) -> Position:
+    """
+    Before everything that the oldest kept snapshot holds.
+    """
+    line = Line(metadata)
+    return Position(line.snapshots[0].snapshot_id, 0, whole=True) if line.snapshots else Position()
+
+
+def end(metadata: TableMetadata) -> Position:
+    """
+    After everything there is.
+    """
+    return Position(metadata.current_snapshot_id)
+
+
+def since(metadata: TableMetadata, moment: datetime) -> Position:
+    """
+    Before the first commit at or after `moment`; raises PositionExpired when that may be expired.
+    """
+    line, at_ms = Line(metadata).snapshots, moment.timestamp() * 1000
+    later = next((item for item in line if item.timestamp_ms >= at_ms), None)
+    if later is None:
+        return end(metadata)
+    if is_first(later):
+        return Position(later.snapshot_id, 0)
+    if later is line[0]:
+        oldest = datetime.fromtimestamp(later.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+        raise PositionExpired(f"snapshots before {oldest} are expired: nobody can tell what came since {moment}")
+    return Position(line[line.index(later) - 1].snapshot_id)
+
+
+def is_first(snapshot: Snapshot) -> bool:
+    """
+    Whether it is the table's first one ever; pyiceberg takes the parent from one whose parent is expired, too.
+    """
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
+
+
+def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
+    """
+    The snapshots of main after the position, oldest first, the one that was seen in part included.
+
+    Raises PositionExpired.
+    """
+    line = Line(metadata)
+    index = line.place.get(position.snapshot) if position.snapshot is not None else None
+    if index is not None:
+        return line.snapshots[index + (position.rows is None) :]
+    if position.snapshot in line.known:
+        raise PositionExpired(f"snapshot {position.snapshot} is not on main: the table was rolled back")
+    if not line.snapshots:
+        if position.snapshot is None:
+            return []
+        raise PositionExpired(f"the table has no snapshot {position.snapshot}")
+    first = line.snapshots[0]
+    # The snapshot itself may be expired, as long as nothing after it is.
+    known = is_first(first) if position.snapshot is None else first.parent_snapshot_id == position.snapshot
+    if not known or position.rows is not None:
+        raise PositionExpired(
+            f"position {position} is expired: the reaper has removed the snapshots before {first.snapshot_id}, and "
+            "what they added cannot be told from what came before"
+        )
+    return line.snapshots
+
+
+class Follower:
+    """Gives every row once, as often as it is asked what is new; `load` loads the table."""
+
+    def __init__(self, load: Callable[[], Table], read: Read, position: Position, uuid: str) -> None:
+        self._load, self._read, self._uuid = load, read, uuid
+        self.position = position
+        #: snapshots whose rows no stream sees, though they added some
+        self.overwrites: list[int] = []
+
+    def news(self) -> Iterator[Seen]:
+        """
+        What is new now. Raises PositionExpired, StorageUnavailable, CatalogUnavailable.
+
+        Whoever stops in between and goes on from the last position that was given misses nothing.
+        """
+        table = self._load()
+        if str(table.metadata.table_uuid) != self._uuid:
+            raise NotPossible(f"{'.'.join(table.name())} is another table now", hint="Start again: --from beginning.")
+        for snapshot in ahead(table.metadata, self.position):
+            try:
+                yield from self._of(table, snapshot)
+            except Missing as exc:
+                # Expired while it was read, or really lost: the table as it is now knows.
+                ahead(self._load().metadata, self.position)
+                raise StorageUnavailable(f"snapshot {snapshot.snapshot_id}: {exc}") from exc
+
+    def _of(self, table: Table, snapshot: Snapshot) -> Iterator[Seen]:
+        whole = self.position.whole and self.position.snapshot == snapshot.snapshot_id
+        if whole or is_append(snapshot):
+            yield from self._rows(table, snapshot, whole)
+        elif snapshot.summary and snapshot.summary.operation.value == "overwrite":
+            self.overwrites.append(snapshot.snapshot_id)
+        self.position = Position(snapshot.snapshot_id)
+        yield Seen(None, self.position)
+
+    def _rows(self, table: Table, snapshot: Snapshot, whole: bool) -> Iterator[Seen]:
+        skip = (self.position.rows or 0) if self.position.snapshot == snapshot.snapshot_id else 0
+        number = skip
+        for file in (live_files if whole else added_files)(table.io, snapshot):
+            if skip >= file.record_count:
+                skip -= file.record_count
+                continue
+            for row in self._read(table, file, skip):
+                number += 1
+                self.position = Position(snapshot.snapshot_id, number, whole)
+                yield Seen(row, self.position)
+            skip = 0
+
+
+def added_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
+    """
+    The data files a snapshot added, in the order of its manifests; raises Missing, StorageUnavailable.
+    """
+    with reading(snapshot.manifest_list):
+        manifests = snapshot.manifests(io)
+    for manifest in manifests:
+        if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA:
+            with reading(manifest.manifest_path):
+                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+            yield from (entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED)
+
+
+def live_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
+    """
+    All data files of the table at that snapshot, the oldest manifest's first; raises Missing, StorageUnavailable.
+    """
+    with reading(snapshot.manifest_list):
+        manifests = [item for item in snapshot.manifests(io) if item.content == ManifestContent.DATA]
+    for manifest in sorted(manifests, key=lambda item: item.min_sequence_number):
+        with reading(manifest.manifest_path):
+            entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+        yield from (entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number))

@@ -1,0 +1,79 @@
+"""
+The rows of one data file in a table's columns as they are now, a few at a time.
+
+pyiceberg's own scan decodes a whole file at once (and no Avro); what a renamed, added or promoted column becomes is
+still pyiceberg's to say.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import InputStream
+from pyiceberg.io.pyarrow import _get_column_projection_values, _to_requested_schema, pyarrow_to_schema
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.table import Table
+
+from bookkeeper.core.errors import BookkeeperError, NotPossible, StorageUnavailable
+from bookkeeper.core.store import translated
+
+ROWS = 500
+
+
+def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
+    """
+    The rows of a file of this table from the row `after` on; raises Missing, StorageUnavailable, NotPossible.
+    """
+    wanted = table.schema().select(*columns) if columns else table.schema()
+    readers = {FileFormat.PARQUET: _parquet, FileFormat.AVRO: _avro}
+    if file.file_format not in readers:
+        raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
+    with reading(file.file_path), table.io.new_input(file.file_path).open() as source:
+        yield from islice(readers[file.file_format](table, file, source, wanted), after, None)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """
+    Turns what a file system or a decoder raises into Missing, StorageUnavailable, or NotPossible for a bad file.
+    """
+    try:
+        with translated(what):
+            yield
+    except BookkeeperError:
+        raise
+    except (pa.ArrowException, ValueError) as exc:
+        raise NotPossible(
+            f"{what} cannot be decoded: {exc}", hint="`bookkeeper verify` tells whether it is whole."
+        ) from exc
+    except Exception as exc:
+        # The file systems of pyiceberg share no root of errors.
+        raise StorageUnavailable(f"{what}: {type(exc).__name__}: {exc}") from exc
+
+
+def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
+    parquet = pq.ParquetFile(source, pre_buffer=False)
+    there = pyarrow_to_schema(parquet.schema_arrow, table.metadata.name_mapping(), downcast_ns_timestamp_to_us=True)
+    ids = {number for number in wanted.field_ids if number in there.field_ids}
+    present = prune_columns(there, ids, select_full_types=False)
+    spec = table.metadata.specs().get(file.spec_id)
+    absent = _get_column_projection_values(file, wanted, table.schema(), spec, there.field_ids)
+    for batch in parquet.iter_batches(ROWS, columns=[column.name for column in present.columns]):
+        shown: pa.RecordBatch = _to_requested_schema(
+            wanted, present, batch, True, projected_missing_fields=absent, allow_timestamp_tz_mismatch=True
+        )
+        yield from shown.to_pylist()
+
+
+def _avro(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
+    reader = fastavro.reader(source)
+    fields = reader.writer_schema["fields"]  # type: ignore[index, call-overload]
+    names = {field["field-id"]: field["name"] for field in fields}
+    columns = [(column.name, names.get(column.field_id, "")) for column in wanted.fields]
+    for row in reader:
+        yield {name: row.get(theirs) for name, theirs in columns}  # type: ignore[union-attr]

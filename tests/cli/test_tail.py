@@ -1,0 +1,368 @@
+"""`bookkeeper tail`: every row once, in commit order, whatever happens to the table; and a pipe like any other."""
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.types import StringType
+
+from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
+from bookkeeper.console.pipe import Pipe
+from bookkeeper.core import errors
+from bookkeeper.core.settings import Reaper, Retention
+from bookkeeper.streams.follow import Follower, Position, PositionExpired, ahead
+from bookkeeper.streams.rows import rows
+from reaper.run import reap
+from tests.daemon.lake import Lake, Writes, append_by_others
+
+
+def follower(lake: Lake, start: str = "beginning", columns: tuple[str, ...] = ("key",)) -> Follower:
+    table = lake.table()
+    place = start_of(table, start, lake.clock.now)
+    read = lambda there, file, after: rows(there, file, columns, after)  # noqa: E731
+    return Follower(lake.table, read, place, str(table.metadata.table_uuid))
+
+
+def keys(following: Follower, most: int | None = None) -> list[str]:
+    """What is new, or the first rows of it; the position is after the last of them."""
+    found = []
+    for row, _ in following.news():
+        if row is not None:
+            found.append(row["key"])
+            if len(found) == most:
+                break
+    return found
+
+
+def commit(lake: Lake, writer: Writes, *groups: str) -> None:
+    for group in groups:
+        writer.publish(*group)
+        lake.tick()
+
+
+def expire(lake: Lake, keep: int = 1) -> None:
+    """What the reaper does once everything but the last snapshots is old."""
+    settings = replace(lake.settings, reaper=Reaper(older_than=timedelta(0), retain_last=keep))
+    reap(lake.catalog, settings, lake.clock.move(hours=1), release_brake=True, open_store=lake.store)
+
+
+def test_rows_come_in_the_order_they_were_committed(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "ba", "dc", "e")
+    assert keys(follower(lake)) == list("badce")
+    following = follower(lake, "end")
+    assert keys(following) == []
+    commit(lake, writer, "f")
+    assert (keys(following), keys(following)) == (["f"], [])
+
+
+def test_it_goes_on_after_any_row(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "abc", "def", "g")
+    for most in range(1, 8):
+        first = follower(lake)
+        seen = keys(first, most)
+        assert seen + keys(follower(lake, str(first.position))) == list("abcdefg")
+
+
+def test_a_snapshot_means_what_came_after_it(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b", "c")
+    first = lake.table().metadata.snapshots[0].snapshot_id
+    assert keys(follower(lake, str(first))) == ["b", "c"]
+    assert keys(follower(lake, f"{first}:0")) == ["a", "b", "c"]
+
+
+def test_it_may_start_at_a_time_or_an_age(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a")
+    then = lake.clock.move(minutes=10)
+    commit(lake, writer, "b", "c")
+    assert keys(follower(lake, then.isoformat())) == ["b", "c"]
+    assert keys(follower(lake, "1m")) == ["b", "c"]
+    assert keys(follower(lake, "1h")) == ["a", "b", "c"]
+    lake.clock.move(minutes=10)
+    assert keys(follower(lake, "1m")) == []
+
+
+def test_an_empty_table_is_followed_from_its_first_row_on(lake: Lake, writer: Writes) -> None:
+    for start in ("end", "beginning", "1h"):
+        following = follower(lake, start)
+        assert keys(following) == []
+        assert str(following.position) == "beginning"
+    commit(lake, writer, "a")
+    assert keys(following) == ["a"]
+
+
+@pytest.mark.parametrize("start", ["4711", "4711:3", "4711:all:3"])
+def test_a_snapshot_that_is_not_there_is_refused(lake: Lake, writer: Writes, start: str) -> None:
+    with pytest.raises(PositionExpired):
+        follower(lake, start)
+    commit(lake, writer, "a")
+    with pytest.raises(PositionExpired, match="4711"):
+        follower(lake, start)
+
+
+@pytest.mark.parametrize("start", ["yesterday", "12x", "-1", "1:some:2", ""])
+def test_what_is_no_place_is_refused_with_what_is(lake: Lake, start: str) -> None:
+    with pytest.raises(errors.NotPossible, match="is allowed"):
+        start_of(lake.table(), start, lake.clock.now)
+
+
+def test_the_beginning_of_a_table_with_expired_snapshots_is_all_that_is_live(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, *"abcdefghijklmnopqrst")
+    expire(lake)
+    assert len(lake.table().metadata.snapshots) < 5
+    first = follower(lake)
+    seen = keys(first, 7)
+    assert str(first.position).partition(":")[2] == "all:7"
+    commit(lake, writer, "u")
+    assert seen + keys(follower(lake, str(first.position))) == list("abcdefghijklmnopqrstu")
+
+
+def test_an_expired_position_is_said_and_nothing_is_guessed(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "abc")
+    following, part = follower(lake), follower(lake)
+    assert (keys(following), keys(part, 2)) == (list("abc"), list("ab"))
+    commit(lake, writer, "d")
+    on_time = follower(lake, str(following.position))
+    assert keys(on_time) == ["d"]
+    expire(lake)
+    assert keys(on_time) == []
+    commit(lake, writer, "e", "f")
+    expire(lake)
+    for late in (following, part):
+        with pytest.raises(PositionExpired, match="reaper has removed"):
+            keys(late)
+    with pytest.raises(PositionExpired, match="nobody can tell"):
+        follower(lake, "30d")
+
+
+def test_a_position_whose_own_snapshot_alone_is_expired_goes_on(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b", "c")
+    metadata = lake.table().metadata
+    first, second, third = metadata.snapshots
+    java = metadata.model_copy(update={"snapshots": [second, third]})  # which leaves the parent of the oldest named
+    assert ahead(java, Position(first.snapshot_id)) == [second, third]
+    for gone in (Position(first.snapshot_id, 1), Position(first.parent_snapshot_id), Position()):
+        with pytest.raises(PositionExpired):
+            ahead(java, gone)
+
+
+def test_a_file_that_is_expired_while_it_is_read_is_a_position_that_is_expired(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b")
+    following = follower(lake)
+    news = following.news()
+    assert next(news).row == {"key": "a"}
+    commit(lake, writer, "c")
+    lake.drain()
+    expire(lake)
+    for path in lake.root.rglob("*b.parquet"):
+        path.unlink()
+    for path in lake.root.rglob("snap-*.avro"):
+        path.unlink()
+    with pytest.raises(PositionExpired):
+        list(news)
+
+
+def test_a_file_that_is_lost_is_no_position_that_is_expired(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a")
+    for path in lake.root.rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(errors.StorageUnavailable, match="is not there"):
+        keys(follower(lake))
+
+
+def test_a_rollback_is_said(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b")
+    following = follower(lake, "end")
+    first = lake.table().metadata.snapshots[0].snapshot_id
+    lake.table().manage_snapshots().set_current_snapshot(first).commit()
+    with pytest.raises(PositionExpired, match="rolled back"):
+        keys(following)
+
+
+def test_another_table_of_the_same_name_is_said(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a")
+    following = follower(lake)
+    following._uuid = "another"
+    with pytest.raises(errors.NotPossible, match="another table"):
+        keys(following)
+
+
+def test_columns_come_as_they_are_called_now(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a")
+    with lake.table().update_schema() as change:
+        change.rename_column("key", "name")
+        change.add_column("more", StringType())
+    following = follower(lake, columns=("name", "more"))
+    assert [row for row, _ in following.news() if row] == [{"name": "a", "more": None}]
+
+
+@pytest.mark.parametrize("operation", ["replace", "overwrite"])
+def test_files_that_only_took_the_place_of_others_are_passed_over(
+    lake: Lake, writer: Writes, operation: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(lake, writer, "a", "b", "c")
+    table, following, out = lake.table(), follower(lake), io.BytesIO()
+    first, second, third = table.metadata.snapshots
+    summary = Summary(Operation(operation), **second.summary.additional_properties)
+    rewritten = [first, second.model_copy(update={"summary": summary}), third]
+    table.metadata = table.metadata.model_copy(update={"snapshots": rewritten})
+    following._load = lambda: table
+    pump(following, out, leave=True).run()
+    assert out.getvalue() == b"a\nc\n"
+    assert ("is an overwrite" in capsys.readouterr().err) == (operation == "overwrite")
+
+
+def test_rows_of_others_are_shown_too(lake: Lake, writer: Writes) -> None:
+    following = follower(lake)
+    append_by_others(lake, writer.file(["foreign"]))
+    assert keys(following) == ["foreign"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_once_across_merges_retention_expiry_and_kills(tmp_path: Any, seed: int) -> None:
+    lake, dice = Lake(tmp_path, retention=Retention(keep=timedelta(hours=5), every=timedelta(0), brake=1.0)), None
+    writer, dice, book = Writes(lake), random.Random(seed), lake.book()
+    following, seen, wanted, number = follower(lake), [], [], 0
+    for _ in range(60):
+        group = [f"{number + index:05d}" for index in range(dice.randint(1, 4))]
+        number += len(group)
+        # Every third is old enough for retention to drop it soon.
+        age = timedelta(hours=dice.choice([0, 0, 4.9]))
+        writer.publish(*group, at=lake.clock.now - age)
+        wanted += group
+        lake.tick(book, minutes=dice.choice([1, 10]))
+        if dice.random() < 0.7:
+            seen += keys(following, dice.choice([1, 3, 100]))
+        if dice.random() < 0.3:
+            following = follower(lake, str(following.position))  # killed, and started where it said
+        if dice.random() < 0.2:
+            seen += keys(following)
+            expire(lake, keep=dice.choice([1, 3]))
+    assert seen + keys(following) == wanted
+    operations = set(lake.operations())
+    assert lake.keys() != wanted, "retention has dropped nothing"
+    assert len(lake.table().metadata.snapshots) < 60, "nothing was expired"
+    assert "delete" in operations or "replace" in operations
+
+
+# The command around it.
+
+
+def pump(following: Follower, out: io.BytesIO, answers: Any = (), **how: Any) -> Pump:
+    """It is told to go on by the answers, and to stop when they are over."""
+    left = iter(answers)
+    wait: Callable[[float], bool] = lambda seconds: seconds > 0 and next(left, True)  # noqa: E731
+    return Pump(following, _text_line(False), Pipe(out), wait, **how)
+
+
+def test_it_shows_what_is_there_and_waits_for_more_until_it_is_told_to_stop(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a")
+    out = io.BytesIO()
+
+    def answers() -> Any:
+        commit(lake, writer, "b")
+        yield False
+        yield False
+
+    pumping = pump(follower(lake), out, answers())
+    pumping.run()
+    assert out.getvalue() == b"a\nb\n"
+    assert str(pumping.seen) == str(lake.table().metadata.current_snapshot_id)
+
+
+def test_it_ends_after_so_many_rows_and_says_where(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "abc", "def")
+    out = io.BytesIO()
+    first = pump(follower(lake), out, count=4)
+    first.run()
+    pump(follower(lake, str(first.seen)), out, leave=True).run()
+    assert out.getvalue().decode().split() == list("abcdef")
+
+
+def test_trouble_is_waited_out_and_said_once_but_not_when_it_should_end(
+    lake: Lake, writer: Writes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(lake, writer, "a")
+    following, out, load = follower(lake), io.BytesIO(), lake.table
+
+    def down() -> Any:
+        raise errors.CatalogUnavailable("no catalog")
+
+    def answers() -> Any:
+        yield from (False, False)
+        following._load = load
+        yield False
+
+    following._load = down
+    pump(following, out, answers()).run()
+    assert (out.getvalue(), capsys.readouterr().err) == (b"a\n", "waiting: no catalog\n")
+    following._load = down
+    with pytest.raises(errors.CatalogUnavailable):
+        pump(following, out, leave=True).run()
+
+
+def test_a_value_can_neither_end_the_line_nor_move_the_cursor() -> None:
+    row = {"a": "x\ty\n\x1b[2J", "b": None, "c": b"\xff\x00", "d": {"e": [1.5, float("nan")]}, "f": "ü"}
+    assert _text_line(False)(row) == 'x\\ty\\n\\x1b[2J\t-\t\\xff\\x00\t{"e": [1.5, "nan"]}\tü'
+    assert json.loads(_json_line(True)(row)) == {
+        "a": "x\ty\n\x1b[2J",
+        "b": None,
+        "c": "/wA=",
+        "d": {"e": [1.5, "nan"]},
+        "f": "ü",
+    }
+
+
+def test_a_pipe_that_nobody_reads_is_noticed_without_writing() -> None:
+    read, write = os.pipe()
+    stream = os.fdopen(write, "wb")
+    pipe = Pipe(stream)
+    assert not pipe.gone()
+    os.close(read)
+    assert pipe.gone()
+    pipe.write("x")
+    assert pipe.flush() is False
+    stream.close()
+
+
+def test_the_command_as_a_person_uses_it(lake: Lake, writer: Writes, run: Any) -> None:
+    commit(lake, writer, "ab", "c")
+    done = run("tail", "events", "--exit", "--columns", "key,value")
+    assert (done.exit_code, done.stdout) == (0, "a\tv\nb\tv\nc\tv\n")
+    assert done.stderr == f"position: {lake.table().metadata.current_snapshot_id}\n"
+    rows = [json.loads(line) for line in run("tail", "--exit", "--json").stdout.splitlines()]
+    assert [row["key"] for row in rows] == ["a", "b", "c"]
+    assert list(rows[0]) == ["timestamp", "key", "value"]
+    wrong = run("tail", "--exit", "--columns", "kex")
+    assert (wrong.exit_code, "Did you mean key?" in wrong.stderr) == (1, True)
+    wrong = run("tail", "evnts", "--exit")
+    assert (wrong.exit_code, "Did you mean events?" in wrong.stderr) == (1, True)
+
+
+def test_head_and_ctrl_c_end_it_quietly(lake: Lake, writer: Writes, run: Any, tmp_path: Any) -> None:
+    commit(lake, writer, *(f"{number:03d}" for number in range(3)))
+    words = [sys.executable, "-m", "bookkeeper", "tail", "--config", str(tmp_path / "bookkeeper.toml")]
+    words += ["--from", "beginning", "--columns", "key"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"0\n"
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert (process.wait(), "Traceback" in said, said.startswith("position: ")) == (0, False, True)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        shown = [process.stdout.readline() for _ in range(9)]
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+        assert (process.wait(), process.stdout.read(), len(shown)) == (0, b"", 9)
+        assert said == f"position: {lake.table().metadata.current_snapshot_id}\n"
+    assert Position.parse(said.split()[1]) is not None
