@@ -12,6 +12,7 @@ from pyiceberg.manifest import ManifestFile
 
 from bookkeeper import retention
 from bookkeeper.cards import card_of
+from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.errors import BookkeeperError, ClockAhead, ConfigInvalid, Retry
 from bookkeeper.core.folder import Folder, Found, MarksCopy
@@ -31,6 +32,8 @@ CLOCK_AHEAD = timedelta(hours=1)
 SWEEP_EVERY = timedelta(minutes=1)
 UNFINISHED_EVERY = timedelta(hours=1)
 PRUNE_EVERY = timedelta(minutes=10)
+#: marks are written with every commit, and read by everybody who loads the table
+LARGE_MARKS_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Upkeep:
         self.ledger = ledger
         self.done: dict[str, datetime] = {}
         self.warned = ""
+        self.heavy = False
         #: what we last made sure marks.json says, and the highest sequence number it ever showed
         self.published: MarksCopy | None = None
         self.seen = -1
@@ -123,6 +127,8 @@ class Upkeep:
                 self._sweep_unfinished(now)
             except BookkeeperError as error:
                 log.warning("sweep postponed", extra=self._about("sweep", cause=str(error)))
+        if self._due("weigh", PRUNE_EVERY, now):
+            self._weigh(view.marks)
         try:
             view = self._renewed(view, now)
             return self._retain(view, now) if self._due("retention", self.settings.retention.every, now) else view
@@ -175,6 +181,15 @@ class Upkeep:
         named = [*waiting, *(item.name for item in self.folder.rejected())]
         idle = int((now - self.settings.marks_keep).timestamp() * 1000)
         return marks.pruned(idle, named, waiting)
+
+    def _weigh(self, marks: Marks) -> None:
+        """Says once that marks have become large: whose they are, a person must decide."""
+        size, heavy = len(marks_format.dumps(marks)), self.heavy
+        self.heavy = size > LARGE_MARKS_BYTES
+        if self.heavy and not heavy:
+            hint = "Give writers stable names; `bookkeeper writers` lists them, `bookkeeper forget` drops one."
+            about = self._about("marks-large", bytes=size, writers=len(marks.writers), hint=hint)
+            log.warning("marks are large: every commit writes them", extra=about)
 
     def _sweep(self, view: View, now: datetime) -> None:
         """Removes from rejected/ what is in the table (a replay), and what lost its position long ago."""

@@ -191,3 +191,27 @@ def test_a_change_of_marks_alone_conflicts_with_a_commit_in_between(lake: Lake, 
     with pytest.raises(CommitConflict):
         lake.book().ledger.record(seen, seen.marks.forgotten("w1"), "forget w1")
     assert lake.keys() == ["a", "b"]
+
+
+def test_marks_of_more_than_256_kib_are_said_once_with_what_to_do(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    book = lake.book()
+    for number in range(190):  # of 1 KiB each, base64
+        Writes(lake, f"pod-{number}").goes_on(bytes(1024), f"key-{number}")
+    lake.tick(book)
+    for _ in range(3):
+        lake.tick(book, minutes=11)
+
+    said = [record for record in caplog.records if getattr(record, "action", "") == "marks-large"]
+    assert [(record.levelname, record.writers) for record in said] == [("WARNING", 190)]
+    assert said[0].bytes > 256 * 1024 and "bookkeeper forget" in said[0].hint
+
+
+def test_a_writer_without_positions_takes_less_than_160_bytes_of_marks(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(50):
+        Writes(lake, f"pod-{number}").publish(f"key-{number}")
+    lake.tick()
+
+    assert "marks-large" not in {getattr(record, "action", "") for record in caplog.records}
+    assert len(lake.table().properties[PROPERTY]) / 50 < 160
