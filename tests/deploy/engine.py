@@ -1,0 +1,132 @@
+"""
+Builds and runs the image with buildah and podman, in a storage of its own: nobody else's images are seen or touched.
+
+Where no registry is reachable, the base images are stand-ins made of Debian's packages, under the same names.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.packaging.project import ROOT
+from tests.servers.installed import cache
+from tests.servers.process import Unavailable
+
+PYTHON = "docker.io/library/python:3.11-slim-bookworm"
+JRE = "docker.io/library/eclipse-temurin:17-jre-jammy"
+PACKAGES = {
+    PYTHON: "python3,python3-venv,python3-pip,python-is-python3,ca-certificates",
+    JRE: "openjdk-17-jre-headless",
+}
+TOOLS = ("buildah", "podman", "mmdebstrap", "runc")
+#: whoever starts this may be kept from raising limits
+CONF = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+#: pip in the stand-in trusts what this machine trusts
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+MINUTES = 60
+
+
+@dataclass
+class Engine:
+    """buildah and podman with their storage in `folder`."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def here(cls, environ: Mapping[str, str]) -> "Engine":
+        """Ready to build and run; raises Unavailable with what is missing."""
+        absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+        if absent:
+            raise Unavailable(f"{', '.join(absent)} not installed: apt install {' '.join(TOOLS)}")
+        if os.geteuid() != 0:
+            raise Unavailable("images are built as root here, and this is not root")
+        folder = cache(environ) / "image"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "containers.conf").write_text(CONF)
+        return cls(
+            folder, {**environ, "CONTAINERS_CONF": str(folder / "containers.conf"), "BUILDAH_ISOLATION": "chroot"}
+        )
+
+    def build(self, target: str, tag: str, *bases: str) -> None:
+        """The image of one target of the Dockerfile, from base images that are there or stood in for."""
+        for base in bases:
+            self._have(base)
+        how = ("--pull-never", "--network", "host", "--format", "docker", "--layers")
+        self.buildah("bud", *how, "--target", target, "--tag", tag, str(ROOT), minutes=20)
+
+    def _have(self, base: str) -> None:
+        if self._call("podman", "image", "exists", base, minutes=1).returncode == 0:
+            return
+        if self._call("buildah", "pull", base, minutes=3).returncode == 0:
+            return
+        archive = self.folder / "base.tar"
+        self._run(["mmdebstrap", "--variant=minbase", f"--include={PACKAGES[base]}", "bookworm", str(archive)], 10)
+        self.podman("import", str(archive), base, minutes=5)
+        archive.unlink()
+        self._stand_in(base)
+
+    def _stand_in(self, base: str) -> None:
+        made = self.buildah("from", "--pull-never", base).strip()
+        pip = self.folder / "pip.conf"
+        pip.write_text(f"[global]\ncert = {CERTIFICATES}\ntimeout = 180\n")
+        self.buildah("copy", made, str(CERTIFICATES), str(CERTIFICATES))
+        self.buildah("copy", made, str(pip), "/etc/pip.conf")
+        if base == JRE:
+            self.buildah(
+                "run", made, "sh", "-c", "mkdir -p /opt/java && cp -rL /usr/lib/jvm/java-17-* /opt/java/openjdk"
+            )
+        self.buildah("commit", "--rm", made, base)
+
+    def buildah(self, *words: str, minutes: int = 5) -> str:
+        """What one command of buildah printed."""
+        return self._checked(self._call("buildah", *words, minutes=minutes))
+
+    def podman(self, *words: str, minutes: int = 5) -> str:
+        """What one command of podman printed."""
+        return self._checked(self._call("podman", *words, minutes=minutes))
+
+    def logs(self, container: str) -> str:
+        """What a container said, on both channels."""
+        done = self._call("podman", "logs", container, minutes=1)
+        return done.stdout + done.stderr
+
+    def run(self, image: str, *command: str, options: tuple[str, ...] = ()) -> str:
+        """What a container printed that ran to its end: a disk that is read-only, no health checks."""
+        return self.podman("run", "--rm", *CONFINED, *options, image, *command)
+
+    def _call(self, tool: str, *words: str, minutes: int) -> subprocess.CompletedProcess[str]:
+        storage = ("--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run"))
+        return subprocess.run(
+            [tool, *storage, *words], env=dict(self.environ), capture_output=True, text=True, timeout=minutes * MINUTES
+        )
+
+    def _run(self, command: list[str], minutes: int) -> None:
+        self._checked(subprocess.run(command, capture_output=True, text=True, timeout=minutes * MINUTES))
+
+    def _checked(self, done: subprocess.CompletedProcess[str]) -> str:
+        assert done.returncode == 0, f"{done.args}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+
+#: no systemd here that podman could ask to call health checks
+CONFINED = (
+    "--read-only",
+    "--network",
+    "host",
+    "--no-healthcheck",
+    "--cap-drop",
+    "all",
+    "--security-opt",
+    "no-new-privileges",
+)

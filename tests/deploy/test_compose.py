@@ -1,0 +1,95 @@
+"""compose.yaml: a real compose takes it, and every command, file and name in it is right."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bookkeeper.core.config import load
+from tests.deploy.commands import check
+from tests.packaging.project import ROOT, run
+
+FILE = ROOT / "compose.yaml"
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
+OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("iceberg-bookkeeper")}
+BINDS = {volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", []) if volume[0] == "."}
+BINDS -= {"./config/alerts.yml", "./config/grafana.json"}
+
+
+def tool() -> list[str]:
+    """
+    The compose of this machine, or skips.
+    """
+    for words in (["docker-compose"], ["docker", "compose"]):
+        if shutil.which(words[0]) and subprocess.run([*words, "version"], capture_output=True).returncode == 0:
+            return words
+    pytest.skip("neither docker-compose nor docker compose is here: apt install docker-compose")
+
+
+def test_compose_takes_it() -> None:
+    checked = run(*tool(), "-f", str(FILE), "config", "--quiet")
+
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_compose_would_say_what_is_wrong(tmp_path: Path) -> None:
+    wrong = tmp_path / "compose.yaml"
+    wrong.write_text(FILE.read_text("utf-8").replace("    restart:", "    restarts:"))
+
+    assert run(*tool(), "-f", str(wrong), "config", "--quiet").returncode != 0
+
+
+def test_it_has_all_parts_and_five_writers_with_names_of_their_own() -> None:
+    names = [service["command"][3] for name, service in SERVICES.items() if name.startswith("writer-")]
+
+    assert names == [f"writer-{number}" for number in range(1, 6)]
+    parts = {"storage", "catalog", "init", "bookkeeper", "reaper", "consumer", "prometheus", "grafana"}
+    assert parts <= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_command_of_ours_is_spelled_right(name: str) -> None:
+    command = OURS[name].get("command", ["bookkeeper", "run"])
+    if command[0] == "sh":
+        command = command[2].split("exec ")[1].split()
+
+    check(command)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_whatever_is_ours_runs_with_a_read_only_disk_and_no_rights(name: str) -> None:
+    service = OURS[name]
+
+    assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
+def test_an_image_that_is_not_ours_has_a_tag(service: dict[str, Any]) -> None:
+    name, _, tag = service["image"].partition(":")
+
+    assert name.startswith("iceberg-bookkeeper") or tag[-1].isdigit() or "bookworm" in tag
+
+
+@pytest.mark.parametrize("path", sorted(BINDS))
+def test_a_file_that_is_mounted_is_there(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+def test_the_configuration_loads_with_what_the_services_are_given() -> None:
+    given = dict.fromkeys(OURS["bookkeeper"]["environment"], "x")
+
+    settings = load(str(ROOT / "config" / "compose" / "bookkeeper.toml"), given)
+
+    assert settings.tables["events"].folder in settings.catalog.properties["warehouse"].replace(
+        "warehouse", "queue/events"
+    )
+
+
+def test_the_daemon_is_where_prometheus_asks() -> None:
+    jobs = yaml.safe_load((ROOT / "config" / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
+    targets = [target for job in jobs for static in job["static_configs"] for target in static["targets"]]
+
+    assert {target.split(":")[0] for target in targets} <= set(SERVICES)

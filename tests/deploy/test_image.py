@@ -1,0 +1,105 @@
+"""The image, built and run: `make image`. It takes minutes and needs root, buildah, podman and mmdebstrap."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.engine import CONFINED, PYTHON, Engine
+from tests.servers.process import Unavailable
+
+TAG = "localhost/iceberg-bookkeeper:test"
+CONFIG = """\
+[catalog]
+name = "lake"
+type = "sql"
+uri = "sqlite:////lake/catalog.db"
+warehouse = "file:///lake"
+
+[tables.events]
+identifier = "demo.events"
+"""
+
+pytestmark = pytest.mark.skipif("IMAGE_TEST" not in os.environ, reason="builds an image, minutes: make image")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    try:
+        made = Engine.here(os.environ)
+    except Unavailable as exc:
+        pytest.skip(str(exc))
+    made.build("bookkeeper", TAG, PYTHON)
+    return made
+
+
+@pytest.fixture
+def volumes(tmp_path: Path) -> tuple[str, ...]:
+    """
+    A lake that belongs to the image's user, and the configuration where the image looks for it.
+    """
+    lake, etc = tmp_path / "lake", tmp_path / "etc"
+    for folder in (lake, etc):
+        folder.mkdir()
+    os.chown(lake, 10001, 10001)
+    (etc / "bookkeeper.toml").write_text(CONFIG)
+    return ("--volume", f"{lake}:/lake", "--volume", f"{etc}:/etc/bookkeeper:ro")
+
+
+@pytest.fixture
+def daemon(engine: Engine, volumes: tuple[str, ...]) -> Iterator[str]:
+    """
+    The bookkeeper, started as the image starts it; its container's id.
+    """
+    engine.run(TAG, "bookkeeper", "init", options=volumes)
+    name = engine.podman("run", "--detach", *CONFINED, *volumes, TAG).strip()
+    yield name
+    engine.podman("rm", "--force", "--time", "0", name)
+
+
+def status(engine: Engine, daemon: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(engine.podman("exec", daemon, "bookkeeper", "status", "--json"))
+    return found
+
+
+def test_it_is_nobody_special_and_brings_no_build_tools(engine: Engine) -> None:
+    found = engine.run(TAG, "sh", "-c", "id -u; ls /opt/venv/bin; command -v gcc make git curl || true")
+
+    assert found.split()[0] == "10001"
+    assert not re.search(r"\bpip|gcc|make|git|curl", found)
+
+
+@pytest.mark.parametrize("command", ["writer", "bookkeeper", "reaper"])
+def test_every_command_is_there(engine: Engine, command: str) -> None:
+    assert "Usage" in engine.run(TAG, command, "--help")
+
+
+def test_a_writer_and_a_bookkeeper_from_the_image_on_a_read_only_disk(
+    engine: Engine, daemon: str, volumes: tuple[str, ...]
+) -> None:
+    folder = "/lake/demo/events/_bookkeeper"
+    load = ("--files", "3", "--records", "100", "--value-bytes", "100", "--quiet")
+    engine.run(TAG, "writer", "generate", "--folder", folder, *load, options=volumes)
+
+    deadline = time.monotonic() + 30
+    while (seen := status(engine, daemon))["rows"] != 300 and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+    assert (seen["rows"], seen["pending"], seen["rejected"]) == (300, 0, 0)
+    assert json.loads(engine.run(TAG, "reaper", "plan", "--json", options=volumes))[0]["table"] == "events"
+
+
+def test_sigterm_reaches_the_daemon_which_ends_by_itself(engine: Engine, daemon: str) -> None:
+    began = time.monotonic()
+    while '"start"' not in engine.logs(daemon) and time.monotonic() < began + 30:
+        time.sleep(0.2)
+
+    engine.podman("stop", "--time", "20", daemon)
+
+    assert time.monotonic() - began < 50
+    assert engine.podman("inspect", "--format", "{{.State.ExitCode}}", daemon).strip() == "0"
+    assert '"stop"' in engine.logs(daemon)

@@ -1,0 +1,144 @@
+"""config/kubernetes: valid against Kubernetes' own schemas, and consistent in itself and with the image."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from bookkeeper.core.config import parse
+from tests.deploy.commands import check
+from tests.packaging.project import ROOT
+
+FOLDER = ROOT / "config" / "kubernetes"
+KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
+RESOURCES: list[dict[str, Any]] = [
+    resource
+    for name in KUSTOMIZATION["resources"]
+    for resource in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
+]
+#: the oldest that is still looked after, and the newest whose schemas are known here
+VERSIONS = ("1.31", "1.37")
+
+
+def label(resource: dict[str, Any]) -> str:
+    return f"{resource['kind']}/{resource['metadata']['name']}"
+
+
+def pod(resource: dict[str, Any]) -> dict[str, Any]:
+    spec = resource["spec"]
+    spec = spec["jobTemplate"]["spec"] if resource["kind"] == "CronJob" else spec
+    return dict(spec["template"])
+
+
+PODS = {label(item): pod(item) for item in RESOURCES if item["kind"] in ("Deployment", "StatefulSet", "CronJob")}
+CONTAINERS = {name: found["spec"]["containers"][0] for name, found in PODS.items()}
+
+
+def one(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [item for item in RESOURCES if label(item) == f"{kind}/{name}"]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("resource", RESOURCES, ids=label)
+def test_a_resource_is_valid(resource: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_a_misspelled_key_is_not_valid() -> None:
+    wrong = one("Deployment", "bookkeeper") | {"specs": {}}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
+
+
+def test_every_file_is_part_of_the_kustomization() -> None:
+    assert {path.name for path in FOLDER.glob("*.yaml")} == {*KUSTOMIZATION["resources"], "kustomization.yaml"}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_command_is_spelled_right(name: str) -> None:
+    check([word.replace("$(POD_NAME)", "ingest-0") for word in CONTAINERS[name]["args"]])
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_a_pod_has_the_images_user_a_read_only_disk_no_rights_and_bounds(name: str) -> None:
+    spec, container = PODS[name]["spec"], CONTAINERS[name]
+
+    assert f"USER {spec['securityContext']['runAsUser']}:" in (ROOT / "Dockerfile").read_text("utf-8")
+    assert spec["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"requests", "limits"} == set(container["resources"])
+    assert spec["terminationGracePeriodSeconds"] >= 30
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_what_a_pod_refers_to_is_there(name: str) -> None:
+    spec, container = PODS[name]["spec"], CONTAINERS[name]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+
+    assert one("ServiceAccount", spec["serviceAccountName"])
+    assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
+    assert all(one("ConfigMap", it["configMap"]["name"]) for it in volumes.values() if "configMap" in it)
+    assert {image["name"] for image in KUSTOMIZATION["images"]} == {container["image"].rpartition(":")[0]}
+
+
+def test_the_configuration_loads_with_what_the_pods_are_given() -> None:
+    text = one("ConfigMap", "bookkeeper")["data"]["bookkeeper.toml"]
+    for name in ("Deployment/bookkeeper", "CronJob/reaper", "CronJob/reaper-orphans"):
+        given = {variable["name"]: "x" for variable in CONTAINERS[name]["env"]}
+        assert parse(text, given).tables["events"].folder in CONTAINERS["StatefulSet/ingest"]["args"]
+
+
+def test_secrets_come_by_reference_only() -> None:
+    texts = [path.read_text("utf-8") for path in FOLDER.glob("*.yaml")]
+
+    assert not any("kind: Secret\n" in text or "password =" in text for text in texts)
+    references = [it["valueFrom"] for it in CONTAINERS["Deployment/bookkeeper"]["env"]]
+    assert references == [{"secretKeyRef": {"name": "bookkeeper-catalog", "key": "password"}}]
+
+
+def test_two_bookkeepers_share_by_lease_and_are_never_both_taken_away() -> None:
+    deployment, budget = one("Deployment", "bookkeeper")["spec"], one("PodDisruptionBudget", "bookkeeper")["spec"]
+
+    assert deployment["replicas"] == 2 and budget["maxUnavailable"] == 1
+    assert budget["selector"] == deployment["selector"]
+    text = one("ConfigMap", "bookkeeper")["data"]["bookkeeper.toml"]
+    assert parse(text, {"CATALOG_PASSWORD": "x"}).bookkeeper.lease
+
+
+def test_probes_ask_for_life_and_readiness_on_the_port_that_is_open() -> None:
+    container = CONTAINERS["Deployment/bookkeeper"]
+    paths = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("liveness", "startup", "readiness")}
+
+    assert paths == {"liveness": "/healthz", "startup": "/healthz", "readiness": "/readyz"}
+    (port,) = container["ports"]
+    assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in paths} == {port["name"]}
+    assert (
+        str(port["containerPort"])
+        == pod(one("Deployment", "bookkeeper"))["metadata"]["annotations"]["prometheus.io/port"]
+    )
+
+
+def test_reapers_never_overlap_and_writers_keep_their_names() -> None:
+    jobs = [item["spec"] for item in RESOURCES if item["kind"] == "CronJob"]
+
+    assert {job["concurrencyPolicy"] for job in jobs} == {"Forbid"}
+    args = CONTAINERS["StatefulSet/ingest"]["args"]
+    assert args[args.index("--name") + 1] == "$(POD_NAME)"
+
+
+def test_writers_reach_no_catalog() -> None:
+    policy = one("NetworkPolicy", "writer")["spec"]
+    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+
+    assert ports == {53, 443}
+    assert policy["podSelector"]["matchLabels"].items() <= PODS["StatefulSet/ingest"]["metadata"]["labels"].items()
+
+
+def test_annotations_of_the_accounts_are_examples() -> None:
+    text = Path(FOLDER / "config.yaml").read_text("utf-8")
+
+    assert text.count("arn:aws:iam::123456789012:role/") == 3
