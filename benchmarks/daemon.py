@@ -19,7 +19,8 @@ def running(config: Path, log: Path | None = None) -> Iterator["subprocess.Popen
     """
     `bookkeeper run` until the block ends.
     """
-    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(config), "--log-format", "json"]
+    options = ["--log-format", "json", "--listen", ""]
+    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(config), *options]
     with open(log or config.with_suffix(".log"), "wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out)
         try:

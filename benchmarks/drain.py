@@ -147,7 +147,8 @@ def from_start(root: Path, files: int, columns: int, size: Size) -> float:
     """
     queue = Queue.at(root, columns)
     queue.publish(size.txlogs, files, now())
-    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(queue.config({})), "--log-level", "error"]
+    options = ["--log-level", "error", "--listen", ""]
+    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(queue.config({})), *options]
     marks = Path(queue.folder.store.url.removeprefix("file://")) / "marks.json"
     started = time.perf_counter()
     process = subprocess.Popen(words)

@@ -67,7 +67,8 @@ def bookkeeper(place: Place) -> list[str]:
     """
     The one that commits.
     """
-    return [_script("bookkeeper"), "run", "--config", str(place.config), "--log-format", "json"]
+    options = ["--log-format", "json", "--listen", "127.0.0.1:0"]
+    return [_script("bookkeeper"), "run", "--config", str(place.config), *options]
 
 
 def reaper(place: Place) -> list[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
+from bookkeeper.cli.watching import listen_option, watched
 from bookkeeper.console import logs
 from bookkeeper.console.errors import HALTED, REFUSED, UNAVAILABLE, Command
 from bookkeeper.console.options import config_option, json_option, log_options
@@ -35,16 +36,19 @@ _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 @config_option
 @tables_option
 @log_options
-def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str) -> None:
+@listen_option
+def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, listen: str | None) -> None:
     """
     Commit what is published, every tick, until SIGTERM; ends after the current commit.
 
     A catalog or storage that is down is tried again, at start too; bad txlogs go to rejected/. SIGHUP has the
-    configuration read again: only tables whose settings changed are touched.
+    configuration read again: only tables whose settings changed are touched. A page that says how it is going is at
+    http://127.0.0.1:9464/, unless `listen` or --listen says otherwise.
 
     \b
     Example:
       bookkeeper run --config bookkeeper.toml --log-format json
+      bookkeeper run --listen 0.0.0.0:9464
     """
     from bookkeeper.console.stopping import Stop, Wish
     from bookkeeper.opening import open_bookkeeper
@@ -57,14 +61,16 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
     log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     at_work = Tables(partial(open_bookkeeper, clock=utc_now), utc_now)
-    at_work.change(settings, chosen)
-    looks = count(1)
-    settled = False
-    while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
-        if again.take():
-            settings = _read_again(at_work, settings, config, tables)
-        settled = settled or _settled(at_work, next(looks))
-    _end(at_work, settings.bookkeeper.stop_patience)
+    where = settings.bookkeeper.listen if listen is None else listen
+    with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
+        at_work.change(settings, chosen)
+        looks = count(1)
+        settled = False
+        while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
+            if again.take():
+                settings = _read_again(at_work, settings, config, tables)
+            settled = settled or _settled(at_work, next(looks))
+        _end(at_work, settings.bookkeeper.stop_patience)
 
 
 def _open_many_files() -> None:

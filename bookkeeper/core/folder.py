@@ -154,7 +154,7 @@ class Folder:
             create_once(self.store, f"{kept}.{content_tag(data)[:12]}", data)
         self.store.delete_many([f"{PENDING}{name}"])
 
-    def reason(self, name: TxlogName) -> Mapping[str, Any]:
+    def reason(self, name: TxlogName | str) -> Mapping[str, Any]:
         """Why it was rejected; empty when nobody wrote that down."""
         try:
             data = json.loads(self.store.read(f"{REJECTED}{name}{REASON}"))

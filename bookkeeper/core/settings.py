@@ -46,9 +46,19 @@ class Daemon:
     )
     reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")
     not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
+    not_ready_age: timedelta = option(
+        timedelta(minutes=5),
+        "a table whose oldest pending txlog is older than this (and its window) is not ready",
+        least=_seconds(1),
+    )
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
     stop_patience: timedelta = option(_seconds(20), "how long SIGTERM waits for ticks that are under way")
     lease: bool = option(True, "let one bookkeeper at a time work on a table; off is safe too, but slower")
+    listen: str = option(
+        "127.0.0.1:9464",
+        'where page, /metrics, /healthz and /readyz are served; port 0: any free one; "": nowhere',
+        restart=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

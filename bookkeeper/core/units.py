@@ -72,3 +72,14 @@ def millis(span: timedelta) -> int:
     Whole milliseconds in a duration.
     """
     return span // timedelta(milliseconds=1)
+
+
+def roughly(span: timedelta) -> str:
+    """
+    A span for people, in the largest unit that tells enough: `90 s`, `5 min`, `47 h`, `3 d`.
+    """
+    seconds = max(int(span.total_seconds()), 0)
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"

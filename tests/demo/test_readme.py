@@ -30,6 +30,7 @@ def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> 
     (tmp_path / "config").symlink_to(ROOT / "config")
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environ.pop("BOOKKEEPER_CONFIG", None)
+    environ["BOOKKEEPER_LISTEN"] = "127.0.0.1:0"  # another one may run on this machine
     with (tmp_path / "said").open("w") as said:
         script = subprocess.Popen(
             ["bash", "-c", commands()], cwd=tmp_path, env=environ, stdout=said, stderr=said, start_new_session=True

@@ -102,7 +102,7 @@ def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None) -> Q
     lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
     config = path / "bookkeeper.toml"
     config.write_text(
-        "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nevery = "200ms"\n'
+        "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nevery = "200ms"\nlisten = ""\n'
         '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
         f'[tables.events]\nidentifier = "demo.events"\nfolder = "{url}/queue"\n'
     )

@@ -1,0 +1,46 @@
+"""
+What `bookkeeper run` shows of itself while it runs: page, metrics and probes at `listen`.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from bookkeeper.cli.context import utc_now
+
+if TYPE_CHECKING:
+    from bookkeeper.core.settings import Daemon
+    from bookkeeper.runner import Observer, Slot
+
+listen_option = click.option(
+    "--listen",
+    envvar="BOOKKEEPER_LISTEN",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="Where page, metrics and probes are served, in place of `listen` in the configuration.",
+)
+
+
+@contextmanager
+def watched(
+    slots: "Callable[[], Collection[Slot]]", settings: "Callable[[], Daemon]", listen: str
+) -> "Iterator[Observer | None]":
+    """
+    Serves the figures of `slots` while the block runs; yields whom each slot has to tell, None when nothing is served.
+
+    Raises ConfigInvalid, NotPossible when the port is taken, and what a missing extra raises.
+    """
+    if not listen:
+        yield None
+        return
+    from bookkeeper.http.site import Site, serving
+    from bookkeeper.metrics.figures import AllFigures
+
+    figures = AllFigures(slots, utc_now, time.monotonic)
+    with serving(Site.of(figures, settings, utc_now, time.monotonic), listen) as web:
+        logging.getLogger("bookkeeper").info("serving", extra={"action": "serve", "url": web.url})
+        yield figures.told

@@ -1,0 +1,86 @@
+"""
+/healthz and /readyz: whether the loop turns, and whether rows get in.
+
+A catalog or storage that is down must not get the daemon killed: it goes on trying, and a new one could do no better.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from bookkeeper.core.settings import Daemon
+from bookkeeper.core.units import roughly
+from bookkeeper.health import STANDBY, Health, health
+from bookkeeper.metrics.figures import Figures
+from bookkeeper.runner import Slot
+
+Tables = Sequence[tuple[Slot, Figures]]
+#: beyond the longest pause between two turns
+_GRACE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether rows get into a table soon enough; if not, why, and what to do."""
+
+    table: str
+    ready: bool
+    state: str
+    why: str = ""
+    hint: str = ""
+
+
+def alive(tables: Tables, settings: Daemon, monotonic: float) -> dict[str, float]:
+    """
+    The tables that nobody turns any more, and for how many seconds; a turn that is going on may take its time.
+    """
+    most = (settings.backoff_most + settings.every + _GRACE).total_seconds()
+    still = {slot.table: monotonic - figures.turned for slot, figures in tables if slot.ticking_since is None}
+    return {table: seconds for table, seconds in still.items() if seconds > most}
+
+
+def readiness(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> Readiness:
+    """
+    Ready while its ticks succeed and its oldest pending txlog is young enough.
+    """
+    found, age = health(slot, settings, now), timedelta(seconds=figures.age(now))
+    window = slot.book.settings.window if slot.book else timedelta(0)
+    if not found.ready:
+        return Readiness(slot.table, False, found.state, found.why, found.hint)
+    if found.state != STANDBY and age > settings.not_ready_age + window:
+        return Readiness(slot.table, False, found.state, _late(found, age), _do(found))
+    return Readiness(slot.table, True, found.state, found.why or found.postponed)
+
+
+def _late(found: Health, age: timedelta) -> str:
+    why = f"the oldest txlog has been pending for {roughly(age)}"
+    return f"{why}: {found.postponed}" if found.postponed else why
+
+
+def _do(found: Health) -> str:
+    return f"See `bookkeeper pending --table {found.table}`, and `bookkeeper show TXLOG` for its oldest one."
+
+
+def healthz(tables: Tables, settings: Daemon, monotonic: float) -> tuple[bool, dict[str, Any]]:
+    """
+    Whether every table is still turned, and what to say of it.
+    """
+    dead = alive(tables, settings, monotonic)
+    said = {table: f"no turn for {seconds:.0f} s" for table, seconds in sorted(dead.items())}
+    return not dead, {"healthy": not dead, "tables": len(tables), "dead": said}
+
+
+def readyz(tables: Tables, settings: Daemon, now: datetime) -> tuple[bool, dict[str, Any]]:
+    """
+    Whether every table is ready, and for each that is not why, and what to do.
+    """
+    found = [readiness(slot, figures, settings, now) for slot, figures in tables]
+    ready = all(item.ready for item in found)
+    return ready, {"ready": ready, "tables": dict(_shown(found))}
+
+
+def _shown(found: Sequence[Readiness]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for item in found:
+        about = {"ready": item.ready, "state": item.state, "why": item.why, "hint": item.hint}
+        yield item.table, {key: value for key, value in about.items() if value != ""}

@@ -1,0 +1,88 @@
+"""
+What the daemon answers over HTTP: /metrics, /healthz, /readyz, /status.json, /history.json and the page at /.
+
+Reads what is in memory anyway, so that asking it costs no request to storage or catalog.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from bookkeeper.console.web import JSON, Answer, Routes, Web
+from bookkeeper.core.settings import Daemon
+from bookkeeper.http.page import page
+from bookkeeper.http.probes import healthz, readyz
+from bookkeeper.http.status import history, status
+from bookkeeper.metrics.collector import register
+from bookkeeper.metrics.families import families
+from bookkeeper.metrics.figures import AllFigures
+from bookkeeper.metrics.looking import Looking
+
+
+@dataclass
+class Site:
+    """The answers, from the figures of all tables."""
+
+    figures: AllFigures
+    settings: Callable[[], Daemon]
+    clock: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    registry: CollectorRegistry
+
+    @classmethod
+    def of(
+        cls,
+        figures: AllFigures,
+        settings: Callable[[], Daemon],
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        registry: CollectorRegistry | None = None,
+    ) -> "Site":
+        """A site whose metrics are in `registry`, or in one of its own."""
+        into = registry or CollectorRegistry()
+        register(into, lambda: families(figures.now(), settings(), clock()))
+        return cls(figures, settings, clock, monotonic, into)
+
+    def routes(self) -> Routes:
+        """Path -> answer."""
+        return {
+            "/": lambda query: page(),
+            "/metrics": lambda query: Answer(generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4),
+            "/healthz": lambda query: self._probe(healthz(self.figures.now(), self.settings(), self.monotonic())),
+            "/readyz": lambda query: self._probe(readyz(self.figures.now(), self.settings(), self.clock())),
+            "/status.json": lambda query: _json(status(self.figures.now(), self.settings(), self.clock())),
+            "/history.json": self._history,
+        }
+
+    def _probe(self, found: tuple[bool, Mapping[str, Any]]) -> Answer:
+        good, said = found
+        return _json(said, 200 if good else 503)
+
+    def _history(self, query: Mapping[str, str]) -> Answer:
+        found = history(self.figures.now(), query.get("table", ""), self.clock())
+        return _json({"error": "no such table: /history.json?table=NAME"}, 404) if found is None else _json(found)
+
+
+def _json(said: Mapping[str, Any], status_code: int = 200) -> Answer:
+    return Answer(json.dumps(said, separators=(",", ":")).encode() + b"\n", JSON, status_code)
+
+
+@contextmanager
+def serving(site: Site, listen: str) -> Iterator[Web]:
+    """
+    Answers at `listen` and looks around the tables while the block runs; raises NotPossible when the port is taken.
+    """
+    web, looking = Web(listen, site.routes()), Looking(site.figures, site.clock)
+    web.open()
+    looking.start()
+    try:
+        yield web
+    finally:
+        looking.stop()
+        web.close()

@@ -1,0 +1,172 @@
+"""
+The figures of every table, counted turn by turn.
+
+Each table's are written by the thread that turns it and read by any; a turn costs a few additions. Whose slot is gone
+is forgotten.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bookkeeper.core.exposition import Histogram
+from bookkeeper.core.marks import PROPERTY
+from bookkeeper.ledger.view import View
+from bookkeeper.metrics.history import History
+from bookkeeper.metrics.looked import Looked, Rejected
+from bookkeeper.runner import Slot
+from bookkeeper.turn import Commit, Turn
+
+COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+VISIBLE_SECONDS = (0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
+TICK_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+COMMITTED, IDLE, STANDBY, FAILED = "committed", "idle", "standby", "failed"
+
+
+@dataclass
+class Stand:
+    """A table as it was when somebody last looked at its metadata: what grows with its history."""
+
+    snapshots: int = 0
+    manifests: int | None = None
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    writers: int = 0
+    marks: int = 0
+    marks_bytes: int = 0
+
+
+class Figures:
+    """What is counted of one table."""
+
+    def __init__(self, table: str, began: float) -> None:
+        self.table = table
+        #: when it last turned, and since when it could have, by a clock that only goes forward
+        self.turned = began
+        self.ticks: Counter[str] = Counter()
+        self.commits: Counter[str] = Counter()
+        self.added: Counter[str] = Counter()
+        self.rejections: Counter[str] = Counter()
+        self.holes = 0
+        self.last_hole: datetime | None = None
+        self.dropped_files = 0
+        self.tick_seconds = Histogram(TICK_SECONDS)
+        self.commit_seconds = Histogram(COMMIT_SECONDS)
+        self.visibility_seconds = Histogram(VISIBLE_SECONDS)
+        self.pending = 0
+        self.held = 0
+        self.oldest: datetime | None = None
+        self.last_commit: datetime | None = None
+        self.brake = ""
+        self.stand: Stand | None = None
+        self.looked = Looked()
+        self.history = History()
+        self._seen: View | None = None
+
+    def note(self, slot: Slot, took: float | None, now: datetime) -> None:
+        """One turn is over."""
+        turn = slot.begun
+        self.ticks[_outcome(slot, turn)] += 1
+        self.tick_seconds.observe(took or 0.0)
+        if turn is not None:
+            self._count(turn, now)
+        if slot.book is not None:
+            self._see(slot.book.view, slot.book.upkeep.warned)
+        self._draw(turn.commit if turn else None, now)
+
+    def _draw(self, commit: Commit | None, now: datetime) -> None:
+        last = {"pending": self.pending, "rejected": self.looked.rejected, "lag": self.looked.behind}
+        if self.stand is not None:
+            last |= {name: getattr(self.stand, name) for name in ("snapshots", "files", "manifests")}
+        self.history.note(last, self.age(now), commit, now)
+
+    def age(self, now: datetime) -> float:
+        """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
+        return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
+
+    def _count(self, turn: Turn, now: datetime) -> None:
+        self.pending, self.oldest, self.held = len(turn.left), turn.oldest, len(turn.held)
+        self.commits["refused"] += turn.refused
+        if turn.holes:
+            self.holes, self.last_hole = self.holes + len(turn.holes), now
+        self.dropped_files += turn.dropped_files
+        for name, why in turn.reasons.items():
+            self.rejections[type(why).__name__] += 1
+            self.looked.add(Rejected(name, type(why).__name__, str(why), why.hint, now))
+        if turn.commit is not None:
+            self._add(turn.commit, now)
+
+    def _add(self, commit: Commit, now: datetime) -> None:
+        self.last_commit = now
+        self.commits["committed"] += 1
+        for what in ("txlogs", "files", "rows", "bytes"):
+            self.added[what] += getattr(commit, what)
+        self.commit_seconds.observe(commit.took.total_seconds())
+        for age in commit.visible_after:
+            self.visibility_seconds.observe(max(age, timedelta(0)).total_seconds())
+
+    def _see(self, view: View | None, brake: str) -> None:
+        self.brake = brake
+        if view is not None and view is not self._seen:
+            self._seen, self.stand = view, stand_of(view)
+
+
+def _outcome(slot: Slot, turn: Turn | None) -> str:
+    if slot.failures:
+        return FAILED
+    if slot.standby or turn is None:
+        return STANDBY
+    return COMMITTED if turn.commit is not None else IDLE
+
+
+def stand_of(view: View) -> Stand:
+    """
+    What the metadata says of the table; reads nothing.
+    """
+    counts = view.head.summary.additional_properties if view.head and view.head.summary else {}
+    files, rows, size = (int(counts.get(key, 0)) for key in ("total-data-files", "total-records", "total-files-size"))
+    marks = sum(len(known.incarnations) for known in view.marks.writers.values())
+    return Stand(
+        snapshots=len(view.metadata.snapshots),
+        manifests=None if view.manifests is None else len(view.manifests),
+        files=files,
+        rows=rows,
+        bytes=size,
+        writers=len(view.marks.writers),
+        marks=marks,
+        marks_bytes=len(view.metadata.properties.get(PROPERTY, "")),
+    )
+
+
+@dataclass
+class AllFigures:
+    """
+    The figures of all tables that have a slot; `told` is what a slot tells after each turn.
+
+    `monotonic` is a clock in seconds that nobody sets.
+    """
+
+    slots: Callable[[], Collection[Slot]]
+    clock: Callable[[], datetime]
+    monotonic: Callable[[], float]
+    _tables: dict[str, Figures] = field(default_factory=dict)
+
+    def of(self, table: str) -> Figures:
+        """The figures of this table, from nought when it is new."""
+        found = self._tables.get(table)
+        return found or self._tables.setdefault(table, Figures(table, self.monotonic()))
+
+    def told(self, slot: Slot, done: Turn | None, started: datetime, took: float | None) -> None:
+        """A slot's turn is over."""
+        found = self.of(slot.table)
+        found.turned = self.monotonic()
+        found.note(slot, took, self.clock())
+
+    def now(self) -> list[tuple[Slot, Figures]]:
+        """Every table that has a slot, and its figures; those of others are gone."""
+        slots = list(self.slots())
+        for table in self._tables.keys() - {slot.table for slot in slots}:
+            self._tables.pop(table, None)
+        return [(slot, self.of(slot.table)) for slot in slots]

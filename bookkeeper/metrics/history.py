@@ -1,0 +1,76 @@
+"""
+The last hour of a table in steps of ten seconds: what the page draws. Some kilobytes per table, whatever happens.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping
+from datetime import datetime
+
+from bookkeeper.turn import Commit
+
+STEP_SECONDS = 10
+LENGTH = 360
+#: what a step keeps of its turns: the last value, the largest, or the sum
+LAST = ("pending", "snapshots", "files", "manifests", "rejected", "lag")
+MOST = ("age", "commit", "visible")
+SUMS = ("rows", "bytes", "commits")
+_UNKNOWN = math.nan
+
+
+class History:
+    """Rings of numbers; one thread notes, any may read."""
+
+    def __init__(self) -> None:
+        self._step = 0
+        self._rings = {name: array("f", [_UNKNOWN]) * LENGTH for name in (*LAST, *MOST, *SUMS)}
+
+    @property
+    def size(self) -> int:
+        """Bytes that the rings take."""
+        return sum(ring.itemsize * len(ring) for ring in self._rings.values())
+
+    def note(self, last: Mapping[str, float | None], age: float, commit: Commit | None, now: datetime) -> None:
+        """After a turn: what is so now (of LAST), the age of the oldest txlog, and what was committed."""
+        self._move(_step_of(now))
+        for name, value in last.items():
+            self._put(name, value)
+        self._most("age", age)
+        for name, value in zip(SUMS, (commit.rows, commit.bytes, 1) if commit else (0, 0, 0), strict=True):
+            self._put(name, self._at(name, 0.0) + value)
+        if commit is not None:
+            self._most("commit", commit.took.total_seconds())
+            self._most("visible", max((age.total_seconds() for age in commit.visible_after), default=0.0))
+
+    def _move(self, step: int) -> None:
+        """Goes on to this step; those in between had no turn. A clock that was put back does not rub out."""
+        for passed in range(max(self._step + 1, step - LENGTH + 1), step + 1):
+            for ring in self._rings.values():
+                ring[passed % LENGTH] = _UNKNOWN
+        # By an hour and more: what is kept would never come to its turn again.
+        far_back = step < self._step - LENGTH
+        self._step = step if far_back else max(step, self._step)
+
+    def _at(self, name: str, default: float) -> float:
+        value = self._rings[name][self._step % LENGTH]
+        return default if math.isnan(value) else value
+
+    def _put(self, name: str, value: float | None) -> None:
+        self._rings[name][self._step % LENGTH] = _UNKNOWN if value is None else value
+
+    def _most(self, name: str, value: float) -> None:
+        self._put(name, max(value, self._at(name, 0.0)))
+
+    def read(self, now: datetime, length: int = LENGTH) -> Mapping[str, list[float | None]]:
+        """The last `length` steps of each series, oldest first; None where nothing is known."""
+        end = _step_of(now)
+        steps = range(end - length + 1, end + 1)
+        return {name: [self._known(ring, step) for step in steps] for name, ring in self._rings.items()}
+
+    def _known(self, ring: "array[float]", step: int) -> float | None:
+        value = ring[step % LENGTH] if self._step - LENGTH < step <= self._step else _UNKNOWN
+        return None if math.isnan(value) else round(value, 4)
+
+
+def _step_of(now: datetime) -> int:
+    return int(now.timestamp() // STEP_SECONDS)

@@ -1,0 +1,137 @@
+"""
+What is found by looking around a table now and then: who reads it and how far behind, what lies in rejected/, room.
+
+Looks from a thread of its own, with a view that the bookkeeper has loaded anyway, so that no tick waits for it. What
+cannot be read keeps its last known value.
+"""
+
+import shutil
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from pyiceberg.table.metadata import TableMetadata
+
+from bookkeeper.core.catalog import load_table
+from bookkeeper.core.folder import REJECTED, SUFFIX
+from bookkeeper.core.locations import local_path
+from bookkeeper.daemon import Bookkeeper
+from bookkeeper.streams.lag import Lag, added_files, lag
+from bookkeeper.streams.registry import Registry
+from bookkeeper.streams.standing import ASIDE, CUT_OFF, TO_MEND, Reading, Standing, look, stand
+
+#: of a table, by name: more would make a page and a scrape that nobody can read
+MOST_CONSUMERS = 50
+MOST_REJECTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A rejected txlog, why, and what to do."""
+
+    name: str
+    error: str
+    reason: str
+    hint: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A consumer: its state, the share of max-hold it uses, and its lag when anybody can tell."""
+
+    name: str
+    state: str
+    used: float
+    why: str = ""
+    lag: Lag | None = None
+
+
+@dataclass
+class Looked:
+    """What the last look found; `trouble` is why a part of it is older."""
+
+    at: datetime | None = None
+    consumers: tuple[Reads, ...] = ()
+    omitted: int = 0
+    rejected: int = 0
+    newest: tuple[Rejected, ...] = ()
+    free: float | None = None
+    size: float | None = None
+    trouble: str = ""
+    names: frozenset[str] = frozenset()
+
+    @property
+    def behind(self) -> float | None:
+        """Seconds that the last consumer is behind."""
+        return max((item.lag.behind.total_seconds() for item in self.consumers if item.lag), default=None)
+
+    def add(self, item: Rejected) -> None:
+        """One that was rejected since; the next look finds it by itself."""
+        if item.name not in self.names:
+            self.names |= {item.name}
+            self.rejected += 1
+            self.newest = (item, *self.newest)[:MOST_REJECTED]
+
+
+@dataclass
+class Look:
+    """Looks around one table; `before` is what is known already."""
+
+    book: Bookkeeper
+    now: datetime
+    before: Looked = field(default_factory=Looked)
+
+    def around(self) -> Looked:
+        """What is there now; never raises."""
+        found, said = replace(self.before, at=self.now, trouble=""), list[str]()
+        for part in (self._consumers, self._rejected, self._room):
+            try:
+                found = part(found)
+            except Exception as error:  # noqa: BLE001 - one part says nothing about the others
+                said.append(f"{type(error).__name__}: {error}")
+        return replace(found, trouble="; ".join(said))
+
+    def _consumers(self, found: Looked) -> Looked:
+        book = self.book
+        readings = look(Registry(book.folder.store, book.settings.consumers), book.open_store)
+        view = book.view
+        if view is None:
+            return found
+        metadata, stands = self._stand(view.metadata, readings)
+        added = added_files(view.table.io)
+        reads = [
+            Reads(item.name, item.state, item.used, item.why, lag(item, metadata, added, self.now))
+            for item in sorted(stands, key=lambda item: -item.used)[:MOST_CONSUMERS]
+        ]
+        return replace(found, consumers=tuple(reads), omitted=len(stands) - len(reads))
+
+    def _stand(self, metadata: TableMetadata, readings: list[Reading]) -> tuple[TableMetadata, list[Standing]]:
+        settings = self.book.settings.reaper
+        stands = stand(readings, metadata, settings, self.now)
+        if any(item.state in (CUT_OFF, ASIDE, TO_MEND) for item in stands):
+            # Somebody else may have committed the snapshot it stands on since our load: only a new one condemns.
+            metadata = load_table(self.book.ledger.catalog, self.book.settings.identifier).metadata
+            stands = stand(readings, metadata, settings, self.now)
+        return metadata, stands
+
+    def _rejected(self, found: Looked) -> Looked:
+        # Also those whose names are none: `folder.rejected` cannot name them.
+        listed = [item for item in self.book.folder.store.list(REJECTED) if item.key.endswith(SUFFIX)]
+        listed.sort(key=lambda item: item.modified, reverse=True)
+        known = {item.name: item for item in found.newest}
+        times = {item.key.removeprefix(REJECTED): item.modified for item in listed}
+        newest = [known.get(name) or self._reasoned(name, times[name]) for name in list(times)[:MOST_REJECTED]]
+        return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(times))
+
+    def _reasoned(self, name: str, at: datetime) -> Rejected:
+        why = self.book.folder.reason(name)
+        error, reason, hint = (str(why.get(key) or "") for key in ("error", "reason", "hint"))
+        return Rejected(name, error, reason, hint, at)
+
+    def _room(self, found: Looked) -> Looked:
+        urls = [self.book.folder.store.url, *([self.book.view.metadata.location] if self.book.view else [])]
+        rooms = [shutil.disk_usage(path) for path in map(local_path, urls) if path is not None]
+        if not rooms:
+            return found
+        least = min(rooms, key=lambda room: room.free)
+        return replace(found, free=float(least.free), size=float(least.total))

@@ -1,0 +1,70 @@
+"""
+Looks around every table in turn, from threads of its own: a table whose storage is frozen keeps only its own waiting.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from bookkeeper.metrics.figures import AllFigures, Figures
+from bookkeeper.metrics.looked import Look
+from bookkeeper.runner import Slot
+
+log = logging.getLogger("bookkeeper")
+
+EVERY = timedelta(seconds=30)
+#: at once: more would take the machine from those who commit
+MOST_AT_ONCE = 4
+
+
+class Looking:
+    """The looks of all tables; `look` does one of them, `start` repeats them until `stop`."""
+
+    def __init__(self, figures: AllFigures, clock: Callable[[], datetime], every: timedelta = EVERY) -> None:
+        self.figures, self.clock, self.every = figures, clock, every
+        self._stopped = threading.Event()
+        self._room = threading.Semaphore(MOST_AT_ONCE)
+        self._under_way: set[str] = set()
+
+    def start(self) -> None:
+        """From now on, beside everything else; the process may end in the middle of a look."""
+        threading.Thread(target=self._repeat, name="looking", daemon=True).start()
+
+    def stop(self) -> None:
+        """No further look begins."""
+        self._stopped.set()
+
+    def _repeat(self) -> None:
+        # The first one a moment after the start: before its first turn a table has nothing to look at.
+        pause = min(2.0, self.every.total_seconds())
+        while not self._stopped.wait(pause):
+            self._round()
+            pause = self.every.total_seconds()
+
+    def _round(self) -> None:
+        for slot, figures in self.figures.now():
+            if slot.table in self._under_way:
+                continue
+            self._under_way.add(slot.table)
+            self._room.acquire()
+            threading.Thread(target=self._one, args=(slot, figures), name=f"look {slot.table}", daemon=True).start()
+
+    def _one(self, slot: Slot, figures: Figures) -> None:
+        try:
+            self.look(slot, figures)
+        except Exception:
+            log.exception("look failed", extra={"action": "defect", "table": slot.table})
+        finally:
+            self._under_way.discard(slot.table)
+            self._room.release()
+
+    def look(self, slot: Slot, figures: Figures) -> None:
+        """Looks around one table that this bookkeeper works on; nobody's business while another has it."""
+        book = slot.book
+        if book is None or book.view is None or slot.standby:
+            return
+        before = figures.looked.trouble
+        figures.looked = found = Look(book, self.clock(), figures.looked).around()
+        if found.trouble and found.trouble != before:
+            log.warning("look not complete", extra={"action": "look", "table": slot.table, "cause": found.trouble})

@@ -1,0 +1,178 @@
+"""What a scraper is told: counted turn by turn, of every table that is there."""
+
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.core.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
+from bookkeeper.core.exposition import Family, Histogram, text
+from bookkeeper.runner import Slot, turn
+from tests.daemon.lake import Writes
+from tests.metrics.kit import SETTINGS, Taken, Watched, samples
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    made = Watched()
+    made.add(tmp_path)
+    return made
+
+
+@pytest.fixture
+def writer(watched: Watched) -> Writes:
+    return Writes(watched.lakes["events"])
+
+
+def test_a_commit_is_counted_with_what_it_added_and_how_long_it_took(watched: Watched, writer: Writes) -> None:
+    writer.publish("a", "b")
+    writer.publish("c")
+    watched.turn(seconds=2)
+    counted = {
+        name: watched.value(f"bookkeeper_{name}_committed_total") for name in ("txlogs", "files", "rows", "bytes")
+    }
+    assert counted == {"txlogs": 2, "files": 2, "rows": 3, "bytes": pytest.approx(2400, rel=0.1)}
+    assert watched.value("bookkeeper_commits_total", outcome="committed") == 1
+    assert watched.value("bookkeeper_visibility_seconds_count") == 2
+    assert watched.value("bookkeeper_visibility_seconds_sum") == pytest.approx(4, abs=0.01)
+    assert watched.value("bookkeeper_visibility_seconds_bucket", le="1.5") == 0
+    assert watched.value("bookkeeper_visibility_seconds_bucket", le="+Inf") == 2
+    assert watched.value("bookkeeper_commit_seconds_count") == 1
+    assert watched.value("bookkeeper_last_commit_timestamp_seconds") == watched.clock.now.timestamp()
+    table = ("snapshots", "manifests", "data_files", "rows", "writers", "marks")
+    assert [watched.value(f"bookkeeper_{name}") for name in table] == [1, 1, 2, 3, 1, 1]
+    assert 200 < (watched.value("bookkeeper_marks_bytes") or 0) < 400
+
+
+def test_ticks_are_counted_by_how_they_ended(watched: Watched, writer: Writes) -> None:
+    watched.turn()
+    writer.publish("a")
+    watched.turn()
+    watched.faults["events"].on("list", "before", StorageUnavailable, times=1)
+    watched.turn(3)
+    found = {key: watched.value("bookkeeper_ticks_total", outcome=key) for key in ("idle", "committed", "failed")}
+    assert found == {"idle": 3, "committed": 1, "failed": 1}
+
+
+def test_what_waits_is_known_and_grows_older_while_the_catalog_is_down(watched: Watched, writer: Writes) -> None:
+    watched.turn()
+    watched.faults["events"].on("load_table", "before", CatalogUnavailable)
+    watched.clock.move(seconds=10)
+    writer.publish("a")
+    watched.turn(seconds=1)
+    watched.clock.move(seconds=100)
+    assert watched.value("bookkeeper_txlogs_pending") == 1
+    assert watched.value("bookkeeper_oldest_txlog_age_seconds") == pytest.approx(101, abs=0.1)
+    watched.faults["events"].clear()
+    watched.turn(seconds=60)
+    assert watched.value("bookkeeper_txlogs_pending") == watched.value("bookkeeper_oldest_txlog_age_seconds") == 0
+
+
+def test_a_table_that_is_halted_still_says_what_waits(watched: Watched, writer: Writes) -> None:
+    writer.publish("a")
+    watched.turn()
+    lake = watched.lakes["events"]
+    table = lake.table()
+    with table.transaction() as change:
+        change.remove_properties("bookkeeper.marks")
+    writer.publish("b")
+    watched.turn(seconds=60)
+    assert watched.value("bookkeeper_table_halted") == 1
+    assert watched.value("bookkeeper_table_ready") == 0
+    assert watched.value("bookkeeper_txlogs_pending") == 1
+
+
+def test_a_refused_commit_is_counted_though_the_tick_went_well(watched: Watched, writer: Writes) -> None:
+    writer.publish("a")
+    watched.faults["events"].on("commit_table", "after", CommitUnknown, times=1)
+    watched.turn()
+    assert watched.value("bookkeeper_commits_total", outcome="refused") == 1
+    assert watched.value("bookkeeper_rows_committed_total") is not None
+
+
+def test_a_rejected_txlog_is_counted_by_its_error_and_is_there_until_it_is_gone(
+    watched: Watched, writer: Writes
+) -> None:
+    watched.lakes["events"].put("pending/w1.x.txlog.avro", b"x")
+    watched.turn()
+    assert watched.value("bookkeeper_rejections_total", error="NameMismatch") == 1
+    assert watched.value("bookkeeper_rejected_txlogs") == 1
+    watched.look()
+    assert watched.value("bookkeeper_rejected_txlogs") == 1
+    watched.lakes["events"].folder.store.delete_many(["rejected/w1.x.txlog.avro"])
+    watched.look()
+    assert watched.value("bookkeeper_rejected_txlogs") == 0
+
+
+def test_a_txlog_that_somebody_took_away_is_a_hole(watched: Watched, writer: Writes) -> None:
+    gone = writer.publish("a")
+    writer.publish("b")
+    watched.lakes["events"].folder.delete([gone])
+    watched.turn()
+    assert watched.value("bookkeeper_holes_total") == 1
+
+
+def test_who_stands_by_tells_nothing_of_the_table_that_another_works_on(tmp_path: Path) -> None:
+    watched = Watched()
+    watched.add(tmp_path, lease=Taken())
+    watched.turn()
+    told = {name for name, labels in watched.samples() if ("table", "events") in labels}
+    assert watched.value("bookkeeper_table_standby") == watched.value("bookkeeper_table_ready") == 1
+    assert not told & {"bookkeeper_txlogs_pending", "bookkeeper_oldest_txlog_age_seconds", "bookkeeper_snapshots"}
+    assert watched.value("bookkeeper_ticks_total", outcome="standby") == 1
+    assert watched.value("bookkeeper_last_success_timestamp_seconds") == 0
+
+
+def test_the_series_of_a_removed_table_go_away_and_those_of_others_go_on(tmp_path: Path) -> None:
+    watched = Watched()
+    for name in ("one", "two"):
+        Writes(watched.add(tmp_path, name)).publish("a")
+    watched.turn()
+    watched.slots = [slot for slot in watched.slots if slot.table == "two"]
+    assert {dict(labels).get("table") for _, labels in watched.samples()} <= {"two", None}
+    assert watched.value("bookkeeper_rows_committed_total", table="two") == 1
+    one = Slot("one", watched.lakes["one"].book, told=watched.figures.told)
+    watched.slots.append(one)
+    assert watched.value("bookkeeper_rows_committed_total", table="one") == 0  # a new table begins at nought
+
+
+def test_labels_are_what_they_are_whatever_is_in_them() -> None:
+    family = Family("x", "gauge", "a\nb\\")
+    nasty = 'a"b\\c\nd{}=,<b>'
+    family.add(1, table=nasty)
+    assert samples(text([family])) == {("x", frozenset({("table", nasty)})): 1.0}
+
+
+def test_a_histogram_puts_a_value_below_the_bound_it_does_not_exceed() -> None:
+    made = Histogram((1, 2.5))
+    for value in (0.5, 1.0, 2.0, 99):
+        made.observe(value)
+    assert list(made.cumulated()) == [("1", 2), ("2.5", 3), ("+Inf", 4)]
+    assert (made.sum, made.count) == (102.5, 4)
+
+
+def test_what_a_turn_costs_to_count_is_nothing_beside_a_tick(watched: Watched, writer: Writes) -> None:
+    """A tick that commits takes milliseconds; 100 µs would still be a small share of it."""
+    writer.publish("a")
+    watched.turn()
+    slot, figures = watched.slots[0], watched.of()
+    began = time.process_time()
+    for _ in range(2000):
+        figures.note(slot, 0.01, watched.clock.now)
+    assert (time.process_time() - began) / 2000 < 100e-6
+
+
+def test_an_idle_table_goes_on_being_counted_without_a_clock(watched: Watched) -> None:
+    turn(watched.slots[0], SETTINGS, watched.clock.move(seconds=1))
+    assert watched.value("bookkeeper_tick_seconds_count") == 1
+
+
+def test_a_window_is_no_reason_to_be_not_ready(tmp_path: Path) -> None:
+    watched = Watched()
+    lake = watched.add(tmp_path, window=timedelta(minutes=30))
+    Writes(lake).publish("a")
+    watched.turn(seconds=600)
+    assert watched.ask("/readyz")[0] == 200
+    watched.turn(seconds=1700)
+    assert watched.value("bookkeeper_txlogs_pending") == 0
