@@ -12,8 +12,8 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import MarksLost, NotPossible
 from bookkeeper.core.folder import Folder
+from bookkeeper.core.history import descends, older
 from bookkeeper.core.marks import Marks
-from bookkeeper.ledger.history import descends, older
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 

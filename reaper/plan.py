@@ -5,7 +5,7 @@ Only ever a contiguous prefix of main's history (a stream dies at a hole), and w
 to plan over a history the bookkeeper would not accept, or by a clock that cannot be right.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -88,9 +88,16 @@ def _number(properties: Mapping[str, str], key: str) -> int | None:
     return int(text)
 
 
-def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, holds: Sequence[Hold] = ()) -> Plan:
+def make_plan(
+    metadata: TableMetadata,
+    settings: Reaper,
+    now: datetime,
+    holds: Sequence[Hold] = (),
+    descends: Callable[[int], bool] = lambda snapshot: False,
+) -> Plan:
     """
-    What to expire of this table; `holds` are what its consumers still need.
+    What to expire of this table; `holds` are what its consumers still need, and `descends` tells whether main descends
+    from a snapshot that somebody else has expired.
 
     Raises HistoryChanged, MarksLost or TableUnusable: then nothing may be expired. `check_clock` comes before.
     """
@@ -99,7 +106,10 @@ def make_plan(metadata: TableMetadata, settings: Reaper, now: datetime, holds: S
     if not found.gc:
         everything = tuple(snapshot.snapshot_id for snapshot in metadata.snapshots)
         return Plan((), (Kept(("gc.enabled=false",), everything),) if everything else ())
-    reasons = {**_on_main(history, found, now, holds), **_off_main(history, found, now, holds)}
+    reasons = {
+        **_on_main(history, found, now, _onwards(history, holds, descends)),
+        **_off_main(history, found, now, holds),
+    }
     expire = tuple(snapshot for snapshot, why in reasons.items() if not why)
     return Plan(expire, _grouped(reasons), _brake(metadata, len(expire), now))
 
@@ -157,8 +167,10 @@ class History:
         return None
 
 
-def _on_main(history: History, found: Rules, now: datetime, holds: Sequence[Hold]) -> dict[int, tuple[str, ...]]:
-    pinned, onwards = _pinned(history), _onwards(history, holds)
+def _on_main(
+    history: History, found: Rules, now: datetime, onwards: Sequence[tuple[str, int]]
+) -> dict[int, tuple[str, ...]]:
+    pinned = _pinned(history)
     recent = _ms(now - found.older_than)
     first_retained = len(history.main) - found.retain_last
     result: dict[int, tuple[str, ...]] = {}
@@ -188,15 +200,16 @@ def _pinned(history: History) -> dict[int, list[str]]:
     return pinned
 
 
-def _onwards(history: History, holds: Sequence[Hold]) -> list[tuple[str, int]]:
+def _onwards(history: History, holds: Sequence[Hold], descends: Callable[[int], bool]) -> list[tuple[str, int]]:
     starts: list[tuple[str, int]] = []
     append, marked = history.newest_append(), marked_snapshot(history.metadata)
     if append in history.position:
         starts.append((APPEND, history.position[append]))
     if marked is not None:
-        if marked not in history.position:
+        if marked not in history.position and not descends(marked):
             raise HistoryChanged(f"the marks came with snapshot {marked}, which main does not descend from")
-        starts.append((MARKS, history.position[marked]))
+        # Expired by others, it may be followed by anything until our next commit.
+        starts.append((MARKS, history.position.get(marked, 0)))
     # A consumer on a snapshot we cannot place may need anything.
     return starts + [(hold.reason, history.position.get(hold.snapshot or 0, 0)) for hold in holds]
 

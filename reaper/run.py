@@ -6,7 +6,7 @@ leaves a journal that the next run finishes, or nothing.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,9 +15,11 @@ from pyiceberg.table import Table
 
 from bookkeeper.core.errors import Halt, Retry
 from bookkeeper.core.folder import Folder
+from bookkeeper.core.history import descends
 from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import stores_with
+from bookkeeper.streams.standing import Reading
 from reaper import clock, orphans, txlogs
 from reaper import journal as journals
 from reaper.expire import MOST_SNAPSHOTS, expire
@@ -131,7 +133,7 @@ def outlook(
     readings = site.guard.read()
     table = site.load()
     check_clock(table.metadata, now)
-    plan = make_plan(table.metadata, settings.reaper, now, site.guard.holds(table, readings))
+    plan = _plan(site, table, now, readings)
     expiring, refused = _files(site, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
     swept = orphans.look(site, now).orphans if orphans.is_due(site, now) else ()
@@ -180,10 +182,15 @@ def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
     # Once, at the start: others go on committing by their clocks while a long run works by the time it began.
     check_clock(table.metadata, now)
     site.guard.warn(table, readings)
-    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
+    plan = _plan(site, table, now, readings)
     if plan.brake and not release_brake:
         raise Braked(f"{site.name}: {plan.brake}")
     return _old(site, table, now)
+
+
+def _plan(site: Site, table: Table, now: datetime, readings: Iterable[Reading]) -> Plan:
+    holds = site.guard.holds(table, readings)
+    return make_plan(table.metadata, site.settings.reaper, now, holds, lambda marked: descends(table, marked))
 
 
 def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
@@ -195,7 +202,7 @@ def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
 def _step(site: Site, now: datetime) -> Reaped | None:
     readings = site.guard.read()
     table = site.load()
-    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
+    plan = _plan(site, table, now, readings)
     going = plan.expire[:MOST_SNAPSHOTS]
     if not going:
         return None
@@ -220,7 +227,7 @@ def _step(site: Site, now: datetime) -> Reaped | None:
 def _handed(site: Site, now: datetime, hand: Hand) -> Reaped:
     readings = site.guard.read()
     table = site.load()
-    plan = make_plan(table.metadata, site.settings.reaper, now, site.guard.holds(table, readings))
+    plan = _plan(site, table, now, readings)
     site.guard.tell_cut_off(table, readings, plan.expire)
     return hand_over(site, plan, hand)
 

@@ -100,7 +100,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
       bookkeeper accept-rollback --table events
     """
     from bookkeeper.core.errors import NotPossible
-    from bookkeeper.ledger.history import descends
+    from bookkeeper.core.history import descends
     from bookkeeper.ledger.view import abandoned
     from bookkeeper.loading import is_older, load
 

@@ -17,10 +17,10 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.core.folder import MarksCopy
+from bookkeeper.core.history import descends
 from bookkeeper.core.locations import inside, join
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.ledger.history import descends
 
 TXLOGS = "bookkeeper.txlogs"
 MAIN = "main"

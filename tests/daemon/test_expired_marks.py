@@ -3,6 +3,7 @@ Somebody else expires snapshots, and the one the marks came with is among them: 
 """
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
 from bookkeeper.core.errors import CatalogUnavailable, HistoryChanged, Retry
 from bookkeeper.core.locations import local_path
+from bookkeeper.core.settings import Reaper, Table
+from reaper import reap
 from tests.daemon.lake import Lake, Writes, append_by_others, live_files
 from tests.daemon.test_history import change, roll_back
 
@@ -68,6 +71,26 @@ def test_a_rollback_that_expiry_covers_up_is_still_found(busy: Lake, writer: Wri
     writer.publish("c")
     with pytest.raises(HistoryChanged):
         busy.tick(seconds=11)
+
+
+def test_the_reaper_keeps_what_is_left_until_our_next_commit(busy: Lake) -> None:
+    expire(busy, 2)
+    assert not reap(busy.catalog, eager(busy), busy.clock.move(seconds=1)).snapshots
+    busy.tick()
+    assert reap(busy.catalog, eager(busy), busy.clock.move(seconds=1)).snapshots
+    assert busy.keys() == ["a", "b", "x", "y", "z"]
+
+
+def test_the_reaper_halts_as_well_where_nobody_can_tell(busy: Lake) -> None:
+    expire(busy, 1)
+    for path in old_metadata(busy):
+        path.unlink()
+    with pytest.raises(HistoryChanged):
+        reap(busy.catalog, eager(busy), busy.clock.move(seconds=1))
+
+
+def eager(lake: Lake) -> Table:
+    return replace(lake.settings, reaper=Reaper(older_than=timedelta(0), retain_last=1))
 
 
 def _summary(snapshot: object) -> dict[str, str]:

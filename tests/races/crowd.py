@@ -42,6 +42,14 @@ def spark_may(error: object) -> bool:
     return any(word in str(error) for word in _SPARK_MAY)
 
 
+def _said(error: object) -> str:
+    """What a Java exception and its causes say, and where each of them began, without the hundred lines above it."""
+    lines = str(error).splitlines()
+    near = zip(lines, lines[-1:] + lines, lines[-2:] + lines, strict=False)
+    said = [line for line, before, earlier in near if not all(it.startswith("\t") for it in (line, before, earlier))]
+    return " | ".join(line.strip() for line in said)[:2000]
+
+
 @dataclass
 class Crowd:
     """Threads that do something again and again until told to stop, and what became of each turn."""
@@ -66,7 +74,7 @@ class Crowd:
                 self.retries[name] += 1
             except Exception as error:  # noqa: BLE001  (it fails the test)
                 if not name.startswith("spark") or not spark_may(error):
-                    self.broken.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
+                    self.broken.append(f"{name}: {type(error).__name__}: {_said(error)}")
                     return
                 self.retries[name] += 1
             self.turns[name] += 1
@@ -83,10 +91,12 @@ class Crowd:
             for thread in self.threads:
                 thread.join(120)
 
-    def until(self, turns: Mapping[str, int], seconds: float, most: float = 240) -> None:
-        """Waits so long, and then until each has done so many turns or somebody broke; raises AssertionError."""
+    def until(
+        self, turns: Mapping[str, int], seconds: float, most: float = 240, also: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Waits so long, then until each did so many turns and `also`, or somebody broke; raises AssertionError."""
         started = time.monotonic()
-        while (spent := time.monotonic() - started) < seconds or not self._did(turns):
+        while (spent := time.monotonic() - started) < seconds or not self._did(turns) or not also():
             if self.broken:
                 return
             assert spent < most, f"only {dict(self.turns)} in {spent:.0f} s"
@@ -134,14 +144,33 @@ def statements(queue: SparkLake, texts: Sequence[str], again: bool = True) -> Ca
     return act
 
 
-def stream(queue: SparkLake, checkpoint: Path, rows_per_second: int) -> Any:
-    """A Spark stream that writes `spark-0`, `spark-1`, ... into the table, as fast as its commits get through."""
-    rate = queue.spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
-    rows = rate.selectExpr("timestamp", "concat('spark-', cast(value AS string)) AS key")
-    started = rows.writeStream.format("iceberg").outputMode("append").option("check-nullability", "false")
-    started = started.option("fanout-enabled", "true")
-    return (
-        started.option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="200 milliseconds")
-        .toTable(queue.table_name)
-    )
+class Streaming:
+    """A Spark stream that writes `spark-0`, `spark-1`, ...; begun again from its checkpoint when it ended."""
+
+    def __init__(self, queue: SparkLake, checkpoint: Path, rows_per_second: int) -> None:
+        self._queue, self._checkpoint, self._rows = queue, checkpoint, rows_per_second
+        self._runs: list[Any] = []
+
+    def __call__(self) -> None:
+        """One look at it; raises what ended it."""
+        if self._runs and self._runs[-1].isActive:
+            return
+        error = self._runs[-1].exception() if self._runs else None
+        self._runs.append(self._started())
+        if error is not None:
+            raise error
+
+    def committed(self) -> bool:
+        """Whether a batch with rows got through."""
+        return any(done["numInputRows"] for run in self._runs for done in run.recentProgress)
+
+    def stop(self) -> None:
+        for run in self._runs:
+            run.stop()
+
+    def _started(self) -> Any:
+        rate = self._queue.spark.readStream.format("rate").option("rowsPerSecond", self._rows).load()
+        rows = rate.selectExpr("timestamp", "concat('spark-', cast(value AS string)) AS key")
+        started = rows.writeStream.format("iceberg").outputMode("append").option("check-nullability", "false")
+        started = started.option("fanout-enabled", "true").option("checkpointLocation", str(self._checkpoint))
+        return started.trigger(processingTime="200 milliseconds").toTable(self._queue.table_name)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reaper import reap
-from tests.races.crowd import Crowd, bookkeeper, spark_may, statements, stream, writer
+from tests.races.crowd import Crowd, Streaming, bookkeeper, statements, writer
 from tests.races.kit import SparkLake
 from tests.races.test_spark_between import SCHEMA, SPEC, WORK
 
@@ -35,13 +35,12 @@ def everybody(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd
     # Four attempts, Iceberg's default, are few in such a crowd, and Spark ends its stream after them.
     retries = "'commit.retry.num-retries'='100', 'commit.retry.max-wait-ms'='500'"
     queue.sql(f"ALTER TABLE {{table}} SET TBLPROPERTIES ({retries})")
-    started = stream(queue, checkpoint, rows_per_second=20)
+    stream = Streaming(queue, checkpoint, rows_per_second=20)
+    crowd.joins("spark stream", stream, pause=0.2)
     enough = {"spark": len(WORK), "spark changes": len(changes), "reaper": 3, **dict.fromkeys(BOOKS, 5)}
     with crowd.at_work():
-        crowd.until(enough, seconds)
-    if not started.isActive and not spark_may(started.exception()):
-        crowd.broken.append(f"the stream ended: {started.exception()}")
-    started.stop()
+        crowd.until(enough, seconds, also=stream.committed)
+    stream.stop()
     queue.settle(30)
     queue.reap()
     return crowd, published

@@ -111,6 +111,14 @@ def test_nothing_expires_when_main_does_not_descend_from_the_marks() -> None:
         make_plan(table(*line(6), snapshot(7, 3), head=6, properties=own), TEN, minute(100))
 
 
+def test_all_of_main_stays_while_the_snapshot_of_the_marks_is_expired_by_others() -> None:
+    own = {marks.PROPERTY: marks.dumps(marks.Marks("f", 4711))}
+    plan = make_plan(table(*line(9), properties=own), TEN, minute(100), descends=lambda snapshot: snapshot == 4711)
+    assert plan.expire == ()
+    with pytest.raises(HistoryChanged):
+        make_plan(table(*line(9), properties=own), TEN, minute(100))
+
+
 def test_nothing_expires_while_summaries_show_marks_that_are_gone() -> None:
     marked = snapshot(10, 9, **{"bookkeeper.txlogs": "w:1-1"})
     with pytest.raises(MarksLost):
