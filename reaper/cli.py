@@ -17,7 +17,15 @@ import click
 
 from bookkeeper.console import logs, output
 from bookkeeper.console.errors import Commands, exit_code
-from bookkeeper.console.options import DURATION, config_option, json_option, load_settings, log_options, pick_table
+from bookkeeper.console.options import (
+    DURATION,
+    config_option,
+    json_option,
+    listen_option,
+    load_settings,
+    log_options,
+    pick_table,
+)
 from bookkeeper.console.progress import Progress
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
 from reaper.showing import orphan_rows, plan_record, show_plan
@@ -58,7 +66,15 @@ def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @tables_option
 @log_options
 @click.option("--metrics", metavar="FILE", help="Write figures and consumers at risk there, for Prometheus.")
-def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, metrics: str | None) -> None:
+@listen_option("REAPER_LISTEN", "Serve /metrics there, for Prometheus.")
+def run(
+    config: str | None,
+    tables: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+    metrics: str | None,
+    listen: str | None,
+) -> None:
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
 
@@ -69,7 +85,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
       reaper run --config bookkeeper.toml --log-format json
     """
     from bookkeeper.console.stopping import Stop
-    from reaper.metrics import Metrics
+    from reaper.metrics import Metrics, served
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds
 
@@ -80,9 +96,13 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
     acts = [partial(_reap, _Catalog(settings), table, stopped=lambda: stop.requested) for table in chosen]
-    if metrics:
+    if metrics or listen:
         figures = Metrics(metrics)
         acts = [partial(_noted, figures, table, act) for table, act in zip(chosen, acts, strict=True)]
+        for table in chosen:
+            figures.begin(table.name)
+        if listen:
+            served(figures, listen)
     pairs = zip(chosen, acts, strict=True)
     run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
     log.info("stopped", extra={"action": "stop"})
@@ -233,7 +253,7 @@ def _pace(table: "Table") -> "Pace":
 
 
 def _noted(figures: "Metrics", table: "Table", act: Callable[[datetime], Any], now: datetime) -> None:
-    figures.note(table.name, act(now), _utc_now())
+    figures.run(table.name, act, now, _utc_now)
 
 
 def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:

@@ -12,7 +12,7 @@ import click
 
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.logs import as_json, set_up
-from bookkeeper.console.options import DURATION, SIZE, config_option, log_options_from, table_option
+from bookkeeper.console.options import DURATION, SIZE, config_option, listen_option, log_options_from, table_option
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
 
@@ -29,8 +29,12 @@ def _where(command: Command) -> Command:
     patience = click.option("--patience", type=DURATION, default="10m", show_default=True, help=text)
     text = "The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
     folder = click.option("--folder", metavar="URL", help=text)
+    text = "Write figures there after each txlog, for Prometheus."
+    metrics = click.option("--metrics", metavar="FILE", help=text)
+    listen = listen_option("WRITER_LISTEN", "Serve /metrics there, for Prometheus.")
+    shared = (quiet, patience, metrics, listen, table_option, config_option, folder)
     # At info there is a line per txlog, which would only disturb the progress.
-    for option in (log_options_from("warning", "human"), quiet, patience, table_option, config_option, folder):
+    for option in (log_options_from("warning", "human"), *shared):
         command = option(command)
     return command
 
@@ -133,7 +137,18 @@ def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
     stores = stores_with(storage_options(options["folder"], options["config"], os.environ))
-    return Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
+    writer = Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
+    _show(writer, options["metrics"], options["listen"])
+    return writer
+
+
+def _show(writer: "Writer", metrics: str | None, listen: str | None) -> None:
+    from writers.metrics import served
+
+    writer.figures.path = metrics
+    writer.figures.write()
+    if listen:
+        served(writer.figures, listen)
 
 
 def _progress(label: str, quiet: bool, as_json: bool) -> Progress:

@@ -10,6 +10,7 @@ from bookkeeper.core.errors import Backpressure, Fenced
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName
 from writers.again import Wait, again
+from writers.metrics import Figures
 
 EVERY = timedelta(seconds=1)
 
@@ -19,8 +20,8 @@ class Watch:
     Lists pending/ at most once a second.
     """
 
-    def __init__(self, folder: Folder, clock: Callable[[], datetime], wait: Wait) -> None:
-        self._folder, self._clock, self._wait = folder, clock, wait
+    def __init__(self, folder: Folder, clock: Callable[[], datetime], wait: Wait, figures: Figures) -> None:
+        self._folder, self._clock, self._wait, self._figures = folder, clock, wait, figures
         self._looked: datetime | None = None
         self._pending = 0
         self._own: list[TxlogName] = []
@@ -41,9 +42,12 @@ class Watch:
         self._look()
         while self._pending >= limit:
             waited = self._clock() - began
+            self._figures.waits(self._pending)
             if waited >= patience or self._wait(EVERY.total_seconds()) is True:
                 raise Backpressure(f"{self._pending} txlogs are pending, the table's pending limit is {limit}")
             self._look()
+            self._figures.waits(self._pending, (self._clock() - began - waited).total_seconds())
+        self._figures.goes_on(self._pending)
 
     def _look(self) -> None:
         now = self._clock()

@@ -27,6 +27,7 @@ from writers.chain import end_of_chain
 from writers.conform import as_table, conform, unknown_columns
 from writers.defaults import millis, pause, utc_now
 from writers.files import Files
+from writers.metrics import Figures
 from writers.publisher import Publisher
 from writers.shape import Shape
 from writers.watch import Watch
@@ -62,7 +63,9 @@ class Writer:
         self._shape = Shape.of(_first_card(folder))
         self._store = stores(_checked(self.card.data_path))
         self._files = Files(f"{name}-{self.incarnation}", clock, wait)
-        self._watch = Watch(folder, clock, wait)
+        #: what it did so far, for Prometheus
+        self.figures = Figures(name)
+        self._watch = Watch(folder, clock, wait, self.figures)
         position = again(lambda: end_of_chain(folder, self.card, name), wait)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._reached: bytes | None = None
@@ -133,6 +136,7 @@ class Writer:
             rolled = self._files.take(fitted, self._shape, self._publisher.sequence)
         self._reached = position
         self._chained = self._chained or position is not None
+        self.figures.unpublished = self._files.rows()
         if rolled:
             self._settle()
 
@@ -254,6 +258,7 @@ class Writer:
         self._chained = self._chained or position is not None
         self._reached = None
         self._files.forget()
+        self.figures.published(files, self._clock())
         log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
         self._adopt(self._card_now())
         return name

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
-from bookkeeper.cli.watching import listen_option, watched
+from bookkeeper.cli.watching import watched
 from bookkeeper.console import logs
 from bookkeeper.console.errors import HALTED, REFUSED, UNAVAILABLE, Command
-from bookkeeper.console.options import config_option, json_option, log_options
+from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 @config_option
 @tables_option
 @log_options
-@listen_option
+@listen_option("BOOKKEEPER_LISTEN", "Serve page, metrics and probes there, not where the configuration says.")
 def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, listen: str | None) -> None:
     """
     Commit what is published, every tick, until SIGTERM; ends after the current commit.

@@ -8,21 +8,11 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from bookkeeper.cli.context import utc_now
 
 if TYPE_CHECKING:
     from bookkeeper.core.settings import Daemon
     from bookkeeper.runner import Observer, Slot
-
-listen_option = click.option(
-    "--listen",
-    envvar="BOOKKEEPER_LISTEN",
-    show_envvar=True,
-    metavar="HOST:PORT",
-    help="Where page, metrics and probes are served, in place of `listen` in the configuration.",
-)
 
 
 @contextmanager

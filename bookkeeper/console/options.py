@@ -61,6 +61,13 @@ def log_options_from(level: str, log_format: str = "auto") -> Callable[[Command]
 log_options = log_options_from("info")
 
 
+def listen_option(variable: str, text: str) -> Callable[[Command], Command]:
+    """
+    Add --listen (argument `listen`), which the environment may give as `variable`.
+    """
+    return click.option("--listen", envvar=variable, show_envvar=True, metavar="HOST:PORT", help=text)
+
+
 def common(command: Command) -> Command:
     """
     Add --config, --table and --json.

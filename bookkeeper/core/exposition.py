@@ -4,9 +4,12 @@ Figures in Prometheus' text format: families of samples, histograms, one text fo
 Knows no client library, so a writer needs none.
 """
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from bookkeeper.core.errors import NotPossible
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -90,3 +93,17 @@ def _escaped(text: str) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def replace_file(path: str, content: str) -> None:
+    """
+    Writes `content` there in one go, so that a scraper never sees half of it; raises NotPossible.
+    """
+    fresh = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(fresh, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(fresh, path)
+    except OSError as exc:
+        hint = "Its folder must be there, and this user must be allowed to write to it."
+        raise NotPossible(f"the metrics file {path} cannot be written: {exc.strerror}", hint=hint) from exc

@@ -1,0 +1,59 @@
+"""What a scraper is told of the reaper's runs, however they end."""
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from bookkeeper.core.errors import CatalogUnavailable, NotPossible
+from reaper.files import Reaped
+from reaper.metrics import Metrics, served
+from tests.metrics.kit import samples
+
+NOW = datetime(2050, 1, 1, tzinfo=UTC)
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    return samples(text).get((name, frozenset({"table": "events", **labels}.items())))
+
+
+def test_before_its_first_run_a_table_was_never_reaped() -> None:
+    figures = Metrics()
+    figures.begin("events")
+    assert value(figures.text(), "reaper_last_success_timestamp_seconds") == 0
+
+
+def test_runs_are_counted_however_they_end_and_what_they_deleted_by_kind() -> None:
+    figures = Metrics()
+
+    def down(now: datetime) -> Reaped:
+        raise CatalogUnavailable("down")
+
+    figures.run("events", lambda now: Reaped(3, 2, 1, 4, 1000, 5), NOW, lambda: NOW + timedelta(seconds=7))
+    for _ in range(2):
+        with pytest.raises(CatalogUnavailable):
+            figures.run("events", down, NOW, lambda: NOW)
+    text = figures.text()
+    assert value(text, "reaper_last_success_timestamp_seconds") == NOW.timestamp() + 7
+    assert value(text, "reaper_run_seconds_total") == 7
+    assert [value(text, "reaper_runs_total", outcome=outcome) for outcome in ("done", "failed")] == [1, 2]
+    assert value(text, "reaper_consecutive_failures") == 2
+    kinds = {kind: value(text, "reaper_files_deleted_total", kind=kind) for kind in ("data", "manifest", "metadata")}
+    assert kinds == {"data": 2, "manifest": 1, "metadata": 4}
+    figures.run("events", lambda now: Reaped(), NOW, lambda: NOW)
+    assert value(figures.text(), "reaper_consecutive_failures") == 0
+
+
+def test_it_is_served_too() -> None:
+    figures = Metrics()
+    figures.begin("events")
+    with closing(served(figures, "127.0.0.1:0")) as web, urlopen(f"{web.url}metrics") as answer:
+        assert answer.read().decode() == figures.text()
+
+
+def test_a_file_that_cannot_be_written_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NotPossible, match=r"the metrics file .*nowhere.* cannot be written") as refused:
+        Metrics(str(tmp_path / "nowhere" / "x.prom")).begin("events")
+    assert "folder must be there" in refused.value.hint
