@@ -45,10 +45,9 @@ def readiness(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> 
     Ready while its ticks succeed and its oldest pending txlog is young enough.
     """
     found, age = health(slot, settings, now), timedelta(seconds=figures.age(now))
-    window = slot.book.settings.window if slot.book else timedelta(0)
     if not found.ready:
         return Readiness(slot.table, False, found.state, found.why, found.hint)
-    if found.state != STANDBY and age > settings.not_ready_age + window:
+    if found.state != STANDBY and age > settings.not_ready_age + figures.window:
         return Readiness(slot.table, False, found.state, _late(found, age), _do(found))
     return Readiness(slot.table, True, found.state, found.why or found.postponed)
 

@@ -78,11 +78,13 @@ def families(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Family
         yield _valued(f"bookkeeper_{name}", GAUGE, text, working, value)
     age = Family("bookkeeper_oldest_txlog_age_seconds", GAUGE, "age of the oldest pending txlog, 0 when none is")
     limit = Family("bookkeeper_pending_limit", GAUGE, "writers wait while so many txlogs are pending")
+    late = Family("bookkeeper_oldest_txlog_age_limit_seconds", GAUGE, "an older one makes the table not ready")
     for slot, figures in working:
         age.add(figures.age(now), table=slot.table)
-        if slot.book is not None:
-            limit.add(slot.book.settings.pending_limit, table=slot.table)
-    yield from (age, limit)
+        late.add((settings.not_ready_age + figures.window).total_seconds(), table=slot.table)
+        if figures.pending_limit is not None:
+            limit.add(figures.pending_limit, table=slot.table)
+    yield from (age, late, limit)
     yield from _consumers(working)
 
 

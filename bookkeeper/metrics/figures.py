@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.core.exposition import Histogram
 from bookkeeper.core.marks import PROPERTY
+from bookkeeper.daemon import Bookkeeper
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
 from bookkeeper.metrics.looked import Looked, Rejected
@@ -60,6 +61,8 @@ class Figures:
         self.oldest: datetime | None = None
         self.last_commit: datetime | None = None
         self.brake = ""
+        self.window = timedelta(0)
+        self.pending_limit: int | None = None
         self.stand: Stand | None = None
         self.looked = Looked()
         self.history = History()
@@ -73,7 +76,7 @@ class Figures:
         if turn is not None:
             self._count(turn, now)
         if slot.book is not None:
-            self._see(slot.book.view, slot.book.upkeep.warned)
+            self._see(slot.book)
         self._draw(turn.commit if turn else None, now)
 
     def _draw(self, commit: Commit | None, now: datetime) -> None:
@@ -107,8 +110,9 @@ class Figures:
         for age in commit.visible_after:
             self.visibility_seconds.observe(max(age, timedelta(0)).total_seconds())
 
-    def _see(self, view: View | None, brake: str) -> None:
-        self.brake = brake
+    def _see(self, book: Bookkeeper) -> None:
+        view, self.brake = book.view, book.upkeep.warned
+        self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stand = view, stand_of(view)
 

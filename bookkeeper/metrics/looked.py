@@ -6,6 +6,7 @@ cannot be read keeps its last known value.
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -19,6 +20,8 @@ from bookkeeper.streams.lag import Lag, added_files, lag
 from bookkeeper.streams.registry import Registry
 from bookkeeper.streams.standing import ASIDE, CUT_OFF, TO_MEND, Reading, Standing, look, stand
 
+#: total, used and free bytes of the disk a path is on
+Usage = Callable[[str], tuple[int, int, int]]
 #: of a table, by name: more would make a page and a scrape that nobody can read
 MOST_CONSUMERS = 50
 MOST_REJECTED = 20
@@ -48,7 +51,7 @@ class Reads:
 
 @dataclass
 class Looked:
-    """What the last look found; `trouble` is why a part of it is older."""
+    """What the last look found, complete `at` that time; `trouble` is why a part of it is older."""
 
     at: datetime | None = None
     consumers: tuple[Reads, ...] = ()
@@ -80,16 +83,17 @@ class Look:
     book: Bookkeeper
     now: datetime
     before: Looked = field(default_factory=Looked)
+    usage: Usage = shutil.disk_usage
 
     def around(self) -> Looked:
         """What is there now; never raises."""
-        found, said = replace(self.before, at=self.now, trouble=""), list[str]()
+        found, said = replace(self.before, trouble=""), list[str]()
         for part in (self._consumers, self._rejected, self._room):
             try:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
                 said.append(f"{type(error).__name__}: {error}")
-        return replace(found, trouble="; ".join(said))
+        return replace(found, trouble="; ".join(said)) if said else replace(found, at=self.now)
 
     def _consumers(self, found: Looked) -> Looked:
         book = self.book
@@ -130,8 +134,8 @@ class Look:
 
     def _room(self, found: Looked) -> Looked:
         urls = [self.book.folder.store.url, *([self.book.view.metadata.location] if self.book.view else [])]
-        rooms = [shutil.disk_usage(path) for path in map(local_path, urls) if path is not None]
+        rooms = [self.usage(path) for path in map(local_path, urls) if path is not None]
         if not rooms:
             return found
-        least = min(rooms, key=lambda room: room.free)
-        return replace(found, free=float(least.free), size=float(least.total))
+        size, _, free = min(rooms, key=lambda room: room[2])
+        return replace(found, free=float(free), size=float(size))

@@ -3,12 +3,13 @@ Looks around every table in turn, from threads of its own: a table whose storage
 """
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from bookkeeper.metrics.figures import AllFigures, Figures
-from bookkeeper.metrics.looked import Look
+from bookkeeper.metrics.looked import Look, Usage
 from bookkeeper.runner import Slot
 
 log = logging.getLogger("bookkeeper")
@@ -21,8 +22,14 @@ MOST_AT_ONCE = 4
 class Looking:
     """The looks of all tables; `look` does one of them, `start` repeats them until `stop`."""
 
-    def __init__(self, figures: AllFigures, clock: Callable[[], datetime], every: timedelta = EVERY) -> None:
-        self.figures, self.clock, self.every = figures, clock, every
+    def __init__(
+        self,
+        figures: AllFigures,
+        clock: Callable[[], datetime],
+        every: timedelta = EVERY,
+        usage: Usage = shutil.disk_usage,
+    ) -> None:
+        self.figures, self.clock, self.every, self.usage = figures, clock, every, usage
         self._stopped = threading.Event()
         self._room = threading.Semaphore(MOST_AT_ONCE)
         self._under_way: set[str] = set()
@@ -65,6 +72,6 @@ class Looking:
         if book is None or book.view is None or slot.standby:
             return
         before = figures.looked.trouble
-        figures.looked = found = Look(book, self.clock(), figures.looked).around()
+        figures.looked = found = Look(book, self.clock(), figures.looked, self.usage).around()
         if found.trouble and found.trouble != before:
             log.warning("look not complete", extra={"action": "look", "table": slot.table, "cause": found.trouble})
