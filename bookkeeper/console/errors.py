@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import click
 
+from bookkeeper.console.colour import BOLD, RED, painted
 from bookkeeper.console.logs import catch_defects
 from bookkeeper.console.secrets import redacted
 from bookkeeper.core import errors
@@ -65,9 +66,16 @@ class Failure(click.ClickException):
         """
         Print it on stderr.
         """
-        click.echo(f"error: {redacted(self.message)}", err=True)
-        if self.cause.hint:
-            click.echo(f"hint: {redacted(self.cause.hint)}", err=True)
+        say_error(redacted(self.message), redacted(self.cause.hint))
+
+
+def say_error(message: str, hint: str = "") -> None:
+    """
+    What went wrong on stderr, and what to do about it.
+    """
+    click.echo(f"{painted('error:', RED)} {message}", err=True)
+    if hint:
+        click.echo(f"{painted('hint:', BOLD)} {hint}", err=True)
 
 
 @contextmanager

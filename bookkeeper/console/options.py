@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bookkeeper.console.colour import color_option
 from bookkeeper.console.logs import FORMATS
 from bookkeeper.console.secrets import hide
 from bookkeeper.core.units import duration, size
@@ -34,10 +35,10 @@ def table_option(command: Command) -> Command:
 
 def json_option(command: Command) -> Command:
     """
-    Add --json (argument `as_json`).
+    Add --json (argument `as_json`), and --color.
     """
     text = "JSON for programs instead of text for people."
-    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+    return color_option(click.option("--json", "as_json", is_flag=True, help=text)(command))
 
 
 def log_options_from(level: str, log_format: str = "auto") -> Callable[[Command], Command]:

@@ -2,32 +2,42 @@
 Data on stdout: rows as an aligned table or as JSON; talk goes to stderr.
 
 A row is a dict. For people a `timedelta` becomes `1.5 s`, a key that ends in `bytes` a size, a time UTC; in
-JSON they are seconds, plain numbers and ISO 8601. None is `-` and null.
+JSON they are seconds, plain numbers and ISO 8601. None is `-` and null. A number that JavaScript and jq would round,
+such as a snapshot's id, is a string in JSON.
 """
 
 import json
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
+from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.core.units import spoken, spoken_size
 
 Row = Mapping[str, Any]
+_EXACT = 2**53
+_COUNTS = ("rows", "files", "snapshots", "txlogs", "pending", "data_files", "live_files", "batch")
 
 
 def show_rows(rows: Iterable[Row], as_json: bool, nothing: str = "nothing") -> None:
     """
     Print rows as a table, or as a JSON array; `nothing` goes to stderr when a table would have no rows.
+
+    On a terminal that is too narrow for the table each row is a record.
     """
     listed = list(rows)
     if as_json:
         click.echo(to_json(listed))
-    elif listed:
-        click.echo("\n".join(table(listed)))
-    else:
+    elif not listed:
         say(nothing)
+    elif sys.stdout.isatty() and len(max(table(listed), key=len)) > shutil.get_terminal_size().columns:
+        click.echo("\n\n".join("\n".join(_record(row)) for row in listed))
+    else:
+        click.echo("\n".join(table(listed, paint=True)))
 
 
 def show_record(record: Row, as_json: bool) -> None:
@@ -36,10 +46,15 @@ def show_record(record: Row, as_json: bool) -> None:
     """
     if as_json:
         click.echo(to_json(record))
-        return
+    else:
+        click.echo("\n".join(_record(record)))
+
+
+def _record(record: Row) -> list[str]:
     width = max((len(heading(key)) for key in record), default=0)
-    for key, value in record.items():
-        click.echo(f"{heading(key):<{width}}  {human(key, value)}".rstrip())
+    names = [painted(heading(key).ljust(width), FAINT) for key in record]
+    texts = [painted(human(key, value), tone_of(key, value)) for key, value in record.items()]
+    return [f"{name}  {text}".rstrip() for name, text in zip(names, texts, strict=True)]
 
 
 def say(text: str) -> None:
@@ -53,7 +68,15 @@ def to_json(data: Any) -> str:
     """
     `data` as JSON for programs.
     """
-    return json.dumps(data, indent=2, default=plain)
+    return json.dumps(_exact(data), indent=2, default=plain)
+
+
+def _exact(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _exact(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_exact(value) for value in data]
+    return str(data) if type(data) is int and abs(data) > _EXACT else data
 
 
 def plain(value: Any) -> Any:
@@ -71,7 +94,7 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
-def table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Row], paint: bool = False) -> list[str]:
     """
     The lines of an aligned table with the keys of all rows as columns; numbers and sizes to the right.
     """
@@ -80,15 +103,18 @@ def table(rows: Sequence[Row]) -> list[str]:
     heads = [heading(key) for key in columns]
     widths = [max(len(line[index]) for line in [heads, *cells]) for index in range(len(columns))]
     right = [any(_is_amount(row.get(key)) for row in rows) for key in columns]
-    return [_aligned(line, widths, right) for line in [heads, *cells]]
+    tones = [[BOLD] * len(columns), *([tone_of(key, row.get(key)) for key in columns] for row in rows)]
+    lines = zip([heads, *cells], tones, strict=True)
+    return [_aligned(line, widths, right, how if paint else [None] * len(columns)) for line, how in lines]
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    parts = [
+def _aligned(line: Sequence[str], widths: Sequence[int], right: Sequence[bool], tones: Sequence[str | None]) -> str:
+    aligned = [
         text.rjust(width) if to_right else text.ljust(width)
         for text, width, to_right in zip(line, widths, right, strict=True)
     ]
-    return "  ".join(parts).rstrip()
+    aligned[-1] = aligned[-1].rstrip()
+    return "  ".join(painted(text, tone) for text, tone in zip(aligned, tones, strict=True)).rstrip()
 
 
 def _is_amount(value: Any) -> bool:
@@ -114,16 +140,20 @@ def human(key: str, value: Any) -> str:
         return spoken(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    if key.endswith("bytes") and _is_amount(value):
+    return _amount(key, value) if _is_amount(value) else _human_plain(value)
+
+
+def _amount(key: str, value: float) -> str:
+    if key.endswith("bytes"):
         return spoken_size(value)
-    return _human_plain(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if key in _COUNTS and value >= 10_000 else str(value)
 
 
 def _human_plain(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, float):
-        return f"{value:.4g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={human(str(key), item)}" for key, item in value.items()) or "-"
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -75,7 +75,7 @@ def test_plan_lists_exactly_what_once_then_deletes(recent: Lake) -> None:
     gone = {path: size for path, size in before.items() if path not in recent.disk()}
     assert {item["name"]: item["bytes"] for item in planned["delete"]} == gone
     assert {item["what"] for item in planned["delete"]} == {"data file", "manifest", "manifest list", "metadata file"}
-    assert set(planned["expire"]) == set(history) - set(recent.history())
+    assert {int(snapshot) for snapshot in planned["expire"]} == set(history) - set(recent.history())
     assert planned["bytes"] == done["bytes"] == sum(gone.values())
     assert (done["snapshots"], done["data_files"], done["outcome"]) == (13, 1, "done")
     assert {number for item in planned["kept"] for number in item["snapshots"]} == set(recent.history())
