@@ -71,7 +71,7 @@ class Ledger:
 
         Raises Retry; then the outcome is unknown: load again, look at the marks, build a new attempt.
         """
-        draft, step_id, sequence = self._draft(seen), new_id(seen.metadata), seen.metadata.last_sequence_number + 1
+        draft, step_id, sequence = self._draft(seen), new_id(), seen.metadata.last_sequence_number + 1
         new, touched = [], set[Partition]()
         for index, share in enumerate(shares):
             header = self.writer.header(seen.schemas[share.schema_id], seen.specs[share.spec_id])
@@ -87,7 +87,7 @@ class Ledger:
 
     def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        store, step_id = self._store(seen), new_id(seen.metadata, [before.id])
+        store, step_id = self._store(seen), new_id([before.id])
         sequence, written, gone = seen.metadata.last_sequence_number + 2, [], set[str]()
         for index, (group, header, records, found) in enumerate(self._merges(seen, before)):
             key = f"{draft.tag}-r{index}.avro"
@@ -170,7 +170,7 @@ class Ledger:
 
         Raises Retry like `append`.
         """
-        draft, step_id, sequence = self._draft(seen), new_id(seen.metadata), seen.metadata.last_sequence_number + 1
+        draft, step_id, sequence = self._draft(seen), new_id(), seen.metadata.last_sequence_number + 1
         written, touched = [], set[Partition]()
         for index, item in enumerate(doomed):
             header = self._header(seen, item.manifest)
@@ -193,7 +193,7 @@ class Ledger:
         """
         draft = self._draft(seen)
         counts = {"bookkeeper.reason": why}
-        step = Step(new_id(seen.metadata), Operation.REPLACE, self.manifests(seen), counts)
+        step = Step(new_id(), Operation.REPLACE, self.manifests(seen), counts)
         return self._commit(seen, draft, [step], marks)
 
     def check_clock(self, seen: View) -> datetime:
