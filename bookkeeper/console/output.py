@@ -2,8 +2,8 @@
 Data on stdout: rows as an aligned table or as JSON; talk goes to stderr.
 
 A row is a dict. For people a `timedelta` becomes `1.5 s`, a key that ends in `bytes` a size, a time UTC; in
-JSON they are seconds, plain numbers and ISO 8601. None is `-` and null. A number that JavaScript and jq would round,
-such as a snapshot's id, is a string in JSON.
+JSON they are seconds, plain numbers and ISO 8601. None is `-` and null. The id of a snapshot is a string in JSON:
+JavaScript and jq would round it.
 """
 
 import json
@@ -19,7 +19,7 @@ from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.core.units import spoken, spoken_size
 
 Row = Mapping[str, Any]
-_EXACT = 2**53
+_ID, _IDS = ("snapshot", "snapshot_id"), ("snapshots", "expire")
 _COUNTS = ("rows", "files", "snapshots", "txlogs", "pending", "data_files", "live_files", "batch")
 
 
@@ -71,12 +71,16 @@ def to_json(data: Any) -> str:
     return json.dumps(_exact(data), indent=2, default=plain)
 
 
-def _exact(data: Any) -> Any:
+def _exact(data: Any, is_id: bool = False) -> Any:
     if isinstance(data, Mapping):
-        return {key: _exact(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_exact(value) for value in data]
-    return str(data) if type(data) is int and abs(data) > _EXACT else data
+        return {key: _exact(value, key in _ID or (key in _IDS and _is_list(value))) for key, value in data.items()}
+    if _is_list(data):
+        return [_exact(value, is_id) for value in data]
+    return str(data) if is_id and type(data) is int else data
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def plain(value: Any) -> Any:

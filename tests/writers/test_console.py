@@ -41,6 +41,15 @@ def test_rows_become_json_for_programs() -> None:
     assert first == {"writer": "w1", "data_bytes": 2048, "idle": 90.0, "seen": START.isoformat(), "position": None}
 
 
+def test_the_id_of_a_snapshot_is_a_string_for_programs_however_small() -> None:
+    given = {"snapshot": 7, "expire": [1, 2**60], "kept": [{"snapshots": [5], "why": "x"}], "snapshots": 3, "rows": 2}
+    said = json.loads(output.to_json(given))
+    assert said == {"snapshot": "7", "expire": ["1", str(2**60)], "kept": [{"snapshots": ["5"], "why": "x"}]} | {
+        "snapshots": 3,
+        "rows": 2,
+    }
+
+
 def test_no_rows_are_an_empty_array_or_a_word_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_rows([], as_json=False, nothing="nothing is pending")
     assert capsys.readouterr() == ("", "nothing is pending\n")
