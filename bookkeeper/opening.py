@@ -9,10 +9,12 @@ from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 
+from bookkeeper.core.borrowed import Borrowed
 from bookkeeper.core.catalog import load_table, open_catalog
 from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.lease import lease_on
-from bookkeeper.core.settings import Settings, Table
+from bookkeeper.core.lease import Lease, lease_on
+from bookkeeper.core.settings import Daemon, Settings, Table
+from bookkeeper.core.share import TRIES, parse, share_of
 from bookkeeper.core.store import open_store
 from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.opened import open_discovery
@@ -27,14 +29,24 @@ def open_folder(catalog: Catalog, table: Table) -> Folder:
     return Folder(open_store(folder_url(table, location), catalog.properties))
 
 
+def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
+    """
+    The lease of a table: its own, or borrowed when it belongs to another share. Raises StorageUnavailable.
+    """
+    lease = lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}")
+    number, shares = parse(settings.share)
+    if share_of(table.identifier, shares) == number:
+        return lease
+    # Its own bookkeeper tries at least that often, so twice that has room for one whole pause of it.
+    return Borrowed(lease, settings.failover_after, settings.offer_every, 2 * min(settings.every, TRIES))
+
+
 def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], datetime]) -> Bookkeeper:
     """
     The bookkeeper of one table; raises CatalogUnavailable, TableUnusable.
     """
     catalog = open_catalog(settings.catalog)
     ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
-    lease = (
-        lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}") if settings.bookkeeper.lease else None
-    )
+    lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
     return Bookkeeper(table, folder, ledger, settings.bookkeeper.reload, lease=lease, discovery=discovery)

@@ -12,6 +12,7 @@ from datetime import datetime
 from bookkeeper.core.errors import BookkeeperError, Halt, Retry
 from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
+from bookkeeper.core.share import TRIES
 from bookkeeper.daemon import Bookkeeper, Turn
 from bookkeeper.discover.discovery import Discovery
 
@@ -32,6 +33,8 @@ class Slot:
     trouble: str = ""
     postponed: str = ""
     standby: bool = False
+    #: what the log said last: a lease that is let go for a moment is no news
+    said_standby: bool = False
     next_at: datetime | None = None
     last_success: datetime | None = None
     turns: int = 0
@@ -111,8 +114,9 @@ def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
     held = book.lease.hold(now)
     if not held:
         _fine(slot, now)
-    if slot.standby == held:
-        slot.standby = not held
+    slot.standby = not held
+    if slot.said_standby != slot.standby and not book.lease.offering:
+        slot.said_standby = slot.standby
         message = "taking over" if held else "standing by"
         log.info(message, extra={"action": message.replace(" ", "-"), "table": slot.table})
     return not held
@@ -200,7 +204,7 @@ def settled() -> None:
 
 def _rest(slot: Slot, settings: Daemon, wait: Callable[..., bool], committed: bool) -> bool:
     """The pause between two ticks, cut short by a hint; says whether to stop."""
-    every, found = settings.every.total_seconds(), _discovery(slot)
+    every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
     if found is None or not found.wakes():
         return wait(every)
     # Without it a busy table would get a snapshot for each txlog.

@@ -68,11 +68,18 @@ def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settin
     return Settings(
         catalog=catalog,
         storage=catalog.properties,
-        bookkeeper=_section(Daemon, data.get("bookkeeper", {}), "bookkeeper"),
+        bookkeeper=_daemon(data.get("bookkeeper", {})),
         reaper=reaper,
         tables={name: _table(name, value, reaper) for name, value in tables.items()},
         source=source,
     )
+
+
+def _daemon(data: Any) -> Daemon:
+    daemon = _section(Daemon, data, "bookkeeper")
+    if not daemon.lease and daemon.share != Daemon().share:
+        raise ConfigInvalid(f"bookkeeper.share = {daemon.share!r} needs bookkeeper.lease = true")
+    return daemon
 
 
 def _substitute(value: Any, environ: Mapping[str, str], where: str) -> Any:
@@ -159,6 +166,8 @@ def _value(item: "Field[Any]", value: Any, where: str) -> Any:
         converted = _convert(_plain_type(item.type), value, bool(item.metadata.get("size")))
         if isinstance(converted, tuple):
             _check_items(item.type, converted)
+        if check := item.metadata.get("check"):
+            check(converted)
     except ValueError as exc:
         raise ConfigInvalid(f"{where} = {value!r}: {exc} is allowed") from exc
     _check_limits(item, converted, value, where)

@@ -15,7 +15,10 @@ from bookkeeper.core.store import Store, translated
 
 
 class Lease(Protocol):
-    """A right to work that one process has at a time."""
+    """A right to work that one process has at a time; `offering`: let go for a moment, so that another may take it."""
+
+    @property
+    def offering(self) -> bool: ...
 
     def hold(self, now: datetime) -> bool:
         """Takes the lease, or keeps it; False while another has it. Raises StorageUnavailable."""
@@ -26,6 +29,8 @@ class Lease(Protocol):
 
 class NoLease:
     """Everybody works: safe, and slower when there are several."""
+
+    offering = False
 
     def hold(self, now: datetime) -> bool:
         return True
@@ -40,6 +45,8 @@ class FileLease:
 
     Take-over is as quick as the next try of whoever waits. A stopped process (SIGSTOP) keeps it.
     """
+
+    offering = False
 
     def __init__(self, path: str, holder: str) -> None:
         self.path = path

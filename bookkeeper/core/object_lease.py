@@ -32,6 +32,8 @@ class PutLease:
     A crash leaves it as it is: somebody else waits for `lasting`, by his own clock, before he takes over.
     """
 
+    offering = False
+
     def __init__(self, store: Store, key: str, holder: str, lasting: timedelta = LASTING) -> None:
         self.store, self.key, self.holder, self.lasting = store, key, holder, lasting
         self.id = str(uuid.uuid4())
@@ -99,6 +101,8 @@ def _id(data: bytes) -> str:
 
 class BlobLease:
     """An Azure blob lease, renewed three times in each `lasting` (15 to 60 s, Azure's own limits)."""
+
+    offering = False
 
     def __init__(self, store: ObjectStore, key: str, holder: str, lasting: timedelta = LASTING) -> None:
         self.store, self.key, self.holder = store, key, holder

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from bookkeeper.core.share import parse
+
 Bytes = int
 
 
 def option(default: Any, help: str, **limits: Any) -> Any:
     """
-    A field with its default, one line of help and its limits (`least`, `most`, `choices`, `size`).
+    A field with its default, one line of help and its limits (`least`, `most`, `choices`, `size`, `check`).
     """
     meta = {"help": help, **limits}
     if isinstance(default, list):
@@ -58,6 +60,17 @@ class Daemon:
         "127.0.0.1:9464",
         'where page, /metrics, /healthz and /readyz are served; port 0: any free one; "": nowhere',
         restart=True,
+    )
+    share: str = option(
+        "1/1",
+        "which share of the tables is this bookkeeper's, of how many; others take the other ones",
+        check=parse,
+    )
+    failover_after: timedelta = option(
+        _seconds(15), "a table of another share is taken once nobody has worked on it for this long", least=_seconds(0)
+    )
+    offer_every: timedelta = option(
+        _seconds(60), "a table of another share is offered back this often, for up to two seconds", least=_seconds(1)
     )
 
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from bookkeeper.core.errors import CatalogUnavailable, HistoryChanged, StorageUnavailable
+from bookkeeper.core.lease import NoLease
 from bookkeeper.daemon import Turn
 from bookkeeper.health import HANGS, Health, all_ready, health
 from bookkeeper.runner import Slot, turn
@@ -55,7 +56,7 @@ def test_a_halted_table_is_not_ready_at_once_and_says_the_command() -> None:
 
 
 def test_a_table_that_another_bookkeeper_works_on_is_standing_by() -> None:
-    class Taken:
+    class Taken(NoLease):
         def hold(self, now: datetime) -> bool:
             return False
 
