@@ -28,9 +28,8 @@ class Tables:
         lake = next(iter(self.lakes.values()))
         catalog = {"name": "lake", **lake.catalog_settings.properties}
         chosen = {name: {"identifier": f"demo.{name}"} for name in names or self.lakes}
-        own = {
-            key.replace("_", "-"): value for key, value in {"every": "20ms", "stop_patience": "1s", **daemon}.items()
-        }
+        own = {"every": "20ms", "stop-patience": "1s", "listen": ""}
+        own |= {key.replace("_", "-"): text for key, text in daemon.items()}
         sections = {"catalog": catalog, "bookkeeper": own, **{f"tables.{name}": keys for name, keys in chosen.items()}}
         text = "".join(f"[{name}]\n{_lines(keys)}\n" for name, keys in sections.items()) + more
         path = self.root / file
@@ -77,7 +76,7 @@ class Daemon:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.said.lines.put((self.name, json.loads(line)))
+            self.said.lines.put((self.name, json.loads(line) if line.startswith("{") else {"message": line}))
         self.said.lines.put((self.name, {"action": "ended"}))
 
     def signal(self, number: signal.Signals) -> None:

@@ -13,7 +13,7 @@ NAMES = [f"t{number:02d}" for number in range(20)]
 MINE = {name: {f"{share_of(f'demo.{name}', 2)}/2"} for name in NAMES}
 FIRST, SECOND = "1/2", "2/2"
 #: far more than it takes: without a bound a broken daemon would be waited for until the run ends
-ROUNDS = 300
+ROUNDS = 100
 
 
 class Shared(Tables):
