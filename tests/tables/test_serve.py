@@ -1,7 +1,10 @@
 """`bookkeeper run` as a process: what SIGHUP and SIGTERM do, also beside a table that is frozen."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,29 +12,50 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.lease import FileLease
-from tests.tables.daemons import Daemon, Said, Tables
+from tests.daemon.lake import Lake, Writes
 
-CONFIG = "bookkeeper.toml"
+NAMES = ("a", "b", "c")
 
 
-class Served(Tables):
-    """A daemon on three tables, and what it says."""
+class Served:
+    """A daemon on tables of one catalog, its configuration and what it says."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, "a", "b", "c")
-        self.said = Said()
+        self.root, self.config = root, root / "bookkeeper.toml"
+        self.lakes = {name: Lake(root, name=name, identifier=f"demo.{name}") for name in NAMES}
+        self.writers = {name: Writes(lake) for name, lake in self.lakes.items()}
+        self.process: subprocess.Popen[str] | None = None
+
+    def configure(self, *names: str, more: str = "") -> None:
+        catalog = {"name": "lake", **self.lakes["a"].catalog_settings.properties}
+        lines = ["[catalog]", *(f"{key} = {json.dumps(value)}" for key, value in catalog.items())]
+        lines += ["[bookkeeper]", 'every = "20ms"', 'stop-patience = "1s"', 'listen = "127.0.0.1:0"']
+        lines += [line for name in names for line in (f"[tables.{name}]", f'identifier = "demo.{name}"')]
+        self.config.write_text("\n".join([*lines, more, ""]))
 
     def start(self) -> None:
-        self.daemon = Daemon(self.root / CONFIG, self.said)
+        words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(self.config), "--log-format", "json"]
+        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
 
     def hup(self) -> dict[str, Any]:
-        self.daemon.signal(signal.SIGHUP)
-        return self.said.until(action="reload")
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+        return self.until(action="reload")
+
+    def until(self, **wanted: Any) -> dict[str, Any]:
+        """The next line of the log that says this."""
+        assert self.process is not None and self.process.stderr is not None
+        for line in self.process.stderr:
+            said: dict[str, Any] = json.loads(line)
+            if said.items() >= wanted.items():
+                return said
+        raise AssertionError(f"it ended and never said {wanted}")
 
     def commits(self, name: str, key: str) -> None:
         """A txlog of this table is committed."""
-        self.publish(name, key)
-        self.said.until(action="commit", table=name)
+        self.lakes[name].clock.now = self.lakes[name].clock.now.now(self.lakes[name].clock.now.tzinfo)
+        self.writers[name].publish(key)
+        self.until(action="commit", table=name)
 
     def freeze(self, name: str) -> None:
         """From now on nobody gets an answer who reads the card: a pipe that nobody writes to."""
@@ -47,36 +71,39 @@ class Served(Tables):
 def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path)
     yield made
-    made.daemon.end()
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+    if made.process is not None:
+        made.process.communicate()
 
 
 def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_cleanly(served: Served) -> None:
-    served.configure(CONFIG, "a", "b")
+    served.configure("a", "b")
     served.freeze("b")
     served.start()
+    assert served.process is not None
     served.commits("a", "1")
 
-    served.configure(CONFIG, "a", "b", "c")
+    served.configure("a", "b", "c")
     assert served.hup()["added"] == ["c"]
     served.commits("c", "1")
     served.commits("a", "2")
 
-    path = served.configure(CONFIG, more="[tables.c.retention]\nkeeep = '1h'")
+    served.configure("a", "b", "c", more="[tables.c.retention]\nkeeep = '1h'")
     kept = served.hup()
-    assert (kept["level"], kept["config"]) == ("error", str(path))
+    assert (kept["level"], kept["config"]) == ("error", str(served.config))
     assert "tables.c.retention.keeep is not a known key" in kept["cause"] and kept["hint"]
     served.commits("c", "2")
 
-    served.configure(CONFIG, "b", "c")
+    served.configure("b", "c")
     said = served.hup()
     assert (said["added"], said["changed"], said["removed"]) == ([], [], ["a"])
     served.commits("c", "3")
-    lease = served.lease("a")
-    while not lease.hold(served.lakes["a"].clock.now):
+    lake = served.lakes["a"]
+    while not served.lease("a").hold(lake.clock.now):
         pass  # it is given back at the end of a's last tick
 
-    served.daemon.signal(signal.SIGTERM)
-    assert served.said.until(action="stop", level="error")["tables"] == ["b"]
-    served.said.until(action="ended")
-    assert served.daemon.process.wait() == 0
+    served.process.send_signal(signal.SIGTERM)
+    assert served.until(action="stop", level="error")["tables"] == ["b"]
+    assert served.process.wait() == 0
     assert served.lakes["a"].keys() == ["1", "2"] and served.lakes["c"].keys() == ["1", "2", "3"]
