@@ -2,4 +2,4 @@
 
 from bookkeeper.cli import main
 
-main()
+main(prog_name="bookkeeper")

@@ -2,4 +2,4 @@
 
 from reaper.cli import main
 
-main()
+main(prog_name="reaper")

@@ -25,6 +25,7 @@ from bookkeeper.console.options import (
     load_settings,
     log_options,
     pick_table,
+    tables_option,
 )
 from bookkeeper.console.progress import Progress
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
@@ -51,14 +52,6 @@ def main() -> None:
       reaper plan --config bookkeeper.toml
       reaper run --config bookkeeper.toml
     """
-
-
-def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Add --table, as often as wanted (argument `tables`).
-    """
-    text = "Name of a [tables.NAME] section, repeatable; default: all."
-    return click.option("--table", "tables", metavar="NAME", multiple=True, help=text)(command)
 
 
 @main.command()

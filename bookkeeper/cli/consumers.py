@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import Opened, opened, utc_now
+from bookkeeper.console import completing
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, common
 from bookkeeper.console.output import say, show_record, show_rows
@@ -210,7 +211,7 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
 
 
 @consumers.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completing.consumers)
 @common
 def remove(name: str, config: str | None, table: str | None, as_json: bool) -> None:
     """

@@ -3,14 +3,14 @@ What the commands share: settings, one table's folder and ledger, the clock.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
+from bookkeeper.console.options import load_settings, pick_table, tables_option
 
-from bookkeeper.console.options import load_settings, pick_table
+__all__ = ["Opened", "opened", "settings_of", "several_tables", "tables_option", "txlog_name", "utc_now"]
 
 if TYPE_CHECKING:
     from bookkeeper.core.folder import Folder
@@ -43,14 +43,6 @@ def several_tables(settings: "Settings", names: Sequence[str]) -> "list[Table]":
     if not settings.tables:
         raise ConfigInvalid(f"{settings.source} has no [tables.NAME] section")
     return [pick_table(settings, name) for name in names] or list(settings.tables.values())
-
-
-def tables_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Add --table, as often as wanted (argument `tables`).
-    """
-    text = "Name of a [tables.NAME] section, repeatable; default: all."
-    return click.option("--table", "tables", metavar="NAME", multiple=True, help=text)(command)
 
 
 @dataclass(frozen=True)

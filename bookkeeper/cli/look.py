@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
+from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
@@ -68,7 +69,7 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("txlog")
+@click.argument("txlog", shell_complete=completing.txlogs(completing.PENDING, completing.REJECTED))
 @common
 def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> None:
     """

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
+from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import common, config_option, json_option, table_option
 from bookkeeper.console.output import say, show_record, show_rows
 
 
 @click.command(cls=Command)
-@click.argument("txlogs", metavar="TXLOG...", nargs=-1)
+@click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
 @common
 @click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
 @click.option("--force", is_flag=True, help="Also one whose mark was pruned: opens a hole for it by a commit first.")
@@ -62,7 +63,7 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("writer")
+@click.argument("writer", shell_complete=completing.writers)
 @common
 def forget(writer: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
@@ -177,7 +178,7 @@ def restore_marks(config: str | None, table: str | None, as_json: bool, yes: boo
 
 
 @click.command(cls=Command)
-@click.argument("run", metavar="WRITER.INCARNATION")
+@click.argument("run", metavar="WRITER.INCARNATION", shell_complete=completing.runs)
 @click.option("--up-to", type=click.IntRange(min=1), required=True, help="Give up what is missing up to this sequence.")
 @common
 @click.option("--yes", is_flag=True, help="Do it; without, only say what would be given up.")

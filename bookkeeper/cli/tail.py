@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, utc_now
+from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, instant, pick_table, similar
 from bookkeeper.console.output import plain, say
@@ -29,7 +30,7 @@ Shape = Callable[[dict[str, Any]], str]
 
 
 @click.command(cls=Command)
-@click.argument("table", required=False)
+@click.argument("table", required=False, shell_complete=completing.tables)
 @config_option
 @click.option(
     "--from",

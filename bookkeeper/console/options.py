@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from bookkeeper.console import completing
 from bookkeeper.console.colour import color_option
 from bookkeeper.console.logs import FORMATS
 from bookkeeper.console.secrets import hide
@@ -22,7 +23,7 @@ def config_option(command: Command) -> Command:
     Add --config (argument `config`).
     """
     text = "Configuration file; default: $BOOKKEEPER_CONFIG, then ./bookkeeper.toml."
-    return click.option("--config", "config", metavar="FILE", help=text)(command)
+    return click.option("--config", "config", metavar="FILE", type=click.Path(), help=text)(command)
 
 
 def table_option(command: Command) -> Command:
@@ -30,7 +31,17 @@ def table_option(command: Command) -> Command:
     Add --table (argument `table`).
     """
     text = "Name of the [tables.NAME] section; default: the only one."
-    return click.option("--table", "table", metavar="NAME", help=text)(command)
+    named = {"metavar": "NAME", "shell_complete": completing.tables}
+    return click.option("--table", "table", help=text, **named)(command)
+
+
+def tables_option(command: Command) -> Command:
+    """
+    Add --table, as often as wanted (argument `tables`).
+    """
+    text = "Name of a [tables.NAME] section, repeatable; default: all."
+    named = {"metavar": "NAME", "shell_complete": completing.tables}
+    return click.option("--table", "tables", multiple=True, help=text, **named)(command)
 
 
 def json_option(command: Command) -> Command:

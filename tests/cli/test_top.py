@@ -1,18 +1,9 @@
 """`bookkeeper top`: what is wrong is first and said in words; the terminal is left as it was."""
 
-import fcntl
 import json
-import os
-import pty
 import re
-import select
-import struct
-import subprocess
 import sys
 import termios
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +16,7 @@ from bookkeeper.cli.overview import Overview, ask
 from bookkeeper.cli.top import lines
 from bookkeeper.console.screen import cut
 from bookkeeper.core.settings import Settings, Table
+from tests.cli.terminal import terminal
 from tests.daemon.lake import Lake, Writes
 from tests.streams.kit import Query, offset
 
@@ -160,66 +152,6 @@ def test_where_no_terminal_is_it_shows_once(lake: Lake, writer: Writes, run: Any
     assert shown[1].split()[:2] == ["events", "1"]
     assert asked("top")[0]["trouble"] is None
     assert asked("top", "--once")[0]["pending"] == 1
-
-
-class Terminal:
-    """A program on a terminal of its own, and what it drew there."""
-
-    def __init__(self, *words: str, rows: int = 24, columns: int = 80) -> None:
-        self.master, self.slave = pty.openpty()
-        self.before = termios.tcgetattr(self.slave)
-        self.resize(rows, columns)
-        environ = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS", "LINES")}
-        self.process = subprocess.Popen(
-            words,
-            stdin=self.slave,
-            stdout=self.slave,
-            stderr=self.slave,
-            start_new_session=True,
-            env={**environ, "TERM": "xterm"},
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- no thread is at work here
-        )
-        self.drawn = ""
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def until(self, wanted: str, seconds: float = 30) -> str:
-        """The newest frame that holds this."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.drawn += os.read(self.master, 65536).decode()
-            if re.search(wanted, self.frame()):
-                return self.frame()
-        raise AssertionError(f"{wanted} not within {seconds} s: {self.drawn[-2000:]!r}")
-
-    def frame(self) -> str:
-        whole = self.drawn.rpartition("\x1b[J")[0]
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", whole.rpartition("\x1b[H")[2])
-
-    def press(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def end(self) -> int:
-        """Its exit code; what it wrote until then is drawn."""
-        code = self.process.wait(30)
-        while select.select([self.master], [], [], 0.05)[0]:
-            self.drawn += os.read(self.master, 65536).decode()
-        return code
-
-
-@contextmanager
-def terminal(*words: str, **size: int) -> Iterator[Terminal]:
-    found = Terminal(*words, **size)
-    try:
-        yield found
-    finally:
-        if found.process.poll() is None:
-            found.process.kill()
-            found.process.wait()
-        os.close(found.master)
-        os.close(found.slave)
 
 
 def test_on_a_terminal_it_draws_resizes_and_leaves_it_as_it_was(lake: Lake, writer: Writes, run: Any) -> None:

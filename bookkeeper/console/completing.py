@@ -1,0 +1,93 @@
+"""
+What a shell may complete: names from the configuration, and from a txlog folder on this machine's disk.
+
+A person waits for it with a finger on the key, so it opens no catalog and asks no server; whatever is wrong, there is
+nothing to complete.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bookkeeper.core.errors import BookkeeperError
+
+if TYPE_CHECKING:
+    from bookkeeper.core.settings import Settings
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+PENDING, REJECTED = "pending", "rejected"
+_SUFFIX = ".txlog.avro"
+
+
+def tables(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+    """
+    Tables of the configuration.
+    """
+    settings = _settings(context)
+    return [name for name in settings.tables if name.startswith(text)] if settings else []
+
+
+def txlogs(*places: str) -> Completer:
+    """
+    Txlogs in these parts of the folder.
+    """
+    return _those(lambda folder: (name for place in places for name in _txlogs(folder, place)))
+
+
+def _txlogs(folder: str, place: str) -> list[str]:
+    return [name for name in os.listdir(f"{folder}/{place}") if name.endswith(_SUFFIX)]
+
+
+def _runs(folder: str) -> Iterator[str]:
+    return (name.rsplit(".", 3)[0] for name in _txlogs(folder, PENDING))
+
+
+def _writers(folder: str) -> Iterator[str]:
+    with open(f"{folder}/marks.json", "rb") as copy:
+        return iter(json.load(copy)["marks"]["writers"])
+
+
+def _consumers(folder: str) -> Iterator[str]:
+    return (name.removesuffix(".json") for name in os.listdir(f"{folder}/consumers") if name.endswith(".json"))
+
+
+def _those(names: Callable[[str], Iterator[str]]) -> Completer:
+    def complete(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
+        folder = _folder(context)
+        try:
+            return sorted({name for name in names(folder) if name.startswith(text)}) if folder else []
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    return complete
+
+
+runs, writers, consumers = _those(_runs), _those(_writers), _those(_consumers)
+
+
+def _settings(context: click.Context) -> "Settings | None":
+    from bookkeeper.core.config import load
+
+    given = context.params.get("config") or (context.parent.params.get("config") if context.parent else None)
+    try:
+        return load(given, os.environ)  # noqa: TID251 -- the shell calls this, no command of ours
+    except BookkeeperError:
+        return None
+
+
+def _folder(context: click.Context) -> str | None:
+    """The txlog folder, where the configuration alone tells it and it lies on this machine."""
+    from bookkeeper.core.locations import local_path
+
+    settings = _settings(context)
+    name = context.params.get("table") or next(iter(settings.tables if settings else ()), "")
+    table: Any = settings.tables.get(name) if settings else None
+    if settings is None or table is None:
+        return None
+    warehouse = settings.catalog.properties.get("warehouse", "")
+    # Where catalogs put a table that names no location; if this one does not, nothing is there.
+    location = table.location or "/".join((warehouse, *table.identifier.split(".")))
+    return local_path(table.folder or f"{location}/_bookkeeper")
