@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from bookkeeper.core.config import load
-from tests.deploy.commands import check
+from tests.docs.commands import check
 from tests.packaging.project import ROOT, run
 
 FILE = ROOT / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("iceberg-bookkeeper")}
 BINDS = {volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", []) if volume[0] == "."}
-BINDS -= {"./config/alerts.yml", "./config/grafana.json"}
+BINDS -= {"./config/grafana.json"}
 
 
 def tool() -> list[str]:
@@ -92,4 +92,16 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
     jobs = yaml.safe_load((ROOT / "config" / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
     targets = [target for job in jobs for static in job["static_configs"] for target in static["targets"]]
 
-    assert {target.split(":")[0] for target in targets} <= set(SERVICES)
+    parts = {"bookkeeper", "reaper", *(f"writer-{number}" for number in range(1, 6))}
+    assert {target.split(":")[0] for target in targets} == parts <= set(SERVICES)
+    for name, _, port in (target.partition(":") for target in targets):
+        assert name == "bookkeeper" or f"0.0.0.0:{port}" in SERVICES[name]["command"]
+
+
+def test_prometheus_takes_its_configuration_and_the_rules() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not here: apt install prometheus")
+
+    checked = run("promtool", "check", "config", str(ROOT / "config" / "prometheus.yml"))
+
+    assert checked.returncode == 0 and "rules found" in checked.stdout, checked.stderr

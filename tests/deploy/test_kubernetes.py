@@ -8,14 +8,16 @@ import pytest
 import yaml
 
 from bookkeeper.core.config import parse
-from tests.deploy.commands import check
+from tests.docs.commands import check
 from tests.packaging.project import ROOT
 
 FOLDER = ROOT / "config" / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))
+#: in place of the reaper's Deployment
+INSTEAD = ["reaper-cronjob.yaml"]
 RESOURCES: list[dict[str, Any]] = [
     resource
-    for name in KUSTOMIZATION["resources"]
+    for name in [*KUSTOMIZATION["resources"], *INSTEAD]
     for resource in yaml.safe_load_all((FOLDER / name).read_text("utf-8"))
 ]
 #: the oldest that is still looked after, and the newest whose schemas are known here
@@ -55,7 +57,11 @@ def test_a_misspelled_key_is_not_valid() -> None:
 
 
 def test_every_file_is_part_of_the_kustomization() -> None:
-    assert {path.name for path in FOLDER.glob("*.yaml")} == {*KUSTOMIZATION["resources"], "kustomization.yaml"}
+    assert {path.name for path in FOLDER.glob("*.yaml")} == {
+        *KUSTOMIZATION["resources"],
+        *INSTEAD,
+        "kustomization.yaml",
+    }
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -87,7 +93,7 @@ def test_what_a_pod_refers_to_is_there(name: str) -> None:
 
 def test_the_configuration_loads_with_what_the_pods_are_given() -> None:
     text = one("ConfigMap", "bookkeeper")["data"]["bookkeeper.toml"]
-    for name in ("Deployment/bookkeeper", "CronJob/reaper", "CronJob/reaper-orphans"):
+    for name in ("Deployment/bookkeeper", "Deployment/reaper", "CronJob/reaper", "CronJob/reaper-orphans"):
         given = {variable["name"]: "x" for variable in CONTAINERS[name]["env"]}
         assert parse(text, given).tables["events"].folder in CONTAINERS["StatefulSet/ingest"]["args"]
 
@@ -122,10 +128,22 @@ def test_probes_ask_for_life_and_readiness_on_the_port_that_is_open() -> None:
     )
 
 
+def test_prometheus_is_told_the_port_that_each_pod_opens_and_may_ask_there() -> None:
+    scraped = {name: found["metadata"].get("annotations", {}).get("prometheus.io/port") for name, found in PODS.items()}
+    policies = [item["spec"] for item in RESOURCES if item["kind"] == "NetworkPolicy"]
+    open_ports = {str(port["port"]) for policy in policies for rule in policy["ingress"] for port in rule["ports"]}
+
+    for name in ("Deployment/bookkeeper", "Deployment/reaper", "StatefulSet/ingest"):
+        assert scraped[name] == str(CONTAINERS[name]["ports"][0]["containerPort"])
+        assert name == "Deployment/bookkeeper" or f"0.0.0.0:{scraped[name]}" in CONTAINERS[name]["args"]
+    assert open_ports == {port for port in scraped.values() if port}
+
+
 def test_reapers_never_overlap_and_writers_keep_their_names() -> None:
     jobs = [item["spec"] for item in RESOURCES if item["kind"] == "CronJob"]
 
     assert {job["concurrencyPolicy"] for job in jobs} == {"Forbid"}
+    assert one("Deployment", "reaper")["spec"]["strategy"] == {"type": "Recreate"}
     args = CONTAINERS["StatefulSet/ingest"]["args"]
     assert args[args.index("--name") + 1] == "$(POD_NAME)"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.commands import check
+from tests.docs.commands import check
 from tests.packaging.project import ROOT
 
 UNITS = sorted((ROOT / "config" / "systemd").glob("*.service"))

@@ -1,0 +1,67 @@
+"""
+What docs/least-privilege.md says, for tests that put it in force: its blocks, by the words in front of them.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.docs.blocks import blocks
+from tests.packaging.project import ROOT
+from tests.stores.queues import Queue
+
+DOC = ROOT / "docs" / "least-privilege.md"
+BLOCKS = blocks(DOC)
+ROLES = ("writer", "bookkeeper", "reaper", "consumer")
+
+
+def policies() -> dict[str, dict[str, Any]]:
+    """
+    The identity policy of each role on S3, in the order of the page.
+    """
+    found = [json.loads(block.text) for block in BLOCKS if block.kind == "json"]
+    return dict(zip(ROLES, found, strict=True))
+
+
+def grants() -> str:
+    """
+    The statements that a SQL catalog's owner runs.
+    """
+    (found,) = [block.text for block in BLOCKS if block.kind == "sql"]
+    return found
+
+
+def modes() -> str:
+    """
+    The commands that set up a local disk.
+    """
+    (found,) = [block.text for block in BLOCKS if block.kind == "sh"]
+    return found
+
+
+@dataclass(frozen=True)
+class Roles:
+    """A queue with a configuration file for each role; `url` is where its folder's parent is."""
+
+    root: Path
+    url: str
+    catalog: dict[str, str]
+
+    def queue(self, role: str, **changes: str) -> Queue:
+        """The queue as this role reaches it, with other keys of its own."""
+        keys = {**self.catalog, **changes}
+        lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
+        path = self.root / f"{role}.toml"
+        path.write_text(
+            "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nlisten = ""\n'
+            '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
+            f'[tables.events]\nidentifier = "demo.events"\nfolder = "{self.url}/events"\n'
+        )
+        return _Named(path, self.url)
+
+
+class _Named(Queue):
+    @property
+    def folder(self) -> str:
+        return f"{self.url}/events"

@@ -1,0 +1,142 @@
+"""The S3 policies of docs/least-privilege.md, in force on a real server: enough for each role, and no more."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from botocore.session import get_session
+
+from tests.deploy.rights import ROLES, Roles, policies
+from tests.servers import installed
+from tests.servers.objects import s3_properties
+from tests.servers.process import LOOPBACK, Server, Unavailable, free_port
+
+BUCKETS = ("lake", "lake-queue")
+ROW = "warehouse/demo/events/data/"
+
+
+def account(role: str) -> dict[str, str]:
+    return {"access": role, "secret": f"{role}-secret", "role": "user"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """
+    versitygw with an account for each role; nothing is allowed yet.
+    """
+    try:
+        program = installed.versitygw(os.environ)
+    except Unavailable as exc:
+        pytest.skip(str(exc))
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-rights-") as place:
+        (Path(place) / "iam").mkdir()
+        users = {"accessAccounts": {role: account(role) for role in ROLES}}
+        (Path(place) / "iam" / "users.json").write_text(json.dumps(users))
+        (Path(place) / "buckets").mkdir()
+        words = ["-q", "--port", f"{LOOPBACK}:{port}", "--iam-dir", f"{place}/iam", "posix", f"{place}/buckets"]
+        environ = {**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "testtest"}
+        made = Server(
+            "versitygw", port, [program, *words], Path(place) / "log", s3_properties(port), options={"env": environ}
+        )
+        made.start()
+        yield made
+        made.crash()
+
+
+def client(server: Server, access: str = "test", secret: str = "testtest") -> Any:
+    return get_session().create_client(
+        "s3",
+        endpoint_url=f"http://{LOOPBACK}:{server.port}",
+        region_name="us-east-1",
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+    )
+
+
+@pytest.fixture(scope="module")
+def clients(server: Server) -> Iterator[dict[str, Any]]:
+    """
+    A client for each role, and the policies in force.
+    """
+    root = client(server)
+    for bucket in BUCKETS:
+        root.create_bucket(Bucket=bucket)
+        root.put_bucket_policy(Bucket=bucket, Policy=json.dumps(bucket_policy(bucket)))
+    made = {role: client(server, role, f"{role}-secret") for role in ROLES}
+    yield made
+    for one in (root, *made.values()):
+        one.close()
+
+
+def bucket_policy(bucket: str) -> dict[str, Any]:
+    """
+    What the roles' identity policies say of one bucket, as that bucket's own policy.
+    """
+    found = []
+    for role, policy in policies().items():
+        for statement in policy["Statement"]:
+            there = [arn for arn in statement["Resource"] if arn.removeprefix("arn:aws:s3:::").split("/")[0] == bucket]
+            if there:
+                found.append({**statement, "Resource": there, "Principal": {"AWS": [role]}})
+    return {"Version": "2012-10-17", "Statement": found}
+
+
+@pytest.fixture
+def roles(server: Server, clients: dict[str, Any], tmp_path: Path) -> Roles:
+    sqlite = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog/catalog.db", "warehouse": "s3://lake/warehouse"}
+    return Roles(tmp_path, "s3://lake-queue", {**server.properties, **sqlite})
+
+
+def test_each_role_does_its_work_and_nothing_else(roles: Roles, clients: dict[str, Any]) -> None:
+    queues = {role: roles.queue(role, **keys(role)) for role in ROLES}
+    queues["bookkeeper"].run("bookkeeper", "init")
+    rows = queues["writer"].generate("w1", files=2)
+    queues["bookkeeper"].asked("once")
+    rows |= queues["writer"].generate("w2", files=1)
+    assert queues["bookkeeper"].asked("once")[0]["outcome"] == "committed"
+    assert queues["bookkeeper"].asked("verify") == []
+    time.sleep(1.1)  # the youngest snapshot that expires is a second old
+    queues["reaper"].run("reaper", "once", "--release-brake")
+    queues["reaper"].run("reaper", "orphans")
+    assert queues["consumer"].keys() == dict.fromkeys(rows, 1)
+    queues["writer"].generate("w3", files=1)
+
+    for role, what, call in forbidden(clients):
+        with pytest.raises(ClientError) as refused:
+            call()
+        assert refused.value.response["Error"]["Code"] == "AccessDenied", (role, what)
+
+
+def keys(role: str) -> dict[str, str]:
+    return {"s3.access-key-id": role, "s3.secret-access-key": f"{role}-secret"}
+
+
+def forbidden(clients: dict[str, Any]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    writer, bookkeeper, reaper, consumer = (clients[role] for role in ROLES)
+    listed = clients["bookkeeper"].list_objects_v2(Bucket="lake", Prefix=ROW)["Contents"]
+    data = listed[0]["Key"]
+    pending = clients["bookkeeper"].list_objects_v2(Bucket="lake-queue", Prefix="events/pending/")["Contents"][0]["Key"]
+    table, queue, metadata = {"Bucket": "lake"}, {"Bucket": "lake-queue"}, "warehouse/demo/events/metadata/x.json"
+    yield "writer", "delete a txlog", lambda: writer.delete_object(**queue, Key=pending)
+    yield "writer", "change the card", lambda: writer.put_object(**queue, Key="events/card.json", Body=b"{}")
+    yield "writer", "change the marks", lambda: writer.put_object(**queue, Key="events/marks.json", Body=b"{}")
+    yield "writer", "reject", lambda: writer.put_object(**queue, Key="events/rejected/x", Body=b"")
+    yield "writer", "read rows", lambda: writer.get_object(**table, Key=data)
+    yield "writer", "delete rows", lambda: writer.delete_object(**table, Key=data)
+    yield "writer", "list the table", lambda: writer.list_objects_v2(**table)
+    yield "writer", "write metadata", lambda: writer.put_object(**table, Key=metadata, Body=b"")
+    yield "bookkeeper", "delete rows", lambda: bookkeeper.delete_object(**table, Key=data)
+    yield "bookkeeper", "write rows", lambda: bookkeeper.put_object(**table, Key=f"{ROW}x", Body=b"")
+    yield "reaper", "delete a txlog", lambda: reaper.delete_object(**queue, Key=pending)
+    yield "reaper", "publish", lambda: reaper.put_object(**queue, Key="events/pending/x", Body=b"")
+    yield "reaper", "write rows", lambda: reaper.put_object(**table, Key=f"{ROW}x", Body=b"")
+    yield "consumer", "write rows", lambda: consumer.put_object(**table, Key=f"{ROW}x", Body=b"")
+    yield "consumer", "delete rows", lambda: consumer.delete_object(**table, Key=data)
+    yield "consumer", "look into the folder", lambda: consumer.list_objects_v2(**queue)

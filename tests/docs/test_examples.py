@@ -1,0 +1,151 @@
+"""Every block of code in README and docs/ is read as what it says it is; what is skipped is skipped for a reason."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bookkeeper.core.config import parse
+from tests.docs import code, shell
+from tests.docs.blocks import DOCS, Block, anchors, blocks, inline_commands, links
+from tests.docs.commands import check, check_mention, is_ours, make_targets
+from tests.packaging.project import ROOT
+
+BLOCKS = [block for path in DOCS for block in blocks(path)]
+#: first line of a block: why nobody can check it, or where it is checked better. Each is checked to be needed.
+SKIPPED = {
+    "writer    published  committed  consumed  missing  double  unpublished": "what the demo prints",
+    's3.putObject(request -> request.bucket(bucket).key(prefix + "/pending/" + txlog).ifNoneMatch("*"),': (
+        "an excerpt that needs the AWS SDK, which no test has"
+    ),
+    '/** A txlog of these data files; the keys are those of the header, "bookkeeper." and all. */': (
+        "generated from tests/golden/WriteTxlog.java"
+    ),
+}
+#: what a reader runs that is not ours
+FOREIGN = {
+    "cat", "chmod", "chown", "cp", "curl", "docker", "find", "groupadd", "install", "java",
+    "journalctl", "kill", "kubectl", "mkdir", "pg_dump", "pip", "python", "python3", "spark-submit",
+    "sqlite3", "systemctl", "useradd", "which", ".", "/opt/bookkeeper/bin/pip",
+}  # fmt: skip
+PLACEHOLDER = re.compile(r"^(\.\.\.|INNER)$")
+
+
+def checked(block: Block) -> None:
+    """
+    Raises whatever is wrong with it.
+    """
+    READERS[block.kind](block.text)
+
+
+def shell_block(text: str) -> None:
+    for words in shell.commands(text):
+        if is_ours(words):
+            check([word for word in words if not PLACEHOLDER.match(word)])
+        elif words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= make_targets(), words
+        else:
+            assert words[0] in FOREIGN, words[0]
+        if words[1:2] == ["-c"] and words[0].startswith("python"):
+            code.check(words[2])
+        for word in words:
+            if re.match(r"(config|docs|tests)/", word):
+                assert (ROOT / word).exists(), word
+
+
+def plain_block(text: str) -> None:
+    """Commands among output, drawings and lines of other languages."""
+    for line in text.split("\n"):
+        if re.match(r"(bookkeeper|reaper|writer|python -m spark_jobs)\b", line):
+            shell_block(line)
+
+
+def toml_block(text: str) -> None:
+    parse(text, {name: f"{name}-value" for name in re.findall(r"\$\{(\w+)", text)} | {"HERE": "/here"})
+
+
+def sql_block(text: str) -> None:
+    """Run by tests/deploy/test_rights_sql.py."""
+    assert text.strip().endswith(";")
+
+
+def java_block(text: str) -> None:
+    assert text in (ROOT / "docs" / "java" / "LinesWriter.java").read_text("utf-8")
+
+
+READERS = {
+    "": plain_block,
+    "text": plain_block,
+    "sh": shell_block,
+    "python": code.check,
+    "toml": toml_block,
+    "json": json.loads,
+    "yaml": yaml.safe_load,
+    "sql": sql_block,
+    "java": java_block,
+}
+
+
+def test_there_are_many_blocks_of_every_kind() -> None:
+    assert len(BLOCKS) > 40
+    assert {"sh", "python", "toml", "json"} <= {block.kind for block in BLOCKS}
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.first not in SKIPPED], ids=str)
+def test_an_example_is_right(block: Block) -> None:
+    checked(block)
+
+
+@pytest.mark.parametrize("first", SKIPPED)
+def test_what_is_skipped_is_there_and_cannot_be_checked(first: str) -> None:
+    (block,) = [block for block in BLOCKS if block.first == first]
+
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        checked(block)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_a_command_in_the_prose_exists_with_these_options(path: Path) -> None:
+    for text in inline_commands(path):
+        (words,) = list(shell.commands(text)) or [[]]
+        check_mention(words)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_a_link_leads_somewhere(path: Path) -> None:
+    for link in links(path):
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_foreign_program_is_used() -> None:
+    shells = [block.text for block in BLOCKS if block.kind == "sh"]
+
+    assert {words[0] for text in shells for words in shell.commands(text)} >= FOREIGN
+
+
+WRONG = [
+    ("sh", "bookkeeper stauts"),
+    ("sh", "bookkeeper status --tabel events"),
+    ("sh", "reaper once --dry-run && bookkeeper onec"),
+    ("sh", "echo $(python -m spark_jobs.prepare --java-hom)"),
+    ("sh", "make tset"),
+    ("sh", "cp config/lokal.toml bookkeeper.toml"),
+    ("sh", "bokkeeper run &"),
+    ("", "bookkeeper consumers --mnd"),
+    ("toml", "[bookkeeper]\nevry = '1s'"),
+    ("python", "from writers.writer import Riter"),
+    ("python", "from writers.writer import Writer\nWriter.open('x', nam='y')"),
+    ("json", "{"),
+    ("java", "class Foreign {}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), WRONG)
+def test_an_example_that_is_wrong_is_found(kind: str, text: str) -> None:
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        checked(Block("docs/none.md", 1, kind, text))
