@@ -63,7 +63,7 @@ def plain_block(text: str) -> None:
 
 
 def toml_block(text: str) -> None:
-    parse(text, {name: f"{name}-value" for name in re.findall(r"\$\{(\w+)", text)} | {"HERE": "/here"})
+    parse(text, dict.fromkeys(re.findall(r"\$\{(\w+)", text), "1") | {"HERE": "/here"})
 
 
 def sql_block(text: str) -> None:
@@ -85,6 +85,7 @@ READERS = {
     "yaml": yaml.safe_load,
     "sql": sql_block,
     "java": java_block,
+    "sparksql": str.strip,
 }
 
 
