@@ -8,6 +8,7 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from bookkeeper.check import rules_of
@@ -194,8 +195,9 @@ class Bookkeeper:
 
     def _committed(self, view: View, batch: Batch, began: datetime) -> Commit:
         done = self.ledger.clock()
-        ages = tuple(timedelta(milliseconds=_ms(done) - txlog.created_ms) for txlog in batch.txlogs)
-        rows, size = (sum(getattr(txlog, what) for txlog in batch.txlogs) for what in ("row_count", "data_bytes"))
+        done_ms = _ms(done)
+        ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in batch.txlogs)
+        rows, size = sum(txlog.row_count for txlog in batch.txlogs), sum(txlog.data_bytes for txlog in batch.txlogs)
         files = sum(len(txlog.rows) for txlog in batch.txlogs)
         return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size, done - began, ages)
 
@@ -274,7 +276,7 @@ class Bookkeeper:
 
     def _remember(self, txlogs: Iterable[Txlog]) -> None:
         self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)
-        for path in list(self.recent)[: max(0, len(self.recent) - RECENT_PATHS)]:
+        for path in [*islice(self.recent, max(0, len(self.recent) - RECENT_PATHS))]:
             del self.recent[path]
 
     def _about(self, action: str, **more: object) -> dict[str, object]:

@@ -259,6 +259,8 @@ class _Planner:
 
     def _advanced(self, name: TxlogName) -> Mark:
         mark = self._mark(name)
+        if name.sequence == mark.last + 1:
+            return Mark(name.sequence, mark.holes, mark.seen_ms)
         if name.sequence - mark.last - 1 > MOST_HOLES:
             raise TooManyHoles(f"{name} comes {name.sequence - mark.last - 1} sequences after the last one that is in")
         holes = {*mark.holes, *range(mark.last + 1, name.sequence)} - {name.sequence}

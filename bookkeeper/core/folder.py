@@ -105,8 +105,9 @@ class Folder:
 
     def read(self, names: Sequence[TxlogName]) -> dict[TxlogName, bytes | Missing | StorageUnavailable]:
         """The bytes of each pending txlog, or what went wrong with it."""
-        read = self.store.read_many([f"{PENDING}{name}" for name in names])
-        return {name: read[f"{PENDING}{name}"] for name in names}
+        keys = [f"{PENDING}{name}" for name in names]
+        read = self.store.read_many(keys)
+        return {name: read[key] for name, key in zip(names, keys, strict=True)}
 
     def exists(self, name: TxlogName, place: str = PENDING) -> bool:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""

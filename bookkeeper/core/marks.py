@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bookkeeper.core.errors import MarksLost, TooManyHoles
 from bookkeeper.core.names import TxlogName, started_ms
@@ -19,8 +19,7 @@ MOST_HOLES = 64
 FUTURE_MS = 3_600_000  # a txlog may be created this far ahead of the bookkeeper's clock
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Sequences up to `last` are in, except `holes`; `seen_ms` is the bookkeeper's time of the last commit."""
 
     last: int = 0
@@ -38,6 +37,10 @@ class WriterMarks:
 
     position: bytes | None = None
     incarnations: Mapping[str, Mark] = field(default_factory=dict)
+
+
+_NONE = Mark()
+_UNKNOWN = WriterMarks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Marks:
 
     def writer(self, writer: str) -> WriterMarks:
         """What is known of a writer."""
-        return self.writers.get(writer, WriterMarks())
+        return self.writers.get(writer, _UNKNOWN)
 
     def is_in(self, name: TxlogName) -> bool:
         """Whether this txlog is in the table; False for an unknown incarnation."""
@@ -91,7 +94,7 @@ class Marks:
             known = touched.get(name.writer)
             if known is None:
                 known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
-            known[name.incarnation] = _advanced(known.get(name.incarnation, Mark()), name, at_ms)
+            known[name.incarnation] = _advanced(known.get(name.incarnation, _NONE), name, at_ms)
         for writer, incarnations in touched.items():
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
         return replace(self, writers=writers)
@@ -169,6 +172,8 @@ def _passed(mark: Mark, name: TxlogName) -> range:
 
 
 def _advanced(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+    if name.sequence == mark.last + 1:
+        return Mark(name.sequence, mark.holes, max(at_ms, mark.seen_ms))
     holes = tuple(sorted({*mark.holes, *_passed(mark, name)} - {name.sequence}))
     return _checked(name, Mark(max(mark.last, name.sequence), holes, max(at_ms, mark.seen_ms)))
 

@@ -26,13 +26,14 @@ PREFIX = "bookkeeper."
 POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
 _OPTIONAL = {"position", "previous-position", "entries"}
+_KEYS = _REQUIRED | _OPTIONAL
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
 _HEADERS = avro.Headers(PREFIX)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Txlog:
     """
     A txlog whose every record is proven. `partition` is the layout of its tuples: (field id, Avro type) per field.
@@ -143,19 +144,23 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
 
 
 def _own_keys(meta: Mapping[str, bytes]) -> dict[str, bytes]:
-    own = {key.removeprefix(PREFIX): value for key, value in meta.items() if key.startswith(PREFIX)}
+    own = {key[len(PREFIX) :]: value for key, value in meta.items() if key.startswith(PREFIX)}
     if "version" not in own:
         raise TxlogCorrupt(f"the header has no {PREFIX}version, so this is no txlog")
     _check_version(_number(own, "version"))
-    unknown, lacking = own.keys() - _REQUIRED - _OPTIONAL, _REQUIRED - own.keys()
-    if unknown:
-        raise TxlogCorrupt(f"unknown header key {PREFIX}{min(unknown)[:60]}")
-    if lacking:
-        raise TxlogCorrupt(f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}")
+    if not _REQUIRED <= own.keys() <= _KEYS:
+        raise TxlogCorrupt(_wrong_keys(own))
     for key in _POSITIONS:
         if len(own.get(key, b"")) > POSITION_BYTES:
             raise TxlogCorrupt(f"{PREFIX}{key} is longer than {POSITION_BYTES} bytes")
     return own
+
+
+def _wrong_keys(own: Mapping[str, bytes]) -> str:
+    unknown, lacking = own.keys() - _KEYS, _REQUIRED - own.keys()
+    if unknown:
+        return f"unknown header key {PREFIX}{min(unknown)[:60]}"
+    return f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}"
 
 
 def _check_version(version: int) -> None:

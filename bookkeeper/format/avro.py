@@ -6,8 +6,10 @@ decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds 
 """
 
 import hashlib
+import re
+import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,11 +19,13 @@ MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LONG_BYTES = 10  # of a 64 bit varint
 _MOST_KNOWN = 64
+#: with positions and without, of some versions
+_MOST_ENDINGS = 4
 #: what a writer pads must not be kept
 _KNOWN_BYTES = 2**18
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
     """Records of one block, encoded back to back, decompressed."""
 
@@ -126,6 +130,23 @@ class Cursor:
                 return data[at + 1 : end]
         return self.take(self.long())
 
+    def texts(self, count: int) -> list[bytes]:
+        """The next `count` texts, which costs a third of asking for each."""
+        data, at, found = self.data, self.at, list[bytes]()
+        size = len(data)
+        for _ in range(count):
+            twice = data[at] if at < size else 1
+            end = at + 1 + (twice >> 1)
+            if twice & 0x81 or end > size:
+                self.at = at
+                found.append(self.text())
+                at = self.at
+            else:
+                found.append(data[at + 1 : end])
+                at = end
+        self.at = at
+        return found
+
     def done(self) -> bool:
         """Whether every byte was read."""
         return self.at == len(self.data)
@@ -138,6 +159,51 @@ class Header(NamedTuple):
     end: int
 
 
+@dataclass(slots=True)
+class Beginning:
+    """What the beginning of a header holds, how many keys follow, and the keys that followed so far."""
+
+    meta: Mapping[str, bytes]
+    left: int
+    endings: "list[Ending]" = field(default_factory=list)
+
+    def rest(self, data: bytes, at: int) -> Header:
+        """The whole header, of which `at` bytes are known."""
+        for ending in self.endings:
+            values = ending.values(data, at)
+            if values is not None:
+                return Header({**self.meta, **values[0]}, values[1])
+        header = _rest(Cursor(data, at), dict(self.meta), self.left)
+        keys = [*header.meta][len(self.meta) :]
+        if len(keys) == self.left and len(self.endings) < _MOST_ENDINGS:
+            self.endings.append(Ending(keys))
+        return header
+
+
+class Ending:
+    """
+    The last keys of a header and short values for them, read by one expression: 3 us instead of 9.
+
+    It takes them only when each has the length that stands before it, as reading one after the other would.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+        parts = [re.escape(encode_bytes(key.encode())) + rb"([\0-\x7e])(.{0,63}?)" for key in keys]
+        self._expression = re.compile(b"".join(parts) + rb"\0", re.DOTALL)
+
+    def values(self, data: bytes, at: int) -> tuple[dict[str, bytes], int] | None:
+        """The value of each key and the byte behind them; None where it cannot tell."""
+        found = self._expression.match(data, at)
+        if found is None:
+            return None
+        groups = found.groups()
+        values = groups[1::2]
+        if b"".join(groups[::2]) != bytes([2 * len(value) for value in values]):
+            return None
+        return dict(zip(self._keys, values, strict=True)), found.end()
+
+
 class Headers:
     """
     Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
@@ -147,14 +213,14 @@ class Headers:
 
     def __init__(self, own: str) -> None:
         self._own = own.encode()
-        #: the beginning of a header: what it holds, and how many keys follow
-        self.known: dict[bytes, tuple[dict[str, bytes], int]] = {}
+        self.known: dict[bytes, Beginning] = {}
+        self._adding = threading.Lock()
 
     def read(self, data: bytes) -> Header:
         """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
-        for start, (meta, left) in self.known.items():
+        for start, beginning in [*self.known.items()]:  # another table's thread may add one meanwhile
             if data.startswith(start):
-                return _rest(Cursor(data, len(start)), dict(meta), left)
+                return beginning.rest(data, len(start))
         return self._first(data)
 
     def _first(self, data: bytes) -> Header:
@@ -165,18 +231,19 @@ class Headers:
         for left in range(count, 0, -1):
             at, key = cursor.at, cursor.text()
             if key.startswith(self._own):
-                self._keep(data[:at], (dict(meta), left))
+                self._keep(data[:at], Beginning(dict(meta), left))
                 cursor.at = at
                 return _rest(cursor, meta, left)
-            meta[_key(key)] = cursor.text()
+            meta.update(zip(_keys([key]), [cursor.text()], strict=True))
         return _rest(cursor, meta, 0)
 
-    def _keep(self, start: bytes, what: tuple[dict[str, bytes], int]) -> None:
+    def _keep(self, start: bytes, what: Beginning) -> None:
         if len(start) > _KNOWN_BYTES:
             return
-        if len(self.known) >= _MOST_KNOWN:
-            self.known.pop(next(iter(self.known)))
-        self.known[start] = what
+        with self._adding:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.pop(next(iter(self.known)))
+            self.known[start] = what
 
 
 def read_header(data: bytes) -> Header:
@@ -202,11 +269,9 @@ def _opened(data: bytes) -> Cursor:
 
 def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
     """Reads `left` pairs of a block of the metadata, and all blocks behind it."""
-    text = cursor.text
     while True:
-        for _ in range(left):
-            key = _key(text())
-            meta[key] = text()
+        texts = cursor.texts(2 * left)
+        meta.update(zip(_keys(texts[::2]), texts[1::2], strict=True))
         left = cursor.long()
         if left == 0:
             return Header(meta, cursor.at)
@@ -215,11 +280,11 @@ def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
             cursor.long()
 
 
-def _key(raw: bytes) -> str:
+def _keys(raw: Iterable[bytes]) -> list[str]:
     try:
-        return raw.decode()
+        return [key.decode() for key in raw]
     except UnicodeDecodeError as exc:
-        raise TxlogCorrupt(f"the header key {raw[:40]!r} is not UTF-8") from exc
+        raise TxlogCorrupt(f"the header key {exc.object[:40]!r} is not UTF-8") from exc
 
 
 def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Container:
@@ -260,7 +325,7 @@ def _inflate(payload: bytes, most_bytes: int) -> bytes:
         raise TxlogCorrupt(f"a block does not decompress: {exc}") from exc
     if len(plain) > most_bytes:
         raise TxlogTooLarge(f"more than {most_bytes} bytes once decompressed")
-    if not inflate.eof or inflate.unused_data not in (b"", _checksum(plain)):
+    if not inflate.eof or (inflate.unused_data and inflate.unused_data != _checksum(plain)):
         raise TxlogCorrupt("a compressed block is cut short or has bytes behind its end")
     return plain
 

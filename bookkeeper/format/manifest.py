@@ -27,7 +27,7 @@ RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Manifest:
     """A manifest's header (Iceberg's keys and ours), its blocks, and the skimmed records of each block."""
 

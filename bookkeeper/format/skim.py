@@ -9,6 +9,7 @@ of the length their columns had. A record that does not match is decoded in full
 
 import re
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -79,6 +80,7 @@ class Skimmer:
     #: of each signature: how often it was decoded in full, and the widths that all of those had
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
+    learning: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def rows(self, payload: bytes, count: int) -> Iterator[Row]:
         """
@@ -140,7 +142,8 @@ class Skimmer:
         entry, end = decode_one(payload, at, self.layout)
         file, head = entry.data_file, HEAD.match(payload, at)
         if self.layout.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
-            self._learn(entry)
+            with self.learning:  # all tables of the same columns learn here
+                self._learn(entry)
         return Row(
             at,
             end,
@@ -166,8 +169,8 @@ class Skimmer:
         self.met[signature] = (times + 1, rigid)
         if 0 < times <= _MOST_TRIES:
             shape = Shape(columns_of(file), {number: rigid.get(number) for number in widths_of(file)})
-            self.expressions.insert(0, (expression_for(entry, self.layout.partition, rigid, self.column), shape))
-            del self.expressions[_MOST_EXPRESSIONS:]
+            made = (expression_for(entry, self.layout.partition, rigid, self.column), shape)
+            self.expressions = [made, *self.expressions][:_MOST_EXPRESSIONS]
         if len(self.met) > _MOST_SIGNATURES:
             self.met.pop(next(iter(self.met)))
 

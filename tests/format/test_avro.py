@@ -3,6 +3,8 @@
 import io
 import tracemalloc
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import fastavro
 import pytest
@@ -184,3 +186,39 @@ def test_a_header_is_read_the_same_when_its_beginning_is_known_and_a_padded_one_
     padded = avro.encode({"schema": b"s" * 2**19, "own.number": b"1"}, [])
     assert headers.read(padded) == avro.read_header(padded)
     assert len(headers.known) == 1
+
+
+values = st.binary(max_size=80) | st.builds(lambda value: b"x" + encode_bytes(b"own.b") + value, st.binary(max_size=4))
+owns = st.dictionaries(st.sampled_from(["own.a", "own.b", "own.c"]), values, min_size=1)
+
+
+@given(st.lists(owns, min_size=2, max_size=6), st.integers(0, 300), st.integers(0, 255))
+def test_a_header_whose_end_is_known_too_is_read_the_same_whatever_its_bytes(
+    several: list[dict[str, bytes]], at: int, byte: int
+) -> None:
+    headers = Headers("own.")
+    for meta in [*several, *several]:
+        data = avro.encode({"schema": b"s" * 30, **meta}, [])
+        changed = data[: at % len(data)] + bytes([byte]) + data[at % len(data) + 1 :]
+        for text in (data, changed, data[: at % len(data)]):
+            assert header_of(headers.read, text) == header_of(avro.read_header, text)
+
+
+def header_of(read: Callable[[bytes], avro.Header], data: bytes) -> avro.Header | None:
+    try:
+        return read(data)
+    except TxlogCorrupt:
+        return None
+
+
+def test_another_thread_may_learn_a_header_while_one_is_read() -> None:
+    headers, others = Headers("own."), [avro.encode({"schema": b"%d" % n, "own.n": b"1"}, []) for n in range(3)]
+
+    class Interrupted(bytes):
+        def startswith(self, *arguments: Any) -> bool:
+            headers.read(others.pop())
+            return super().startswith(*arguments)
+
+    headers.read(others.pop())
+    data = avro.encode({"schema": b"x", "own.n": b"1"}, [])
+    assert headers.read(Interrupted(data)) == avro.read_header(data)
