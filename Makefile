@@ -28,8 +28,8 @@ day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1
 chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; root, buildah, podman, mmdebstrap
-	@IMAGE_TEST=1 $(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
+image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
+	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
 
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
 

@@ -1,4 +1,8 @@
-"""The image, built and run: `make image`. It takes minutes and needs root, buildah, podman and mmdebstrap."""
+"""
+The image, built and run: `make image`. It takes minutes and needs root, buildah, podman and mmdebstrap.
+
+`make image SPARK=1` builds the one with Spark too, and reads a table with it: some more minutes.
+"""
 
 import json
 import os
@@ -9,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.engine import CONFINED, PYTHON, Engine
+from tests.deploy.engine import CONFINED, JRE, PYTHON, Engine
 from tests.servers.process import Unavailable
 
 TAG = "localhost/iceberg-bookkeeper:test"
@@ -90,6 +94,10 @@ def test_a_writer_and_a_bookkeeper_from_the_image_on_a_read_only_disk(
         time.sleep(0.5)
 
     assert (seen["rows"], seen["pending"], seen["rejected"]) == (300, 0, 0)
+    health = json.loads(engine.podman("image", "inspect", TAG))[0]["HealthCheck"]["Test"]
+    assert health[0] == "CMD" and engine.podman("exec", daemon, *health[1:]) == ""
+    with pytest.raises(AssertionError, match="refused"):
+        engine.run(TAG, *(word.replace("9464", "9") for word in health[1:]))
     assert json.loads(engine.run(TAG, "reaper", "plan", "--json", options=volumes))[0]["table"] == "events"
 
 
@@ -103,3 +111,21 @@ def test_sigterm_reaches_the_daemon_which_ends_by_itself(engine: Engine, daemon:
     assert time.monotonic() - began < 50
     assert engine.podman("inspect", "--format", "{{.State.ExitCode}}", daemon).strip() == "0"
     assert '"stop"' in engine.logs(daemon)
+
+
+@pytest.mark.skipif(not os.environ.get("SPARK"), reason="another image, with Java and Spark: make image SPARK=1")
+def test_a_stream_from_the_image_reads_every_row_on_a_read_only_disk(
+    engine: Engine, volumes: tuple[str, ...], tmp_path: Path
+) -> None:
+    tag = TAG.replace(":", "-spark:")
+    engine.build("spark", tag, PYTHON, JRE)
+    engine.run(TAG, "bookkeeper", "init", options=volumes)
+    load = ("--files", "2", "--records", "100", "--value-bytes", "100", "--quiet")
+    engine.run(TAG, "writer", "generate", "--folder", "/lake/demo/events/_bookkeeper", *load, options=volumes)
+    engine.run(TAG, "bookkeeper", "once", options=volumes)
+
+    job = ("python", "-m", "spark_jobs.read_stream", "--checkpoint", "file:///lake/checkpoint", "--sink", "noop")
+    engine.run(tag, *job, "--trigger", "available-now", "--progress", "/lake/progress.jsonl", options=volumes)
+
+    lines = (tmp_path / "lake" / "progress.jsonl").read_text("utf-8").splitlines()
+    assert sum(json.loads(line)["rows"] for line in lines) == 200
