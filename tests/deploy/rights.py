@@ -3,6 +3,7 @@ What docs/least-privilege.md says, for tests that put it in force: its blocks, b
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,15 @@ def policies() -> dict[str, dict[str, Any]]:
     """
     found = [json.loads(block.text) for block in BLOCKS if block.kind == "json"]
     return dict(zip(ROLES, found, strict=True))
+
+
+def permissions() -> dict[str, str]:
+    """
+    The permissions of each role's SAS token on Azure.
+    """
+    rows = re.findall(r"^\| (\w+) \|.*\| `([rwdcl]+)` \|$", DOC.read_text("utf-8"), re.MULTILINE)
+    assert [role for role, _ in rows] == list(ROLES)
+    return dict(rows)
 
 
 def grants() -> str:
