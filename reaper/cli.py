@@ -54,7 +54,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.command(short_help="Reap every table by its interval, until SIGTERM.")
 @config_option
 @tables_option
 @log_options
@@ -101,7 +101,7 @@ def run(
     log.info("stopped", extra={"action": "stop"})
 
 
-@main.command()
+@main.command(short_help="One run over each table, for cron and functions.")
 @config_option
 @tables_option
 @json_option
@@ -138,7 +138,7 @@ def once(
     context.exit(worst)
 
 
-@main.command()
+@main.command(short_help="What would be expired and deleted now, and why.")
 @config_option
 @tables_option
 @json_option
@@ -156,7 +156,7 @@ def plan(context: click.Context, config: str | None, tables: tuple[str, ...], as
     context.exit(_show_plans(_Catalog(settings), chosen, as_json))
 
 
-@main.command()
+@main.command(short_help="Old files that nothing names.")
 @config_option
 @tables_option
 @json_option

@@ -117,7 +117,7 @@ def expire_snapshots(
 @click.option("--older-than", type=DURATION, default="1h", help="Leave younger rows alone (1h).")
 def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -> None:
     """
-    Compact small files of closed hours, whose rows are no longer being written.
+    Compact small files of hours that are over.
 
     Streams skip these snapshots and appends go on. A file that retention drops meanwhile costs one group of
     files, not the run.
@@ -144,7 +144,7 @@ def rewrite_manifests(work: Work) -> None:
 @click.option("--older-than", type=DURATION, help="Default: orphan-age, at least 1d.")
 def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None:
     """
-    Delete files under the table that no snapshot names; --dry-run lists them.
+    Delete files that no snapshot names. --dry-run lists them.
 
     Refused while there are rejected or old pending txlogs: the files they name are no orphans, but Iceberg
     cannot know that. The reaper can.

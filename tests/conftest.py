@@ -32,7 +32,7 @@ def signals() -> Iterator[None]:
     """
     A command that was run in this process leaves ^C to pytest again.
     """
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:

@@ -52,7 +52,7 @@ def main() -> None:
     """
 
 
-@main.command()
+@main.command(short_help="Generate rows of timestamp, key and value.")
 @_where
 @click.option("--name", default="generate", show_default=True, help="This writer's name.")
 @click.option("--records", type=click.IntRange(1), default=20_000, show_default=True, help="Rows per file.")
@@ -86,7 +86,7 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
         run_generate(writer, load, schedule, stop, _progress("generate", quiet, _json_logs(more)), _now)
 
 
-@main.command()
+@main.command(short_help="Load NDJSON or CSV lines, each once.")
 @_where
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", required=True, help="This writer's name; the position is kept under it, so keep it.")

@@ -10,7 +10,7 @@ from bookkeeper.console.errors import Command
 PROGRAMS = ("bookkeeper", "writer", "reaper")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make a shell complete commands and names.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """

@@ -43,7 +43,7 @@ def standings_of(there: Opened) -> "tuple[list[Standing], Table]":
     return stand(readings, table.metadata, there.table.reaper, utc_now()), table
 
 
-@click.group(cls=Commands, invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True, short_help="List who reads the table and who is at risk.")
 @common
 @click.option("--mend", is_flag=True, help="Say which checkpoints would be mended and how; with --yes do it.")
 @click.option("--yes", is_flag=True, help="With --mend: do it. The queries must be stopped.")
@@ -142,7 +142,7 @@ def list_(config: str | None, table: str | None, as_json: bool) -> None:
     _list(opened(config, table), as_json)
 
 
-@consumers.command()
+@consumers.command(short_help="Register a consumer, or change it.")
 @click.argument("name")
 @common
 @click.option("--checkpoint", metavar="URL", help="A Spark query's checkpoint location.")

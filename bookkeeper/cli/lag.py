@@ -15,7 +15,7 @@ from bookkeeper.console.options import DURATION, common
 from bookkeeper.console.output import show_rows
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="How far each consumer is behind.")
 @common
 @click.option("--watch", type=DURATION, metavar="PAUSE", help="Show it again after each pause, until stopped.")
 def lag(config: str | None, table: str | None, as_json: bool, watch: timedelta | None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bookkeeper.core.txlog import Txlog
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="List txlogs that are not committed yet.")
 @common
 def pending(config: str | None, table: str | None, as_json: bool) -> None:
     """
@@ -68,7 +68,7 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     show_rows(rows, as_json, nothing="no txlog is rejected")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Show one pending or rejected txlog.")
 @click.argument("txlog", shell_complete=completing.txlogs(completing.PENDING, completing.REJECTED))
 @common
 def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> None:
@@ -143,7 +143,7 @@ def _file_row(file: Any) -> dict[str, Any]:
     }
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="One look at a table.")
 @common
 def status(config: str | None, table: str | None, as_json: bool) -> None:
     """
@@ -196,7 +196,7 @@ def _utc(ms: int) -> Any:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="List every known run of every writer.")
 @common
 def writers(config: str | None, table: str | None, as_json: bool) -> None:
     """
@@ -238,7 +238,7 @@ def _text(position: bytes | None) -> str | None:
     return None if position is None else position.decode("utf-8", "backslashreplace")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Hold the table against its files; reads only.")
 @common
 @click.option("--repair", is_flag=True, help="Say what would be mended; with --yes mend it.")
 @click.option("--yes", is_flag=True, help="With --repair: do it.")

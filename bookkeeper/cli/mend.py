@@ -17,7 +17,7 @@ from bookkeeper.console.options import common, config_option, json_option, table
 from bookkeeper.console.output import say, show_record, show_rows
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Give rejected txlogs back to the bookkeeper.")
 @click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
 @common
 @click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
@@ -87,7 +87,7 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 
-@click.command("accept-rollback", cls=Command)
+@click.command("accept-rollback", cls=Command, short_help="Go on after somebody rolled the table back.")
 @common
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
@@ -121,7 +121,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Drop files past retention now.")
 @config_option
 @table_option
 @json_option
@@ -152,7 +152,7 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     show_record(record, as_json)
 
 
-@click.command("restore-marks", cls=Command)
+@click.command("restore-marks", cls=Command, short_help="Put lost or spoilt marks back.")
 @common
 @click.option("--yes", is_flag=True, help="Do it; without, only say what would be put back.")
 def restore_marks(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
@@ -177,7 +177,7 @@ def restore_marks(config: str | None, table: str | None, as_json: bool, yes: boo
     show_record(record if yes else record | {"outcome": "dry run"}, as_json)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Give up txlogs of one run that are nowhere.")
 @click.argument("run", metavar="WRITER.INCARNATION", shell_complete=completing.runs)
 @click.option("--up-to", type=click.IntRange(min=1), required=True, help="Give up what is missing up to this sequence.")
 @common

@@ -32,7 +32,7 @@ _FILES = 65_536
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Commit what is published, until SIGTERM.")
 @config_option
 @tables_option
 @log_options
@@ -135,7 +135,7 @@ def _end(at_work: "Tables", patience: timedelta) -> None:
         os._exit(0)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="One tick of each table, for cron and functions.")
 @config_option
 @tables_option
 @json_option

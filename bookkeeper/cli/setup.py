@@ -10,7 +10,7 @@ from bookkeeper.console.options import config_option, json_option
 from bookkeeper.console.output import show_rows
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make table and txlog folder, or adopt a table.")
 @config_option
 @tables_option
 @click.option("--schema", metavar="FILE", help="Columns of a new table: JSON list, Iceberg schema JSON, or TOML.")

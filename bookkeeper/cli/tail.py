@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Shape = Callable[[dict[str, Any]], str]
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Print rows as they become visible.")
 @click.argument("table", required=False, shell_complete=completing.tables)
 @config_option
 @click.option(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _UNITS = {"rows_per_s": "rows/s", "files_per_s": "files/s"}
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Watch all tables.")
 @config_option
 @tables_option
 @click.option("--every", type=DURATION, default="2s", show_default=True, help="Pause between two looks.")

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main
+from bookkeeper.console.logs import OURS
 from tests.daemon.lake import Lake, Writes
 
 Run = Callable[..., Result]
@@ -31,10 +33,16 @@ def run(lake: Lake, tmp_path: Path) -> Iterator[Run]:
     config = tmp_path / "bookkeeper.toml"
     catalog = "\n".join(f'{key} = "{value}"' for key, value in lake.catalog_settings.properties.items())
     config.write_text(f'[catalog]\nname = "lake"\n{catalog}\n[tables.events]\nidentifier = "demo.events"\n')
-    names = ("bookkeeper", "writers", "reaper", "spark_jobs")
-    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in names}
+    with logging_put_back():
+        yield lambda *arguments: CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
+
+
+@contextmanager
+def logging_put_back() -> Iterator[None]:
+    """A command that is run in the block leaves logging as it was."""
+    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in OURS}
     handlers, level = root.handlers[:], root.level
-    yield lambda *arguments: CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
+    yield
     root.handlers[:] = handlers
     root.setLevel(level)
     for name, before in levels.items():

@@ -85,12 +85,3 @@ assert "pyiceberg" not in sys.modules and "pyarrow" not in sys.modules
 assert resource.getrusage(resource.RUSAGE_SELF).ru_utime < 0.5
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "COLUMNS": "100"})
-
-
-def test_every_command_has_help_with_an_example(run) -> None:
-    from bookkeeper.cli import main
-
-    for name in main.commands:
-        shown = run(name, "--help")
-        assert shown.exit_code == 0
-        assert f"bookkeeper {name}" in shown.stdout.partition("Example:")[2]

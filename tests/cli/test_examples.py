@@ -1,0 +1,188 @@
+"""Every example that a help shows is run on a small lake: a command without one, or with one that fails, is red."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from bookkeeper.console.stopping import Stop
+from bookkeeper.core.names import TxlogName
+from tests.cli.commands import commands, examples, programs, words
+from tests.cli.conftest import logging_put_back
+from tests.daemon.lake import Lake, Saved, Writes
+
+RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
+LINE = '{"timestamp": "2026-07-01T12:00:00Z", "key": "%s", "value": "v"}\n'
+CONFIG = """
+[catalog]
+name = "lake"
+type = "sql"
+uri = "sqlite:///{root}/catalog.db"
+warehouse = "file://{root}"
+[bookkeeper]
+listen = "127.0.0.1:0"
+[tables.events]
+identifier = "demo.events"
+"""
+COMMANDS = list(commands())
+OURS = [(path, text) for path, command in COMMANDS for text in examples(command)]
+
+
+@pytest.mark.parametrize("path, command", COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
+def test_the_help_of_every_command_ends_in_an_example_of_it(path: tuple[str, ...], command: click.Command) -> None:
+    shown = examples(command)
+    assert shown, "its help must end in `Example:` and lines that can be run"
+    wanted = shlex_joined(path)
+    assert any(" ".join(words(line)).startswith(wanted) for line in shown), f"none of them is of {wanted}"
+    assert all(words(line)[0] in {shlex_joined((name,)) for name in programs()} for line in shown), shown
+
+
+def shlex_joined(path: tuple[str, ...]) -> str:
+    return " ".join(path).removeprefix("python -m ")
+
+
+@pytest.mark.parametrize("path, example", OURS, ids=[text for _, text in OURS])
+def test_every_example_is_understood(path: tuple[str, ...], example: str) -> None:
+    name, *arguments = words(example)
+    command = programs().get(name) or programs()[f"python -m {name}"]
+    context: click.Context | None = None
+    while True:
+        # No file of an example is here.
+        given = [argument for argument in arguments if not argument.endswith((".ndjson", ".txt"))]
+        if "--help" in given:
+            return
+        context = command.make_context(name, given, parent=context, resilient_parsing=False)
+        if not isinstance(command, click.Group) or not context._protected_args:
+            return
+        (name, *_), arguments = context._protected_args, context.args
+        command = command.commands[name]
+
+
+class Sandbox:
+    """A lake and the files that examples name, as they were, before each example."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir()
+        self.lake = Lake(root)
+        self.writer = Writes(self.lake)
+        self.writer.name = RUN
+        self.writer.goes_on(b"1", *"abcdef")
+        self.lake.tick()
+        Writes(self.lake, "w2").publish("pending")
+        (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+        for month in ("july", "august"):
+            (root / f"{month}.ndjson").write_text(LINE % month)
+        (root / "app.log").write_text(LINE % "logged")
+        (root / "prices.txt").write_text("timestamp;key;value\n2026-07-01T12:00:00Z;gold;1\n")
+        pq.write_table(pa.table({"timestamp": pa.array([0], pa.timestamp("us", "UTC"))}), root / "sample.parquet")
+        self.saved = Saved(self.lake)
+
+    def restore(self) -> None:
+        self.saved.restore()
+        self.writer.name = RUN.at(1)
+
+    def here(self, example: str) -> str:
+        """The example with places of this sandbox."""
+        folder, root = self.lake.made.folder.removeprefix("file://"), str(self.lake.root)
+        moved = {"/lake/events/_bookkeeper": folder, "s3://lake": f"file://{root}", "/var/lib": root}
+        moved |= {"0.0.0.0:9464": "127.0.0.1:0"}
+        for theirs, ours in moved.items():
+            example = example.replace(theirs, ours)
+        return example
+
+
+def rejected(sandbox: Sandbox) -> None:
+    """Number 42, whose data file is there now."""
+    lake, writer = sandbox.lake, sandbox.writer
+    file = writer.file(["late"])
+    path = Path(file.path.removeprefix("file://"))
+    data = path.read_bytes()
+    path.unlink()
+    lake.folder.publish(*writer.encoded([file], sequence=42))
+    lake.drain()
+    path.write_bytes(data)
+
+
+def far_ahead(sandbox: Sandbox) -> None:
+    sandbox.writer.publish("far", sequence=100)
+
+
+def rolled_back(sandbox: Sandbox) -> None:
+    lake = sandbox.lake
+    before = lake.table().current_snapshot().snapshot_id
+    Writes(lake, "w3").publish("gone")
+    lake.tick()
+    lake.table().manage_snapshots().set_current_snapshot(before).commit()
+
+
+def marks_lost(sandbox: Sandbox) -> None:
+    with sandbox.lake.table().transaction() as change:
+        change.remove_properties("bookkeeper.marks")
+
+
+def registered(sandbox: Sandbox) -> None:
+    sandbox.lake.put("consumers/nightly.json", b'{"version": 1, "checkpoint": "file:///nowhere"}')
+
+
+#: what has to be so before a command makes sense
+BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
+    ("bookkeeper", "show"): rejected,
+    ("bookkeeper", "replay"): rejected,
+    ("bookkeeper", "discard"): far_ahead,
+    ("bookkeeper", "accept-rollback"): rolled_back,
+    ("bookkeeper", "restore-marks"): marks_lost,
+    ("bookkeeper", "consumers", "remove"): registered,
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    return Sandbox(tmp_path_factory.mktemp("sandbox") / "lake")
+
+
+@pytest.fixture
+def soon_stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What would go on until it is told to stop is told so soon."""
+    original, timers = Stop.on_signals, []
+
+    def on_signals() -> Stop:
+        stop = original()
+        timers.append(threading.Timer(0.3, stop.request))
+        timers[-1].start()
+        return stop
+
+    monkeypatch.setattr(Stop, "on_signals", on_signals)
+    yield
+    for timer in timers:
+        timer.cancel()
+        timer.join()
+
+
+HERE = [(path, text) for path, text in OURS if not path[0].startswith("python -m")]
+
+
+@pytest.mark.usefixtures("soon_stopped")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("path, example", HERE, ids=[text for _, text in HERE])
+def test_every_example_runs(
+    path: tuple[str, ...], example: str, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.restore()
+    monkeypatch.chdir(sandbox.lake.root)
+    for name in [name for name in os.environ if name.startswith("BOOKKEEPER_")]:
+        monkeypatch.delenv(name)
+    BEFORE.get(path, lambda _: None)(sandbox)
+    name, *arguments = words(sandbox.here(example))
+    (sandbox.lake.root / "yes").write_text("y\n")
+    given = sandbox.lake.root / ("app.log" if " | " in example else "yes")
+    with logging_put_back(), given.open("rb") as stdin:
+        done: Any = CliRunner().invoke(programs()[name], arguments, input=stdin)
+    assert (done.exit_code, done.exception) == (0, None), done.output
+    assert done.stdout or done.stderr
