@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench day chaos image check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo test bench day chaos image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ chaos: spark ## every fault there is, and rows missing and double by fault; ARGS
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
 	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
+
+page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium
+	@$(BIN)/python -m tests.http.show docs/page.png docs/page-phone.png
 
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
 

@@ -71,7 +71,8 @@ def _txlogs(slot: Slot, figures: Figures, now: datetime) -> Iterator[Trouble]:
         why = f"; the newest: {newest.reason}" if newest else ""
         do = f"{newest.hint} " if newest and newest.hint else ""
         do += f"`bookkeeper rejected --table {table}` lists them, `bookkeeper replay TXLOG` gives one back."
-        yield Trouble(WARNING, table, f"{_of(looked.rejected, 'txlog')} rejected{why}", do, "BookkeeperTxlogRejected")
+        what = f"{_of(looked.rejected, 'txlog')} rejected, the rows are not in the table{why}"
+        yield Trouble(WARNING, table, what, do, "BookkeeperTxlogRejected")
     if figures.held:
         do = f"The log says why; `bookkeeper pending --table {table}` shows them. A newer bookkeeper may be needed."
         yield Trouble(WARNING, table, f"{_of(figures.held, 'txlog')} held", do, "BookkeeperTxlogHeld")
@@ -128,7 +129,8 @@ def _consumer(table: str, item: Reads) -> Trouble | None:
         return Trouble(WARNING, table, f"consumer {item.name}: {item.why}", mend, "BookkeeperConsumerCutOff")
     if behind > BEHIND:
         do = f"Is it running? `bookkeeper lag --table {table} --watch 5s` shows whether it catches up."
-        what = f"consumer {item.name} is {roughly(behind)} behind"
+        rows = f", {item.lag.rows:,} rows unread" if item.lag and item.lag.rows else ""
+        what = f"consumer {item.name} is {roughly(behind)} behind{rows}"
         return Trouble(WARNING, table, what, do, "BookkeeperConsumerBehind")
     if item.state == UNREADABLE:
         do = "Check the checkpoint's location and the rights to read it."
