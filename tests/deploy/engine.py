@@ -102,7 +102,7 @@ class Engine:
         return done.stdout + done.stderr
 
     def run(self, image: str, *command: str, options: tuple[str, ...] = ()) -> str:
-        """What a container printed that ran to its end: a disk that is read-only, no health checks."""
+        """What a container printed that ran to its end, confined."""
         return self.podman("run", "--rm", *CONFINED, *options, image, *command)
 
     def _call(self, tool: str, *words: str, minutes: int) -> subprocess.CompletedProcess[str]:
@@ -119,11 +119,11 @@ class Engine:
         return done.stdout
 
 
-#: no systemd here that podman could ask to call health checks
+#: a disk that is read-only, no network, no rights; no systemd here that podman could ask to call health checks
 CONFINED = (
     "--read-only",
     "--network",
-    "host",
+    "none",
     "--no-healthcheck",
     "--cap-drop",
     "all",

@@ -94,7 +94,7 @@ def test_a_writer_and_a_bookkeeper_from_the_image_on_a_read_only_disk(
         time.sleep(0.5)
 
     assert (seen["rows"], seen["pending"], seen["rejected"]) == (300, 0, 0)
-    health = json.loads(engine.podman("image", "inspect", TAG))[0]["HealthCheck"]["Test"]
+    health = json.loads(engine.podman("image", "inspect", TAG))[0]["Healthcheck"]["Test"]
     assert health[0] == "CMD" and engine.podman("exec", daemon, *health[1:]) == ""
     with pytest.raises(AssertionError, match="refused"):
         engine.run(TAG, *(word.replace("9464", "9") for word in health[1:]))
