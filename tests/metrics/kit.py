@@ -31,6 +31,8 @@ SETTINGS = Daemon(every=timedelta(seconds=1), backoff_most=timedelta(seconds=8),
 class Taken:
     """A lease that another bookkeeper has."""
 
+    offering = False
+
     def hold(self, now: Any) -> bool:
         return False
 

@@ -18,6 +18,7 @@ from writers.metrics import Figures as WriterFigures
 CAUSE, CURE, END = 5, 36, 52
 #: what a rule says of ten thousand snapshots is tried with fifty
 RULES = ALERTS.read_text("utf-8").replace("bookkeeper_snapshots) > 10000", "bookkeeper_snapshots) > 50")
+RUNBOOK = (ALERTS.parents[1] / "docs" / "operate.md").read_text("utf-8")
 UP = ("up", frozenset({("job", "bookkeeper"), ("instance", "a:9464")}))
 
 
@@ -169,3 +170,9 @@ def test_every_alert_says_what_is_wrong_and_where_to_read_what_to_do(name: str) 
     assert re.search(r"severity: (critical|warning)\n", rule)
     assert re.search(r'summary: ".+"', rule) and re.search(r'description: ".+"', rule)
     assert f'runbook_url: "docs/operate.md#{name.lower()}"' in rule
+    assert f"\n## {name}\n" in RUNBOOK
+
+
+def test_the_runbook_knows_no_alert_that_does_not_exist() -> None:
+    alerts = RUNBOOK[RUNBOOK.index("\n# Alerts\n") :].split("\n# ", 2)[1]
+    assert re.findall(r"^## (\w+)$", alerts, re.MULTILINE) == re.findall(r"alert: (\w+)", RULES)
