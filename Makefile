@@ -29,7 +29,7 @@ chaos: spark ## every fault there is, and rows missing and double by fault; ARGS
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
-	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py $(ARGS)
+	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py tests/deploy/test_compose_runs.py $(ARGS)
 
 page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium
 	@$(BIN)/python -m tests.http.show docs/page.png docs/page-phone.png

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_jobs.java import SYSTEM_TRUST
 from tests.packaging.project import ROOT
 from tests.servers.installed import cache
 from tests.servers.process import Unavailable
@@ -31,7 +32,7 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 """
-#: pip in the stand-in trusts what this machine trusts
+#: the stand-ins trust what this machine trusts
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 MINUTES = 60
 
@@ -83,9 +84,9 @@ class Engine:
         self.buildah("copy", made, str(CERTIFICATES), str(CERTIFICATES))
         self.buildah("copy", made, str(pip), "/etc/pip.conf")
         if base == JRE:
-            self.buildah(
-                "run", made, "sh", "-c", "mkdir -p /opt/java && cp -rL /usr/lib/jvm/java-17-* /opt/java/openjdk"
-            )
+            self.buildah("run", made, "sh", "-c", "mkdir /opt/java && cp -rL /usr/lib/jvm/java-17-* /opt/java/openjdk")
+            if SYSTEM_TRUST.is_file():
+                self.buildah("copy", made, str(SYSTEM_TRUST), "/opt/java/openjdk/lib/security/cacerts")
         self.buildah("commit", "--rm", made, base)
 
     def buildah(self, *words: str, minutes: int = 5) -> str:

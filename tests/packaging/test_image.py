@@ -2,13 +2,14 @@
 The Dockerfile: linted, not root, and nothing it copies is missing or held back.
 """
 
+import re
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 
-from .project import ROOT, run
+from .project import ROOT, requirements, run
 
 
 def instructions(word: str) -> list[list[str]]:
@@ -38,6 +39,14 @@ def test_the_image_runs_as_a_numeric_user_that_is_not_root():
 def test_the_last_stage_is_the_one_without_java():
     assert instructions("FROM")[-1][-1] == "bookkeeper"
     assert "spark" in [words[-1] for words in instructions("FROM")]
+
+
+def test_the_extras_it_installs_are_there():
+    """pip only warns of one that is not."""
+    asked = re.findall(r"'\.\[([\w,]+)\]'", (ROOT / "Dockerfile").read_text("utf-8"))
+
+    assert len(asked) == 2
+    assert {extra for text in asked for extra in text.split(",")} <= set(requirements())
 
 
 @pytest.mark.parametrize("name", COPIED)
