@@ -1,0 +1,179 @@
+"""Looking around a table: consumers, rejected/ and room, beside the ticks and in bounds."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.metrics.looked import MOST_CONSUMERS, MOST_REJECTED
+from bookkeeper.metrics.looking import MOST_AT_ONCE, Looking
+from bookkeeper.streams.registry import Registry, spark
+from tests.daemon.lake import Lake, Writes, append_by_others
+from tests.metrics.kit import Taken, Watched
+from tests.streams.kit import Query, offset
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    made = Watched()
+    Writes(made.add(tmp_path, reload=600)).publish("a")
+    made.turn()
+    return made
+
+
+@pytest.fixture
+def lake(watched: Watched) -> Lake:
+    return watched.lakes["events"]
+
+
+def register(watched: Watched, name: str = "live") -> Query:
+    lake = watched.lakes["events"]
+    query = Query(lake.root / f"checkpoint-{name}")
+    Registry(lake.folder.store).add(spark(name, query.url, watched.clock.now, by="command"))
+    head = lake.table().metadata.current_snapshot_id
+    return query.begin(offset(head, 9)).done(offset(head, 9))
+
+
+def consumer(watched: Watched, what: str, **labels: str) -> float | None:
+    return watched.value(f"bookkeeper_consumer_{what}", consumer="live", **labels)
+
+
+def test_a_consumers_lag_is_told_in_snapshots_files_rows_bytes_and_seconds(watched: Watched, lake: Lake) -> None:
+    query, writer = register(watched), Writes(lake, "w2")
+    watched.look()
+    assert [consumer(watched, f"lag_{what}") for what in ("snapshots", "rows", "seconds")] == [0, 0, 0]
+    for keys in ("bc", "d"):
+        writer.publish(*keys)
+        watched.turn(seconds=60)
+    watched.look()
+    told = {what: consumer(watched, f"lag_{what}") for what in ("snapshots", "files", "rows", "seconds")}
+    assert told == {"snapshots": 2, "files": 2, "rows": 3, "seconds": pytest.approx(60, abs=0.1)}
+    assert (consumer(watched, "lag_bytes") or 0) > 1000
+    assert consumer(watched, "state", state="live") == 1
+    query.done(offset(lake.table().metadata.current_snapshot_id, 9))
+    watched.look()
+    assert consumer(watched, "lag_rows") == 0
+
+
+def test_a_consumer_on_a_snapshot_that_others_just_made_is_not_cut_off(watched: Watched, lake: Lake) -> None:
+    query = register(watched)
+    append_by_others(lake, Writes(lake, "others").file(["x"]))  # our view is older than this
+    query.done(offset(lake.table().metadata.current_snapshot_id, 9))
+    watched.look()
+    assert consumer(watched, "state", state="live") == 1
+    query.done(offset(4711))
+    watched.look()
+    assert consumer(watched, "state", state="cut off") == 1
+    assert consumer(watched, "state", state="live") is None
+    assert consumer(watched, "lag_rows") is None
+
+
+def test_a_consumer_that_is_unregistered_is_told_of_no_more(watched: Watched, lake: Lake) -> None:
+    register(watched)
+    watched.look()
+    Registry(lake.folder.store).remove("live")
+    watched.look()
+    assert consumer(watched, "max_hold_used_ratio") is None
+
+
+def test_what_cannot_be_looked_at_keeps_its_last_value_and_the_rest_goes_on(watched: Watched, lake: Lake) -> None:
+    register(watched)
+    watched.look()
+    seen = watched.value("bookkeeper_looked_timestamp_seconds")
+    watched.faults["events"].on("list folder/consumers", "before", StorageUnavailable)
+    lake.put("rejected/w1.x.txlog.avro", b"x")
+    watched.clock.move(minutes=1)
+    watched.look()
+    assert consumer(watched, "state", state="live") == 1
+    assert watched.value("bookkeeper_rejected_txlogs") == 1
+    assert watched.value("bookkeeper_looked_timestamp_seconds") == seen
+    assert [trouble["alert"] for trouble in watched.troubles()] == ["BookkeeperTxlogRejected", "BookkeeperNotLooked"]
+    watched.faults["events"].clear()
+    watched.look()
+    assert watched.value("bookkeeper_looked_timestamp_seconds") == watched.clock.now.timestamp()
+
+
+def test_of_many_only_so_many_have_figures_of_their_own_and_the_rest_are_counted(watched: Watched, lake: Lake) -> None:
+    for number in range(MOST_CONSUMERS + 3):
+        Registry(lake.folder.store).add(spark(f"c{number}", f"{lake.root}/{number}", watched.clock.now, by="command"))
+    for number in range(MOST_REJECTED + 5):
+        lake.put(f"rejected/w1.{number}.txlog.avro", b"x")
+        watched.clock.move(seconds=1)
+    watched.look()
+    told = [name for name, _ in watched.samples() if name == "bookkeeper_consumer_state"]
+    assert (len(told), watched.value("bookkeeper_consumers_omitted")) == (MOST_CONSUMERS, 3)
+    assert watched.value("bookkeeper_rejected_txlogs") == MOST_REJECTED + 5
+    newest = watched.of().looked.newest
+    assert [item.name for item in newest][:2] == ["w1.24.txlog.avro", "w1.23.txlog.avro"]
+    assert len(newest) == MOST_REJECTED
+
+
+def test_a_rejected_txlog_is_told_with_its_reason_also_after_a_restart(watched: Watched, lake: Lake) -> None:
+    writer = Writes(lake, "bad")
+    name, data = writer.encoded([writer.file(["torn"])])
+    lake.folder.publish(name, data[:-30])
+    watched.turn()
+    before = watched.of().looked.newest
+    again = Watched(watched.clock)
+    again.slots, again.lakes, again.faults = watched.slots, watched.lakes, watched.faults
+    again.look()
+    after = again.of().looked.newest
+    assert [(item.name, item.error, item.reason, item.hint) for item in before] == [
+        (item.name, item.error, item.reason, item.hint) for item in after
+    ]
+    assert after[0].error == "TxlogCorrupt" and "under a new sequence" in after[0].hint
+
+
+def test_room_is_told_of_the_local_disk_that_has_less_of_it(watched: Watched) -> None:
+    watched.looking.usage = lambda path: (100, 95, 5) if path.endswith("_bookkeeper") else (200, 20, 180)
+    watched.look()
+    assert watched.value("bookkeeper_disk_free_bytes") == 5
+    assert watched.value("bookkeeper_disk_size_bytes") == 100
+    assert [trouble["alert"] for trouble in watched.troubles()] == ["BookkeeperDiskLow"]
+
+
+def test_who_stands_by_looks_at_nothing(tmp_path: Path) -> None:
+    watched = Watched()
+    watched.add(tmp_path, lease=Taken())
+    watched.turn()
+    watched.look()
+    assert watched.of().looked.at is None
+
+
+def test_a_table_that_is_frozen_keeps_no_other_from_being_looked_at(tmp_path: Path) -> None:
+    watched = Watched()
+    for name in ("frozen", "fine"):
+        watched.add(tmp_path, name)
+    watched.turn()
+    thaw, seen = threading.Event(), threading.Event()
+    looking = Looking(watched.figures, watched.clock, every=timedelta(milliseconds=5))
+    look = looking.look
+
+    def held(slot: Any, figures: Any) -> None:
+        if slot.table == "frozen":
+            thaw.wait(30)
+        look(slot, figures)
+        seen.set()
+
+    looking.look = held  # type: ignore[method-assign]
+    looking.start()
+    assert seen.wait(30)
+    assert watched.of("fine").looked.at is not None and watched.of("frozen").looked.at is None
+    looking.stop()
+    thaw.set()
+    assert MOST_AT_ONCE > 1
+
+
+def _listings(watched: Watched, act: Callable[[], None]) -> int:
+    before = len(watched.faults["events"].seen)
+    act()
+    return len([operation for operation in watched.faults["events"].seen[before:] if "load_table" in operation])
+
+
+def test_a_look_asks_the_catalog_for_nothing_while_all_stand_where_they_should(watched: Watched) -> None:
+    register(watched)
+    assert _listings(watched, watched.look) == 0
