@@ -16,7 +16,6 @@ FILE = ROOT / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("iceberg-bookkeeper")}
 BINDS = {volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", []) if volume[0] == "."}
-BINDS -= {"./config/grafana.json"}
 
 
 def tool() -> list[str]:

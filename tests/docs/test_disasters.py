@@ -6,12 +6,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.errors import BookkeeperError, HistoryChanged, StorageUnavailable, WrongFolder
 from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.verify import ERROR, Audit, verify
 from tests.daemon.lake import Lake, Writes
+from tests.daemon.test_history import change, roll_back
 
 #: as the page orders them, below the lake's root
 ORDER = ("demo/events/_bookkeeper", "catalog.db", "demo/events/metadata", "demo/events/data")
@@ -123,3 +126,20 @@ def test_a_lost_folder_is_made_again_by_init_and_sources_go_on_once(lake: Lake) 
 
     assert lake.keys() == ["a", "b"]
     assert set(lake.rejected().values()) == {"PositionTaken"}
+
+
+def test_a_rollback_that_nobody_meant_is_undone_by_setting_main_back(lake: Lake) -> None:
+    writer = Writes(lake)
+    for key in "ab":
+        commit(lake, writer, key)
+    newest = lake.table().current_snapshot().snapshot_id
+    roll_back(lake)
+    writer.goes_on(b"c", "c")
+    with pytest.raises(HistoryChanged, match="no ancestor of main"):
+        lake.tick()
+    assert len(lake.pending()) == 1
+
+    change(lake, SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=newest))
+    lake.tick()
+
+    assert lake.keys() == ["a", "b", "c"] and wrong(lake) == []

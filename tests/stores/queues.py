@@ -41,7 +41,7 @@ class Queue:
 
     def run(self, program: str, *arguments: str, code: int = 0) -> str:
         """What a command prints; fails when it ends with another code."""
-        with _logging_put_back():
+        with logging_put_back():
             done = CliRunner().invoke(PROGRAMS[program], [*arguments, "--config", str(self.config)])
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout
@@ -81,7 +81,10 @@ class Queue:
 
 
 @contextmanager
-def _logging_put_back() -> Iterator[None]:
+def logging_put_back() -> Iterator[None]:
+    """
+    A command sets up logging for its process, which here is that of all tests.
+    """
     names = ("bookkeeper", "writers", "reaper")
     root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in names}
     handlers, level = root.handlers[:], root.level
