@@ -45,7 +45,7 @@ def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], dateti
     """
     The bookkeeper of one table; raises CatalogUnavailable, TableUnusable.
     """
-    catalog = open_catalog(settings.catalog)
+    catalog = open_catalog(settings.catalog, scans=False)
     ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)

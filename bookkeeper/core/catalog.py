@@ -26,6 +26,7 @@ from bookkeeper.core.settings import Catalog
 T = TypeVar("T")
 SQLITE = "sqlite:///"
 FLAT_SQL = "bookkeeper.catalogs.sql.FlatSqlCatalog"
+DISK_FIRST = "bookkeeper.core.file_io.DiskFirst"
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
@@ -33,14 +34,18 @@ _BOUND = "_bookkeeper_patience"
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
-def open_catalog(settings: Catalog, create: bool = False, patience: timedelta = _PATIENCE) -> IcebergCatalog:
+def open_catalog(
+    settings: Catalog, create: bool = False, patience: timedelta = _PATIENCE, scans: bool = True
+) -> IcebergCatalog:
     """
     The catalog of `[catalog]`; with `create` the directory of an SQLite file or of a local warehouse is made.
+
+    Without `scans` pyarrow is not loaded for a table on local disk, and pyiceberg cannot scan it.
 
     A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. Raises
     CatalogUnavailable.
     """
-    properties = dict(settings.properties)
+    properties = dict(settings.properties) if scans else {"py-io-impl": DISK_FIRST, **settings.properties}
     uri = properties.get("uri", "")
     if uri.startswith(SQLITE):
         _prepare_sqlite(uri, create)
