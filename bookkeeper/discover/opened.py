@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from bookkeeper.core.local_store import LocalStore
 from bookkeeper.core.locations import normal
-from bookkeeper.core.object_store import ObjectStore
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from bookkeeper.discover.discovery import Discovery, Listing
@@ -45,6 +44,8 @@ def _inotify(settings: Table, store: LocalStore, platform: str) -> Discovery:
 
 
 def _queue(settings: Table, store: Store) -> Discovery:
+    from bookkeeper.core.object_store import ObjectStore
+
     if not isinstance(store, ObjectStore):
         return _fallen_back(settings, f"nothing tells of new objects in {store.url}")
     if settings.queue is None:
