@@ -3,6 +3,7 @@ The command lines of the demo's processes, and the configuration they share.
 """
 
 import json
+import socket
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -63,11 +64,24 @@ def init(place: Place) -> list[str]:
     return [_script("bookkeeper"), "init", "--config", str(place.config)]
 
 
-def bookkeeper(place: Place) -> list[str]:
+def free_address() -> str:
     """
-    The one that commits.
+    Where the page can be served: where it is by default, or another port when that is taken.
     """
-    options = ["--log-format", "json", "--listen", "127.0.0.1:0"]
+    for port in (9464, 0):
+        try:
+            with socket.create_server(("127.0.0.1", port)) as found:
+                return f"127.0.0.1:{found.getsockname()[1]}"
+        except OSError:
+            continue
+    return ""
+
+
+def bookkeeper(place: Place, listen: str = "") -> list[str]:
+    """
+    The one that commits; its page is at `listen`.
+    """
+    options = ["--log-format", "json", "--listen", listen]
     return [_script("bookkeeper"), "run", "--config", str(place.config), *options]
 
 

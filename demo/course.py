@@ -44,7 +44,10 @@ class Course:
         commands.close_logs(self.place).mkdir()
         self.children.run("init", commands.init(self.place), _TO_BEGIN)
         self.children.add("consumer", lambda: commands.consumer(self.place))
-        self.children.add("bookkeeper", lambda: commands.bookkeeper(self.place))
+        listen = commands.free_address()
+        self.children.add("bookkeeper", lambda: commands.bookkeeper(self.place, listen))
+        if listen:
+            self.view.say(f"how it is going, in a browser: http://{listen}/")
 
     def await_consumer(self) -> None:
         """Until the stream runs, for what is written before would only wait; then start the reaper."""

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
@@ -148,3 +149,9 @@ def test_when_it_is_closed_nobody_answers() -> None:
     web.close()
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", number), timeout=5)
+
+
+def test_who_says_nothing_is_hung_up_on_in_time(web: Web) -> None:
+    began = time.monotonic()
+    assert said(web, b"GET / HT").startswith(b"HTTP/1.1 408 ")
+    assert time.monotonic() - began < 4 * web.patience

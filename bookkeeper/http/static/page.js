@@ -132,7 +132,7 @@ function folded(name) {
   return item;
 }
 function cells(table, now) {
-  const rows = table.plots.rows.map((value) => value === null ? null : value / last_step()), visible = newest(table.plots.visible);
+  const rows = rates(table.plots.rows, last_step()), visible = newest(table.plots.visible);
   const late = table.oldest_age > 60, held = table.held ? ` · ${table.held} held` : "";
   const state = table.state === "ready" && !table.ready ? "not ready" : table.state;
   return [
@@ -148,11 +148,13 @@ function cells(table, now) {
 function cell(label, value, more, kind) {
   return make("div", { class: `cell ${kind}` }, make("span", { class: "label" }, label), value, more ? make("small", {}, ` ${more}`) : null);
 }
+// The present step is not over: its sum would look like a fall.
+const rates = (values, step) => values.slice(0, -1).map((value) => value === null ? null : value / step);
 const last_step = () => (last ? last.step : 10);
 
 // -- one table, unfolded
 const CHARTS = [
-  ["rows", "Rows per second", count, (values, step) => values.map((value) => value === null ? null : value / step)],
+  ["rows", "Rows per second", count, rates],
   ["visible", "Visible after (slowest txlog)", span],
   ["commit", "A commit takes (slowest)", span],
   ["pending", "Txlogs pending", count],
