@@ -22,6 +22,7 @@ ALL = (
     "writing",
     "planning",
     "article",
+    "discovery",
 )
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core import config
+from bookkeeper.core import config, marks
 from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.folder import Folder
+from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Settings
 from bookkeeper.core.store import open_store
 from bookkeeper.initialise import initialise, schema_for
-from bookkeeper.ledger.view import txlogs_of
 
 IDENTIFIER = "demo.events"
 
@@ -46,20 +46,27 @@ class Lake:
         return open_catalog(self.settings.catalog).load_table(IDENTIFIER)
 
 
-def configured(root: Path, bookkeeper: Mapping[str, Any], table: Mapping[str, Any]) -> Path:
+def configured(
+    root: Path, bookkeeper: Mapping[str, Any], table: Mapping[str, Any], storage: Mapping[str, Any] | None = None
+) -> Path:
     """
-    Writes the configuration file.
+    Writes the configuration file; `storage` are keys of its catalog (what reaches the warehouse, and where that is).
     """
     catalog = {"name": "lake", "type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"}
+    catalog |= storage or {}
     sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.events": {"identifier": IDENTIFIER, **table}}
     lines = [
         line
         for name, values in sections.items()
-        for line in (f"[{name}]", *(f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in values.items()))
+        for line in (f"[{name}]", *(f"{_key(key)} = {json.dumps(value)}" for key, value in values.items()))
     ]
     path = root / "bookkeeper.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def _key(name: str) -> str:
+    return json.dumps(name.replace("_", "-"))
 
 
 @dataclass
@@ -88,15 +95,18 @@ class Commits:
         catalog.close()
 
     def times(self, table: Any) -> dict[str, float]:
-        """When each txlog could be seen in the table, ms."""
-        sequences = [(at, _sequence(location)) for at, location in self.seen]
-        found = {}
-        for snapshot in table.metadata.snapshots:
-            at = next((at for at, sequence in sequences if sequence >= (snapshot.sequence_number or 0)), None)
-            for first, last in txlogs_of(snapshot) if at is not None else ():
-                found |= {str(first.at(number)): at for number in range(first.sequence, last.sequence + 1)}
+        """When each txlog could be seen in the table, ms: what the marks of each version say."""
+        found: dict[str, float] = {}
+        last: dict[str, int] = {}
+        for at, location in self.seen:
+            for writer, known in _marks(table, location).writers.items():
+                for run, mark in known.incarnations.items():
+                    new = range(last.get(run, 0) + 1, mark.last + 1)
+                    found |= {str(TxlogName(writer, run, number)): at for number in new}
+                    last[run] = mark.last
         return found
 
 
-def _sequence(location: str) -> int:
-    return int(json.loads(Path(location.removeprefix("file://")).read_text())["last-sequence-number"])
+def _marks(table: Any, location: str) -> marks.Marks:
+    with table.io.new_input(location).open() as metadata:
+        return marks.loads(json.loads(metadata.read())["properties"][marks.PROPERTY])

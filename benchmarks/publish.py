@@ -21,9 +21,9 @@ Line = Mapping[str, Any]
 
 def sections(lines: Sequence[Line]) -> dict[str, str]:
     """
-    The Markdown of each benchmark in these results, and of the machine.
+    The Markdown of each benchmark in these results, and of the machine if they name one.
     """
-    found = {"machine": _machine(lines)}
+    found = {"machine": _machine(lines)} if any("machine" in line for line in lines) else {}
     for name in dict.fromkeys(line["benchmark"] for line in lines if "benchmark" in line):
         found[name] = _table([line for line in lines if line.get("benchmark") == name])
     return found

@@ -1,0 +1,119 @@
+"""
+Storages to measure on: local disk, an S3 server, Azurite; with a counting proxy before each server, and its queue.
+
+The servers are those of the tests, fetched the same way. What the storage would tell a queue of, the benchmark tells it
+itself: there is no Event Grid here, and the S3 server knows no notifications.
+"""
+
+import base64
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.prices import AZURE, FREE, S3
+from benchmarks.wire import Wire, wire
+from tests.servers import Server
+from tests.servers.objects import aws, azure_properties, azurite, bucket, s3, s3_properties
+
+LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"
+Tell = Callable[[str, str], None]
+
+
+@dataclass
+class Place:
+    """One storage: the keys that reach it (`near`), and those that reach it past the counting proxy (`far`)."""
+
+    name: str
+    base: str
+    near: Mapping[str, str] = field(default_factory=dict)
+    far: Mapping[str, str] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=lambda: FREE)
+    wires: tuple[Wire, ...] = ()
+    #: how often a bookkeeper asks its queue while nothing comes, a second
+    polls: float = 0
+    #: what a renewal of the lease is on the bill
+    lease: str = ""
+    #: makes a queue; its name or URL, and what tells it of (bucket, key)
+    queue: Callable[[], tuple[str, Tell]] | None = None
+
+    def fresh(self) -> str:
+        """A URL below which there is nothing yet."""
+        return f"{self.base}/{uuid.uuid4().hex[:12]}"
+
+    def counted(self) -> Counter[str]:
+        """Requests since it was asked last, by kind."""
+        return sum((item.counted() for item in self.wires), Counter[str]())
+
+
+@contextmanager
+def local(root: Path) -> Iterator[Place]:
+    """
+    A folder of this machine; nothing is counted, for nothing is billed.
+    """
+    yield Place(LOCAL, f"file://{root}/local")
+
+
+@contextmanager
+def s3_server(root: Path) -> Iterator[Place]:
+    """
+    versitygw (moto where there is no Go), and moto's SQS. Raises Unavailable.
+    """
+    with ExitStack() as stack:
+        server, sqs = stack.enter_context(s3()), stack.enter_context(aws())
+        blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(sqs.port, queue=True))
+        far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{queues.port}"}
+        made = bucket(server, "bench")
+        name = f"{VERSITY} ({server.name})"
+        yield Place(name, made, server.properties, far, S3, (blobs, queues), 0.1, "PUT", lambda: _sqs(sqs, queues))
+
+
+def _sqs(server: Server, between: Wire) -> tuple[str, Tell]:
+    from botocore.session import get_session
+
+    given = {"endpoint_url": server.properties["s3.endpoint"], "region_name": "us-east-1"}
+    given |= {"aws_access_key_id": "test", "aws_secret_access_key": "testtest"}
+    client = get_session().create_client("sqs", **given)
+    url = client.create_queue(QueueName=f"q{uuid.uuid4().hex[:12]}")["QueueUrl"]
+
+    def tell(place: str, key: str) -> None:
+        what = {"s3": {"bucket": {"name": place}, "object": {"key": key}}, "eventName": "ObjectCreated:Put"}
+        client.send_message(QueueUrl=url, MessageBody=json.dumps({"Records": [what]}))
+
+    return url, tell
+
+
+@contextmanager
+def azurite_server(root: Path) -> Iterator[Place]:
+    """
+    Azurite, blobs and queues. Raises Unavailable.
+    """
+    with ExitStack() as stack:
+        server = stack.enter_context(azurite())
+        near = server.properties
+        port = int(near["adls.connection-string"].rpartition(":")[2].partition("/")[0])
+        blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(port, queue=True))
+        far, made = azure_properties(blobs.port, queues.port), bucket(server, "bench")
+        yield Place(AZURITE, made, near, far, AZURE, (blobs, queues), 1.0, "OTHER", lambda: _storage_queue(near))
+
+
+def _storage_queue(near: Mapping[str, str]) -> tuple[str, Tell]:
+    from azure.storage.queue import QueueClient
+
+    name = f"q{uuid.uuid4().hex[:12]}"
+    client: Any = QueueClient.from_connection_string(near["adls.connection-string"], name)
+    client.create_queue()
+
+    def tell(place: str, key: str) -> None:
+        subject = f"/blobServices/default/containers/{place}/blobs/{key}"
+        event = {"eventType": "Microsoft.Storage.BlobCreated", "subject": subject}
+        client.send_message(base64.b64encode(json.dumps(event).encode()).decode())
+
+    return name, tell
+
+
+PLACES = {"local": local, "s3": s3_server, "azurite": azurite_server}
