@@ -2,17 +2,18 @@
 Probing: asks for the next txlog of each writer that was seen lately, instead of listing all.
 
 Sequences have no gaps, so the next name is known. New writers, and those that were idle for long, are found by the
-listings in between. A request per writer and tick: cheaper than a listing only while there are few writers.
+listings in between. A request per writer and tick: cheaper than a listing only while there are few writers, so while
+there are many, it lists.
 """
 
 from collections.abc import Collection, Iterable
 
 from bookkeeper.core.names import TxlogName
-from bookkeeper.discover.discovery import Hints
+from bookkeeper.discover.discovery import LOOK, Hints
 
 #: probes in a row that found nothing until a run counts as idle
 _PATIENCE = 100
-#: more runs than this are better listed
+#: more live runs than this are better listed, all of them: to ask for some only would leave the others waiting
 _MOST = 200
 
 
@@ -28,6 +29,8 @@ class Probe:
             del self._last[run], self._misses[run]
         for run in self._misses:
             self._misses[run] += 1
+        if len(self._last) > _MOST:
+            return LOOK
         return frozenset(name.at(name.sequence + 1) for name in self._last.values())
 
     def after(self, found: Iterable[TxlogName]) -> frozenset[TxlogName]:
@@ -35,8 +38,6 @@ class Probe:
         new = []
         for name in found:
             run = (name.writer, name.incarnation)
-            if run not in self._last and len(self._last) >= _MOST:
-                continue
             if run not in self._last or self._last[run].sequence < name.sequence:
                 self._last[run] = name
             self._misses[run] = 0

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.discover.discovery import LOOK
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.discover.probe import Probe
 from tests.daemon.lake import Lake, Writes
@@ -41,9 +42,14 @@ def test_it_never_goes_back() -> None:
     assert probe.hints() == {RUN.at(6)}
 
 
-def test_so_many_writers_are_left_to_the_listing() -> None:
+def test_while_there_are_many_writers_every_tick_lists_and_none_waits() -> None:
     probe = Probe()
-    probe.after([TxlogName(f"w{number}", RUN.incarnation, 1) for number in range(1000)])
-    assert len(probe.hints()) == 200
+    many = [TxlogName(f"w{number}", RUN.incarnation, 1) for number in range(201)]
+    probe.after(many)
+    assert probe.hints() == LOOK
+    for _ in range(150):
+        probe.after(many[:3])
+        hints = probe.hints()
+    assert hints == {name.at(2) for name in many[:3]}
     probe.close()
     assert probe.hints() == frozenset()
