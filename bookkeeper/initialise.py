@@ -206,7 +206,11 @@ def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:
         text = Path(path).read_text("utf-8")
         data = tomllib.loads(text) if path.endswith(".toml") else json.loads(text)
         columns: Sequence[Mapping[str, Any]] = data if isinstance(data, list) else data.get("fields") or data["schema"]
-    except (OSError, ValueError, KeyError, AttributeError) as exc:
+    except OSError as exc:
+        raise ConfigInvalid(
+            f"{path} cannot be read: {exc.strerror}", hint="--schema FILE, the path of a file."
+        ) from exc
+    except (ValueError, KeyError, AttributeError) as exc:
         raise ConfigInvalid(
             f"{path}: a JSON list of columns, an Iceberg schema, or TOML [[schema]] is allowed"
         ) from exc

@@ -99,7 +99,8 @@ def _prepare(path: Path) -> None:
     try:
         path.open("a", encoding="utf-8").close()
     except OSError as exc:
-        raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}") from exc
+        hint = "Name a file in a folder that is there and may be written."
+        raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}", hint=hint) from exc
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:

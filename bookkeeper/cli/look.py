@@ -114,8 +114,9 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
             return place.strip("/"), there.folder.store.read(f"{place}{name}")
         except Missing:
             continue
-    state = "it is committed" if there.view().marks.is_in(name) else "and no mark says that it is committed"
-    raise NotPossible(f"{name} is neither pending nor rejected; {state}")
+    state = "it is committed" if there.view().marks.is_in(name) else "no mark says that it is committed"
+    hint = "`bookkeeper pending` and `bookkeeper rejected` list the names there are."
+    raise NotPossible(f"{name} is neither pending nor rejected in {there.table.name}; {state}", hint=hint)
 
 
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":

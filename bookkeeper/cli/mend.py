@@ -48,7 +48,7 @@ def replay(
         rows.append({"txlog": str(name), "outcome": outcome})
     show_rows(rows, as_json, nothing="no txlog is rejected")
     if failed and not everything:
-        raise NotPossible("not every txlog was replayed")
+        raise NotPossible("not every txlog was replayed", hint="The outcome of each says why.")
 
 
 def _replay(there: Opened, name: Any, force: bool) -> str:

@@ -18,7 +18,7 @@ import click
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.cli.watching import watched
 from bookkeeper.console import logs
-from bookkeeper.console.errors import HALTED, REFUSED, UNAVAILABLE, Command
+from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
 from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
 
@@ -183,15 +183,14 @@ def _row(slot: "Slot", done: Any) -> dict[str, Any]:
 
 
 def _code(slot: "Slot") -> int:
-    from bookkeeper.core import errors
+    from bookkeeper.core.errors import BookkeeperError
     from bookkeeper.tables import HANGING
 
-    kind = getattr(errors, slot.trouble, None)
     if not slot.trouble:
         return 0
-    if kind is None and slot.trouble != HANGING:
-        return REFUSED
-    return HALTED if kind is not None and issubclass(kind, errors.Halt) else UNAVAILABLE
+    if slot.trouble == HANGING:
+        return UNAVAILABLE
+    return exit_code(slot.error) if isinstance(slot.error, BookkeeperError) else REFUSED
 
 
 COMMANDS = (run, once)

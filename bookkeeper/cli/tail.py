@@ -116,8 +116,9 @@ def start_of(table: "Table", text: str, now: datetime) -> "Position":
     try:
         return since(metadata, now - duration(text) if text[-1:].isalpha() and "T" not in text else instant(text))
     except ValueError as exc:
-        what = "beginning, end, a time such as 2026-01-31T12:00:00Z, an age such as 10m, a snapshot's id or a position"
-        raise NotPossible(f"--from {text}: {what} is allowed") from exc
+        what = "beginning, end, a time, an age, a snapshot's id or a position"
+        hint = "Such as --from 2026-01-31T12:00:00Z or --from 10m."
+        raise NotPossible(f"--from {text}: {what} is allowed", hint=hint) from exc
 
 
 @dataclass

@@ -13,6 +13,7 @@ The one place where an error becomes an exit code and a line with its hint on st
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EPIPE
 from typing import IO, Any
 
 import click
@@ -89,6 +90,11 @@ def failing_politely() -> Iterator[None]:
         raise Failure(exc) from exc
     except ModuleNotFoundError as exc:
         raise Failure(missing_extra(exc)) from exc
+    except OSError as exc:
+        if exc.errno == EPIPE or exc.filename is None:
+            raise  # click ends a command whose reader is gone; the other one is a defect
+        hint = "Look at the path, who may write there, and the room on the disk."
+        raise Failure(errors.NotPossible(f"{exc.filename}: {exc.strerror}", hint=hint)) from exc
 
 
 def missing_extra(exc: ModuleNotFoundError) -> errors.ExtraMissing:
@@ -130,6 +136,13 @@ class Commands(click.Group):
 
     command_class = Command
     group_class = type
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        Run it, or what is below it.
+        """
+        with failing_politely():
+            return super().invoke(ctx)
 
     def main(self, args: Any = None, *more: Any, **how: Any) -> Any:
         """

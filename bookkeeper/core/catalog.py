@@ -6,20 +6,27 @@ Nothing here retries. pyiceberg's own retry re-applies an append on a new base a
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import CatalogType, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.core.deadline import within
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, TableUnusable
+from bookkeeper.core.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    CommitUnknown,
+    ConfigInvalid,
+    ExtraMissing,
+    TableUnusable,
+)
 from bookkeeper.core.locations import local_path
 from bookkeeper.core.settings import Catalog
 
@@ -31,6 +38,7 @@ STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
 _BOUND = "_bookkeeper_patience"
+_DRIVERS = {"psycopg2": "psycopg2-binary", "sqlalchemy": "pyiceberg[sql-sqlite]"}
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
@@ -45,7 +53,8 @@ def open_catalog(
     A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. Raises
     CatalogUnavailable.
     """
-    properties = dict(settings.properties) if scans else {"py-io-impl": DISK_FIRST, **settings.properties}
+    given = _checked(settings.properties)
+    properties = given if scans else {"py-io-impl": DISK_FIRST, **given}
     uri = properties.get("uri", "")
     if uri.startswith(SQLITE):
         _prepare_sqlite(uri, create)
@@ -68,9 +77,30 @@ def open_catalog(
     return catalog
 
 
+def _checked(properties: Mapping[str, str]) -> dict[str, str]:
+    """What no catalog ever answers to is a mistake in the configuration, and not one that is down."""
+    kind, uri = properties.get("type"), properties.get("uri", "")
+    known = sorted(item.value for item in CatalogType)
+    if kind is not None and kind.lower() not in known:
+        raise ConfigInvalid(f"catalog.type = {kind!r}: one of {', '.join(known)} is allowed")
+    # Not the URI itself: a password is in it.
+    if kind == "sql" and "://" not in uri:
+        raise ConfigInvalid(
+            "catalog.uri: a URL of SQLAlchemy such as sqlite:////path or postgresql://host/db is allowed"
+        )
+    return dict(properties)
+
+
 def _opened(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
-    if patience is None:
-        return load_catalog(name, **properties)
+    try:
+        catalog = load_catalog(name, **properties) if patience is None else _within(patience, name, properties)
+    except ModuleNotFoundError as exc:
+        pip = _DRIVERS.get(exc.name or "", exc.name)
+        raise ExtraMissing(f"the catalog needs {exc.name}", hint=f"Run: pip install '{pip}'") from exc
+    return catalog
+
+
+def _within(patience: timedelta, name: str, properties: dict[str, str]) -> IcebergCatalog:
     catalog = within(patience, partial(load_catalog, name, **properties))
     setattr(catalog, _BOUND, patience)
     return catalog
@@ -137,7 +167,7 @@ def asked(what: str) -> Iterator[None]:
         yield
     except (NoSuchTableError, NoSuchNamespaceError) as exc:
         raise TableUnusable(f"{what}: {exc}", hint="Was the table dropped? `bookkeeper init` makes it.") from exc
-    except (TableUnusable, CatalogUnavailable):
+    except (TableUnusable, CatalogUnavailable, ExtraMissing, ConfigInvalid):
         raise
     except Exception as exc:
         # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.

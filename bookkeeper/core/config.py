@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, replace
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +30,11 @@ def locate(option: str | None, environ: Mapping[str, str]) -> Path:
     """
     wanted = option or environ.get("BOOKKEEPER_CONFIG") or "bookkeeper.toml"
     path = Path(wanted)
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as exc:
+        raise ConfigInvalid(f"{wanted[:300]} cannot be read: {exc.strerror}") from exc
+    if not there:
         raise ConfigInvalid(
             f"no configuration at {wanted}",
             hint="Give --config FILE, set BOOKKEEPER_CONFIG, or copy config/local.toml to ./bookkeeper.toml.",
@@ -150,7 +155,11 @@ def _refuse_unknown(data: Mapping[str, Any], known: typing.Iterable[str], where:
     known = sorted(known)
     for key in data:
         if key not in known:
-            raise ConfigInvalid(f"{f'{where}.{key}'.strip('.')} is not a known key; allowed here: {', '.join(known)}")
+            close = get_close_matches(key, known, n=1)
+            raise ConfigInvalid(
+                f"{f'{where}.{key}'.strip('.')} is not a known key; allowed here: {', '.join(known)}",
+                hint=f"Did you mean {close[0]}?" if close else "",
+            )
 
 
 def _section(kind: type[T], data: Any, where: str, hidden: tuple[str, ...] = (), base: T | None = None) -> T:

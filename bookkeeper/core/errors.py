@@ -36,13 +36,13 @@ class Retry(BookkeeperError):
 class StorageUnavailable(Retry):
     """The storage did not answer."""
 
-    hint = "Check that the storage is reachable and that the credentials are valid; it is tried again."
+    hint = "Check that the storage is reachable and that the credentials are valid. The daemons try again."
 
 
 class CatalogUnavailable(Retry):
     """The catalog did not answer."""
 
-    hint = "Check that the catalog is reachable; it is tried again."
+    hint = "Check that the catalog is reachable, and what [catalog] says. The daemons try again."
 
 
 class CommitConflict(Retry):
@@ -181,6 +181,8 @@ class Refused(BookkeeperError):
 
 class ConfigInvalid(Refused):
     """The configuration is not valid."""
+
+    hint = "docs/configure.md has every key, its default and what is allowed."
 
 
 class NotPossible(Refused):

@@ -21,6 +21,7 @@ from bookkeeper.core.errors import (
     Missing,
     NameMismatch,
     StorageUnavailable,
+    WrongFolder,
 )
 from bookkeeper.core.local_store import TEMPORARY
 from bookkeeper.core.locations import inside, join, normal
@@ -194,7 +195,10 @@ class Folder:
 
     def card(self) -> Card:
         """The table's card; raises Missing, or WrongFolder when it is not readable."""
-        return cards.loads(self.store.read("card.json"))
+        try:
+            return cards.loads(self.store.read("card.json"))
+        except WrongFolder as exc:
+            raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
 
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it changed; says whether it did."""

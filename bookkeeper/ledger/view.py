@@ -126,7 +126,10 @@ def _name(table: Table) -> str:
 def _marks(table: Table) -> Marks:
     text = table.metadata.properties.get(marks_format.PROPERTY)
     if text is not None:
-        return marks_format.loads(text)
+        try:
+            return marks_format.loads(text)
+        except MarksLost as exc:
+            raise MarksLost(f"{_name(table)}: {exc}", hint=exc.hint) from exc
     if has_marks_in_summaries(table.metadata):
         raise MarksLost(f"{_name(table)} has no property {marks_format.PROPERTY}, but its snapshots hold txlogs")
     raise TableUnusable(f"{_name(table)} is not set up as a queue", hint="Run `bookkeeper init` for it.")

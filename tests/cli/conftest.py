@@ -2,6 +2,7 @@
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main
 from bookkeeper.console.logs import OURS
+from bookkeeper.console.stopping import Stop
+from tests.cli.sandbox import Sandbox
 from tests.daemon.lake import Lake, Writes
 
 Run = Callable[..., Result]
@@ -53,3 +56,26 @@ def logging_put_back() -> Iterator[None]:
 def asked(run: Run) -> Callable[..., Any]:
     """What a command says with --json."""
     return lambda *arguments: json.loads(run(*arguments, "--json").stdout)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
+    return Sandbox(tmp_path_factory.mktemp("sandbox") / "lake")
+
+
+@pytest.fixture
+def soon_stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What would go on until it is told to stop is told so soon."""
+    original, timers = Stop.on_signals, []
+
+    def on_signals() -> Stop:
+        stop = original()
+        timers.append(threading.Timer(0.3, stop.request))
+        timers[-1].start()
+        return stop
+
+    monkeypatch.setattr(Stop, "on_signals", on_signals)
+    yield
+    for timer in timers:
+        timer.cancel()
+        timer.join()

@@ -1,36 +1,19 @@
 """Every example that a help shows is run on a small lake: a command without one, or with one that fails, is red."""
 
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from bookkeeper.console.stopping import Stop
-from bookkeeper.core.names import TxlogName
 from tests.cli.commands import commands, examples, programs, words
 from tests.cli.conftest import logging_put_back
-from tests.daemon.lake import Lake, Saved, Writes
+from tests.cli.sandbox import Sandbox
+from tests.daemon.lake import Writes
 
-RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
-LINE = '{"timestamp": "2026-07-01T12:00:00Z", "key": "%s", "value": "v"}\n'
-CONFIG = """
-[catalog]
-name = "lake"
-type = "sql"
-uri = "sqlite:///{root}/catalog.db"
-warehouse = "file://{root}"
-[bookkeeper]
-listen = "127.0.0.1:0"
-[tables.events]
-identifier = "demo.events"
-"""
 COMMANDS = list(commands())
 OURS = [(path, text) for path, command in COMMANDS for text in examples(command)]
 
@@ -63,39 +46,6 @@ def test_every_example_is_understood(path: tuple[str, ...], example: str) -> Non
             return
         (name, *_), arguments = context._protected_args, context.args
         command = command.commands[name]
-
-
-class Sandbox:
-    """A lake and the files that examples name, as they were, before each example."""
-
-    def __init__(self, root: Path) -> None:
-        root.mkdir()
-        self.lake = Lake(root)
-        self.writer = Writes(self.lake)
-        self.writer.name = RUN
-        self.writer.goes_on(b"1", *"abcdef")
-        self.lake.tick()
-        Writes(self.lake, "w2").publish("pending")
-        (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
-        for month in ("july", "august"):
-            (root / f"{month}.ndjson").write_text(LINE % month)
-        (root / "app.log").write_text(LINE % "logged")
-        (root / "prices.txt").write_text("timestamp;key;value\n2026-07-01T12:00:00Z;gold;1\n")
-        pq.write_table(pa.table({"timestamp": pa.array([0], pa.timestamp("us", "UTC"))}), root / "sample.parquet")
-        self.saved = Saved(self.lake)
-
-    def restore(self) -> None:
-        self.saved.restore()
-        self.writer.name = RUN.at(1)
-
-    def here(self, example: str) -> str:
-        """The example with places of this sandbox."""
-        folder, root = self.lake.made.folder.removeprefix("file://"), str(self.lake.root)
-        moved = {"/lake/events/_bookkeeper": folder, "s3://lake": f"file://{root}", "/var/lib": root}
-        moved |= {"0.0.0.0:9464": "127.0.0.1:0"}
-        for theirs, ours in moved.items():
-            example = example.replace(theirs, ours)
-        return example
 
 
 def rejected(sandbox: Sandbox) -> None:
@@ -140,29 +90,6 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
     ("bookkeeper", "restore-marks"): marks_lost,
     ("bookkeeper", "consumers", "remove"): registered,
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
-    return Sandbox(tmp_path_factory.mktemp("sandbox") / "lake")
-
-
-@pytest.fixture
-def soon_stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What would go on until it is told to stop is told so soon."""
-    original, timers = Stop.on_signals, []
-
-    def on_signals() -> Stop:
-        stop = original()
-        timers.append(threading.Timer(0.3, stop.request))
-        timers[-1].start()
-        return stop
-
-    monkeypatch.setattr(Stop, "on_signals", on_signals)
-    yield
-    for timer in timers:
-        timer.cancel()
-        timer.join()
 
 
 HERE = [(path, text) for path, text in OURS if not path[0].startswith("python -m")]

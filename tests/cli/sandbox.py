@@ -1,0 +1,56 @@
+"""A small lake and the files that the examples of the commands name, put back before each run."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bookkeeper.core.names import TxlogName
+from tests.daemon.lake import Lake, Saved, Writes
+
+RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
+LINE = '{"timestamp": "2026-07-01T12:00:00Z", "key": "%s", "value": "v"}\n'
+CONFIG = """
+[catalog]
+name = "lake"
+type = "sql"
+uri = "sqlite:///{root}/catalog.db"
+warehouse = "file://{root}"
+[bookkeeper]
+listen = "127.0.0.1:0"
+[tables.events]
+identifier = "demo.events"
+"""
+
+
+class Sandbox:
+    """A lake and the files that examples name, as they were, before each example."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir()
+        self.lake = Lake(root)
+        self.writer = Writes(self.lake)
+        self.writer.name = RUN
+        self.writer.goes_on(b"1", *"abcdef")
+        self.lake.tick()
+        Writes(self.lake, "w2").publish("pending")
+        (root / "bookkeeper.toml").write_text(CONFIG.format(root=root))
+        for month in ("july", "august"):
+            (root / f"{month}.ndjson").write_text(LINE % month)
+        (root / "app.log").write_text(LINE % "logged")
+        (root / "prices.txt").write_text("timestamp;key;value\n2026-07-01T12:00:00Z;gold;1\n")
+        pq.write_table(pa.table({"timestamp": pa.array([0], pa.timestamp("us", "UTC"))}), root / "sample.parquet")
+        self.saved = Saved(self.lake)
+
+    def restore(self) -> None:
+        self.saved.restore()
+        self.writer.name = RUN.at(1)
+
+    def here(self, example: str) -> str:
+        """The example with places of this sandbox."""
+        folder, root = self.lake.made.folder.removeprefix("file://"), str(self.lake.root)
+        moved = {"/lake/events/_bookkeeper": folder, "s3://lake": f"file://{root}", "/var/lib": root}
+        moved |= {"0.0.0.0:9464": "127.0.0.1:0"}
+        for theirs, ours in moved.items():
+            example = example.replace(theirs, ours)
+        return example
