@@ -22,7 +22,9 @@ RUN pip --python /opt/venv/bin/python install --constraint constraints.txt '.[da
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/venv/bin:$PATH HOME=/home/bookkeeper PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     BOOKKEEPER_CONFIG=/etc/bookkeeper/bookkeeper.toml
-RUN useradd --uid 10001 --create-home --home-dir /home/bookkeeper bookkeeper
+# A volume that is mounted at /var/lib/bookkeeper for the first time belongs to whom that folder belongs here.
+RUN useradd --uid 10001 --create-home --home-dir /home/bookkeeper bookkeeper \
+ && install --directory --owner 10001 --group 10001 /var/lib/bookkeeper
 WORKDIR /home/bookkeeper
 
 FROM eclipse-temurin:17-jre-jammy AS jre
