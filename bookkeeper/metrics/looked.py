@@ -13,10 +13,11 @@ from datetime import datetime
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.core.catalog import load_table
+from bookkeeper.core.errors import BookkeeperError
 from bookkeeper.core.folder import REJECTED, SUFFIX
 from bookkeeper.core.locations import local_path
 from bookkeeper.daemon import Bookkeeper
-from bookkeeper.streams.lag import Lag, added_files, lag
+from bookkeeper.streams.lag import Added, Lag, added_files, lag
 from bookkeeper.streams.registry import Registry
 from bookkeeper.streams.standing import ASIDE, CUT_OFF, TO_MEND, Reading, Standing, look, stand
 
@@ -25,6 +26,8 @@ Usage = Callable[[str], tuple[int, int, int]]
 #: of a table, by name: more would make a page and a scrape that nobody can read
 MOST_CONSUMERS = 50
 MOST_REJECTED = 20
+#: remembered, so that one that was just rejected is not counted twice
+MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,16 @@ class Look:
         if view is None:
             return found
         metadata, stands = self._stand(view.metadata, readings)
-        added = added_files(view.table.io)
-        reads = [
-            Reads(item.name, item.state, item.used, item.why, lag(item, metadata, added, self.now))
-            for item in sorted(stands, key=lambda item: -item.used)[:MOST_CONSUMERS]
-        ]
+        chosen = sorted(stands, key=lambda item: -item.used)[:MOST_CONSUMERS]
+        reads = [self._reads(item, metadata, added_files(view.table.io)) for item in chosen]
         return replace(found, consumers=tuple(reads), omitted=len(stands) - len(reads))
+
+    def _reads(self, item: Standing, metadata: TableMetadata, added: Added) -> Reads:
+        try:
+            behind, why = lag(item, metadata, added, self.now), item.why
+        except BookkeeperError as error:  # of this one alone nobody can tell how far it is
+            behind, why = None, str(error)
+        return Reads(item.name, item.state, item.used, why, behind)
 
     def _stand(self, metadata: TableMetadata, readings: list[Reading]) -> tuple[TableMetadata, list[Standing]]:
         settings = self.book.settings.reaper
@@ -125,7 +132,7 @@ class Look:
         known = {item.name: item for item in found.newest}
         times = {item.key.removeprefix(REJECTED): item.modified for item in listed}
         newest = [known.get(name) or self._reasoned(name, times[name]) for name in list(times)[:MOST_REJECTED]]
-        return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(times))
+        return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(list(times)[:MOST_NAMES]))
 
     def _reasoned(self, name: str, at: datetime) -> Rejected:
         why = self.book.folder.reason(name)
@@ -133,7 +140,8 @@ class Look:
         return Rejected(name, error, reason, hint, at)
 
     def _room(self, found: Looked) -> Looked:
-        urls = [self.book.folder.store.url, *([self.book.view.metadata.location] if self.book.view else [])]
+        view = self.book.view  # once: a tick may take it away at any moment
+        urls = [self.book.folder.store.url, *([view.metadata.location] if view else [])]
         rooms = [self.usage(path) for path in map(local_path, urls) if path is not None]
         if not rooms:
             return found

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from reaper.files import Reaped
-from reaper.metrics import Metrics
-from tests.daemon.lake import Writes
-from tests.metrics.kit import Watched, samples
+from tests.metrics.kit import samples
+from tests.metrics.reference import DOC, page, texts
 from tests.metrics.timeline import names_in, tool
-from tests.streams.kit import Query, offset
-from writers.metrics import Figures as WriterFigures
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "config" / "grafana.json").read_text("utf-8"))
 
@@ -29,22 +25,14 @@ def expressions() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, frozenset[str]]]:
-    """Names and labels of everything that a run tells."""
-    from bookkeeper.streams.registry import Registry, spark
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
+    return texts(tmp_path_factory.mktemp("dashboard"))
 
-    watched = Watched()
-    lake = watched.add(tmp_path_factory.mktemp("dashboard"))
-    Writes(lake).publish("a")
-    lake.put("pending/none.txlog.avro", b"x")
-    watched.turn()
-    query, reaper = Query(lake.root / "checkpoint"), Metrics()
-    Registry(lake.folder.store).add(spark("live", query.url, watched.clock.now, by="command"))
-    query.begin(offset(-1)).done(offset(lake.table().metadata.current_snapshot_id))
-    watched.look()
-    reaper.note("events", Reaped(consumers=(("live", "live", 0.1),)), watched.clock.now)
-    texts = (watched.ask("/metrics")[1], reaper.text(), WriterFigures("w1").text())
-    return {(name, frozenset(dict(labels))) for text in texts for name, labels in samples(text)}
+
+@pytest.fixture(scope="module")
+def scraped(told: tuple[str, str, str]) -> set[tuple[str, frozenset[str]]]:
+    """Names and labels of everything that a run tells."""
+    return {(name, frozenset(dict(labels))) for text in told for name, labels in samples(text)}
 
 
 def test_it_asks_only_for_metrics_that_exist(scraped: set[tuple[str, frozenset[str]]]) -> None:
@@ -88,3 +76,13 @@ def test_panels_say_what_they_show_and_do_not_overlap() -> None:
     ]
     assert len(taken) == len(set(taken)) and max(x for x, _ in taken) < 24
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_the_page_of_metrics_is_what_a_run_tells(told: tuple[str, str, str]) -> None:
+    assert DOC.read_text("utf-8") == page(told), "python -m tests.metrics.reference"
+
+
+def test_prometheus_finds_no_fault_with_names_and_units(told: tuple[str, str, str]) -> None:
+    for text in told:
+        done = subprocess.run([tool(), "check", "metrics"], input=text, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -72,6 +72,23 @@ def test_a_consumer_on_a_snapshot_that_others_just_made_is_not_cut_off(watched: 
     assert consumer(watched, "lag_rows") is None
 
 
+def test_of_one_consumer_whose_files_cannot_be_counted_only_the_lag_is_unknown(watched: Watched, lake: Lake) -> None:
+    register(watched, "other")
+    query = register(watched)
+    writer = Writes(lake, "w2")
+    name, data = writer.encoded([writer.file(["b"]), writer.file(["c"])])
+    lake.folder.publish(name, data)
+    watched.turn()
+    snapshot = lake.table().metadata.current_snapshot()
+    assert snapshot is not None
+    query.done(offset(snapshot.snapshot_id, 1))  # half of it is read: its manifests must tell the rest
+    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    watched.look()
+    assert (consumer(watched, "state", state="live"), consumer(watched, "lag_rows")) == (1, None)
+    assert watched.value("bookkeeper_consumer_lag_rows", consumer="other") == 2
+    assert watched.of().looked.trouble == ""
+
+
 def test_a_consumer_that_is_unregistered_is_told_of_no_more(watched: Watched, lake: Lake) -> None:
     register(watched)
     watched.look()

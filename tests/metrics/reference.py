@@ -1,0 +1,81 @@
+"""
+docs/metrics.md from what a run really tells: `python -m tests.metrics.reference` writes it anew.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bookkeeper.streams.registry import Registry, spark
+from reaper.files import Reaped
+from reaper.metrics import Metrics
+from tests.daemon.lake import Writes
+from tests.metrics.kit import Watched, samples
+from tests.streams.kit import Query, offset
+from writers.metrics import Figures as WriterFigures
+
+DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
+_HEAD = """# Metrics
+
+What is served at `/metrics`, in Prometheus' text format, as a run tells it (this page is made from one). Units are in
+the names; times are seconds since 1970, 0 where something never was. [The alerts](../config/alerts.yml) and
+[a Grafana dashboard](../config/grafana.json) are made of them; [operate](operate.md) says what to do.
+
+Several bookkeepers may tell of one table: the one that works on it tells all, who stands by only its own state. The
+series of a table go when the table goes. Of consumers the 50 that use most of max-hold are told of.
+"""
+_PARTS = (
+    ("The bookkeeper", "`bookkeeper run`, at `listen` (http://127.0.0.1:9464/metrics)."),
+    ("The reaper", "`reaper run --listen HOST:PORT`, or `--metrics FILE` for node_exporter's textfile collector."),
+    ("Writers", "`writer ... --listen HOST:PORT` or `--metrics FILE`; in the library `Writer.figures`."),
+)
+
+
+def texts(root: Path) -> tuple[str, str, str]:
+    """
+    What bookkeeper, reaper and a writer tell once everything has happened that has a metric.
+    """
+    watched = Watched()
+    lake = watched.add(root)
+    Writes(lake).publish("a")
+    lake.put("pending/none.txlog.avro", b"x")
+    watched.turn()
+    query, reaper = Query(lake.root / "checkpoint"), Metrics()
+    Registry(lake.folder.store).add(spark("live", query.url, watched.clock.now, by="command"))
+    head = lake.table().metadata.current_snapshot_id
+    assert head is not None
+    query.begin(offset(-1)).done(offset(head))
+    watched.look()
+    reaper.note("events", Reaped(consumers=(("live", "live", 0.1),)), watched.clock.now)
+    return watched.ask("/metrics")[1], reaper.text(), WriterFigures("w1").text()
+
+
+def page(told: Iterable[str]) -> str:
+    """
+    The page.
+    """
+    parts = []
+    for (title, where), text in zip(_PARTS, told, strict=True):
+        rows = "\n".join(f"| `{name}` | {kind} | {labels} | {about} |" for name, kind, labels, about in _rows(text))
+        parts.append(f"## {title}\n\n{where}\n\n| metric | kind | labels | |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join([_HEAD, *parts])
+
+
+def _rows(text: str) -> Iterator[tuple[str, str, str, str]]:
+    found = samples(text)
+    for name, about in re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE):
+        if not name.startswith(("bookkeeper_", "reaper_", "writer_")):
+            continue
+        kind = re.findall(rf"^# TYPE {name} (\w+)$", text, re.MULTILINE)[0]
+        labels = {label for (sample, pairs) in found if _belongs(sample, name, kind) for label, _ in pairs}
+        yield name, kind, ", ".join(sorted(labels - {"le"})), about.replace("|", "\\|")
+
+
+def _belongs(sample: str, name: str, kind: str) -> bool:
+    return sample == name or (kind == "histogram" and sample in (f"{name}_bucket", f"{name}_count"))
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        DOC.write_text(page(texts(Path(place))), "utf-8")
