@@ -27,8 +27,11 @@ series of a table go when the table goes. Of consumers the 50 that use most of m
 """
 _PARTS = (
     ("The bookkeeper", "`bookkeeper run`, at `listen` (http://127.0.0.1:9464/metrics)."),
-    ("The reaper", "`reaper run --listen HOST:PORT`, or `--metrics FILE` for node_exporter's textfile collector."),
-    ("Writers", "`writer ... --listen HOST:PORT` or `--metrics FILE`; in the library `Writer.figures`."),
+    ("The reaper", "`reaper run` with `--listen`, or with `--metrics` for node_exporter's textfile collector."),
+    (
+        "Writers",
+        "`writer generate` and `writer lines` with `--listen` or `--metrics`; in the library `Writer.figures`.",
+    ),
 )
 
 
