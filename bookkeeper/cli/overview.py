@@ -56,7 +56,7 @@ class Overview:
     settings: "Settings"
     tables: "Sequence[Table]"
     clock: Callable[[], datetime]
-    asked: Callable[[str], Daemon] = ask
+    asked: Callable[[], Daemon] = dict
     _catalog: Any = None
     _opened: dict[str, Opened] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ class Overview:
         """
         One row per table, those in trouble first; trouble with a table is in its row.
         """
-        daemon = self.asked(self.settings.bookkeeper.listen)
+        daemon = self.asked()
         found = [self._row(table, daemon.get(table.name, {})) for table in self.tables]
         return sorted(found, key=lambda row: (row["trouble"] is None, -(row["pending"] or 0), row["table"]))
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,10 +28,19 @@ _UNITS = {"rows_per_s": "rows/s", "files_per_s": "files/s"}
 @click.command(cls=Command, short_help="Watch all tables.")
 @config_option
 @tables_option
+@click.option(
+    "--listen",
+    envvar="BOOKKEEPER_LISTEN",
+    show_envvar=True,
+    metavar="HOST:PORT",
+    help="Where a bookkeeper serves its page; default: `listen` in the configuration.",
+)
 @click.option("--every", type=DURATION, default="2s", show_default=True, help="Pause between two looks.")
 @click.option("--once", is_flag=True, help="Show it once and end, as it does where no terminal is.")
 @json_option
-def top(config: str | None, tables: tuple[str, ...], every: timedelta, once: bool, as_json: bool) -> None:
+def top(
+    config: str | None, tables: tuple[str, ...], listen: str | None, every: timedelta, once: bool, as_json: bool
+) -> None:
     """
     Watch all tables: what is pending and how old, rates, last commit, slowest consumer, and what is wrong.
 
@@ -43,12 +53,13 @@ def top(config: str | None, tables: tuple[str, ...], every: timedelta, once: boo
       bookkeeper top --table events --every 1s
       bookkeeper top --json
     """
-    from bookkeeper.cli.overview import Overview
+    from bookkeeper.cli.overview import Overview, ask
     from bookkeeper.console.screen import Screen
     from bookkeeper.console.stopping import Stop
 
     settings = settings_of(config)
-    overview = Overview(settings, several_tables(settings, tables), utc_now)
+    where = settings.bookkeeper.listen if listen is None else listen
+    overview = Overview(settings, several_tables(settings, tables), utc_now, partial(ask, where))
     if once or as_json or not (sys.stdout.isatty() and sys.stdin.isatty()):
         rows = overview.rows()
         show_rows(rows if as_json else _shown(rows), as_json)

@@ -20,7 +20,7 @@ from bookkeeper.runner import Slot
 Tables = Sequence[tuple[Slot, Figures]]
 #: steps of the small plots, ten minutes
 _SMALL = 60
-_PLOTTED = ("rows", "pending", "lag", "visible")
+_PLOTTED = ("rows", "pending", "lag", "visible", "commit")
 
 
 def status(tables: Tables, settings: Daemon, now: datetime) -> dict[str, Any]:

@@ -76,8 +76,12 @@ def beginning(metadata: TableMetadata) -> Position:
     """
     Before everything that the oldest kept snapshot holds.
     """
-    line = Line(metadata)
-    return Position(line.snapshots[0].snapshot_id, 0, whole=True) if line.snapshots else Position()
+    first = next(iter(Line(metadata).snapshots), None)
+    return (
+        Position()
+        if first is None
+        else Position(first.snapshot_id, 0, whole=not (is_first(first) and is_append(first)))
+    )
 
 
 def end(metadata: TableMetadata) -> Position:

@@ -34,7 +34,8 @@ def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -
     if file.file_format not in readers:
         raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
     with reading(file.file_path), table.io.new_input(file.file_path).open() as source:
-        yield from islice(readers[file.file_format](table, file, source, wanted), after, None)
+        found = islice(readers[file.file_format](table, file, source, wanted), after, None)
+        yield from ({name: row[name] for name in columns} for row in found) if columns else found
 
 
 @contextmanager

@@ -339,6 +339,7 @@ def test_the_command_as_a_person_uses_it(lake: Lake, writer: Writes, run: Any) -
     done = run("tail", "events", "--exit", "--columns", "key,value")
     assert (done.exit_code, done.stdout) == (0, "a\tv\nb\tv\nc\tv\n")
     assert done.stderr == f"position: {lake.table().metadata.current_snapshot_id}\n"
+    assert run("tail", "--exit", "--columns", "value,key", "--count", "1").stdout == "v\ta\n"
     rows = [json.loads(line) for line in run("tail", "--exit", "--json").stdout.splitlines()]
     assert [row["key"] for row in rows] == ["a", "b", "c"]
     assert list(rows[0]) == ["timestamp", "key", "value"]

@@ -24,7 +24,7 @@ from tests.streams.kit import Query, offset
 def seen(lake: Lake, daemon: Any = None, **more: Table) -> list[dict[str, Any]]:
     tables = [lake.settings, *more.values()]
     settings = Settings(catalog=lake.catalog_settings, tables={table.name: table for table in tables})
-    return Overview(settings, tables, lake.clock, lambda _: daemon or {}).rows()
+    return Overview(settings, tables, lake.clock, lambda: daemon or {}).rows()
 
 
 def test_a_table_at_a_glance_without_any_bookkeeper(lake: Lake, writer: Writes) -> None:
@@ -75,7 +75,7 @@ def test_a_catalog_that_is_down_is_each_tables_trouble_until_it_is_back(lake: La
     lake.catalog.engine.dispose()
     lake.root.rename(away)
     settings = Settings(catalog=lake.catalog_settings, tables={"events": lake.settings})
-    overview = Overview(settings, [lake.settings], lake.clock, lambda _: {})
+    overview = Overview(settings, [lake.settings], lake.clock)
     assert overview.rows()[0]["trouble"].startswith("CatalogUnavailable")
     away.rename(lake.root)
     assert overview.rows()[0]["trouble"] is None
