@@ -65,7 +65,7 @@ class Site:
         return _json(said, 200 if good else 503)
 
     def _history(self, query: Mapping[str, str]) -> Answer:
-        found = history(self.figures.now(), query.get("table", ""), self.clock())
+        found = history(self.figures.now(), query.get("table", ""), self.settings(), self.clock())
         return _json({"error": "no such table: /history.json?table=NAME"}, 404) if found is None else _json(found)
 
 

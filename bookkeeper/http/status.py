@@ -45,7 +45,7 @@ def _worst(found: Sequence[Trouble]) -> int:
 
 def _table(slot: Slot, figures: Figures, found: Sequence[Trouble], settings: Daemon, now: datetime) -> dict[str, Any]:
     about, ready, stand = health(slot, settings, now), readiness(slot, figures, settings, now), figures.stand
-    drawn = figures.history.read(now, _SMALL)
+    drawn = figures.history.read(now, _SMALL, _pause(settings))
     return {
         "table": slot.table,
         "state": about.state,
@@ -96,15 +96,20 @@ def _looked(found: Looked) -> dict[str, Any]:
     }
 
 
-def history(tables: Tables, table: str, now: datetime) -> Mapping[str, Any] | None:
+def history(tables: Tables, table: str, settings: Daemon, now: datetime) -> Mapping[str, Any] | None:
     """
     The last hour of one table; None when there is no such table.
     """
     for slot, figures in tables:
         if slot.table == table:
-            series = _known(figures.history.read(now))
+            series = _known(figures.history.read(now, pause=_pause(settings)))
             return {"table": table, "now": now.isoformat(), "step": STEP_SECONDS, "series": series}
     return None
+
+
+def _pause(settings: Daemon) -> int:
+    """How many steps there may be between two turns of a table that is fine."""
+    return 1 + int(settings.every.total_seconds() // STEP_SECONDS)
 
 
 def _known(series: Mapping[str, list[float | None]]) -> Mapping[str, list[float | None]]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.core.settings import Daemon
 from bookkeeper.core.units import roughly
-from bookkeeper.health import FAILING, HALTED
+from bookkeeper.health import FAILING, HALTED, READY
 from bookkeeper.http.probes import readiness
 from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.looked import Reads
@@ -52,10 +52,10 @@ def _loop(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> Iter
     found, table = readiness(slot, figures, settings, now), slot.table
     if found.state == HALTED:
         yield Trouble(BAD, table, f"halted: {found.why}", found.hint, "BookkeeperTableHalted")
+    elif not found.ready and found.state in (READY, FAILING):
+        yield Trouble(BAD, table, found.why, found.hint, "BookkeeperBehind")
     elif not found.ready:
-        late = not slot.failures and slot.ticking_since is None
-        alert = "BookkeeperBehind" if late else "BookkeeperNoSuccess"
-        yield Trouble(BAD, table, f"nothing gets in: {found.why}", found.hint, alert)
+        yield Trouble(BAD, table, f"nothing gets in: {found.why}", found.hint, "BookkeeperNoSuccess")
     elif found.state == FAILING:
         yield Trouble(WARNING, table, f"the last tick failed: {found.why}", found.hint, "BookkeeperNoSuccess")
     elif slot.postponed:

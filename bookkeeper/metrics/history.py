@@ -15,6 +15,7 @@ LENGTH = 360
 LAST = ("pending", "snapshots", "files", "manifests", "rejected", "lag")
 MOST = ("age", "commit", "visible")
 SUMS = ("rows", "bytes", "commits")
+_OF_COMMITS = ("commit", "visible")
 _UNKNOWN = math.nan
 
 
@@ -61,15 +62,31 @@ class History:
     def _most(self, name: str, value: float) -> None:
         self._put(name, max(value, self._at(name, 0.0)))
 
-    def read(self, now: datetime, length: int = LENGTH) -> Mapping[str, list[float | None]]:
-        """The last `length` steps of each series, oldest first; None where nothing is known."""
+    def read(self, now: datetime, length: int = LENGTH, pause: int = 1) -> Mapping[str, list[float | None]]:
+        """
+        The last `length` steps of each series, oldest first; None where nothing is known.
+
+        Up to `pause` steps without a turn are as those before them: ticks may be that far apart.
+        """
         end = _step_of(now)
         steps = range(end - length + 1, end + 1)
-        return {name: [self._known(ring, step) for step in steps] for name, ring in self._rings.items()}
+        series = {name: [self._known(ring, step) for step in steps] for name, ring in self._rings.items()}
+        return {
+            name: values if name in _OF_COMMITS else _bridged(values, pause, name) for name, values in series.items()
+        }
 
     def _known(self, ring: "array[float]", step: int) -> float | None:
         value = ring[step % LENGTH] if self._step - LENGTH < step <= self._step else _UNKNOWN
         return None if math.isnan(value) else round(value, 4)
+
+
+def _bridged(values: list[float | None], pause: int, name: str) -> list[float | None]:
+    last, gone = None, 0
+    for place, value in enumerate(values):
+        last, gone = (value, 0) if value is not None else (last, gone + 1)
+        if value is None and last is not None and gone <= pause:
+            values[place] = 0.0 if name in SUMS else last
+    return values
 
 
 def _step_of(now: datetime) -> int:

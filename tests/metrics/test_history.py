@@ -32,13 +32,22 @@ def test_a_step_keeps_the_last_value_the_largest_and_the_sum_of_its_turns() -> N
 
 def test_steps_without_a_turn_are_unknown_and_idle_ones_are_nought() -> None:
     made = noted((0, 1, commit()), (1, 2, None), (4, 3, None))
-    assert made.read(NOW + 4 * STEP, 6)["pending"] == [None, 1, 2, None, None, 3]
-    assert made.read(NOW + 4 * STEP, 6)["rows"] == [None, 1, 0, None, None, 0]
+    found = made.read(NOW + 4 * STEP, 6, pause=0)
+    assert found["pending"] == [None, 1, 2, None, None, 3]
+    assert found["rows"] == [None, 1, 0, None, None, 0]
+
+
+def test_a_pause_that_is_usual_is_bridged_and_a_longer_one_is_seen() -> None:
+    made = noted((0, 1, commit()), (3, 2, commit()), (8, 4, None))
+    found = made.read(NOW + 9 * STEP, 10, pause=2)
+    assert found["pending"] == [1, 1, 1, 2, 2, 2, None, None, 4, 4]
+    assert found["rows"] == [1, 0, 0, 1, 0, 0, None, None, 0, 0]
+    assert found["visible"] == [2, None, None, 2, *[None] * 6]
 
 
 def test_it_ends_now_also_when_no_turn_has_ended_for_long() -> None:
     made = noted((0, 1, None))
-    assert made.read(NOW + 2 * STEP, 3)["pending"] == [1, None, None]
+    assert made.read(NOW + 2 * STEP, 3)["pending"] == [1, 1, None]
     assert set(made.read(NOW + timedelta(hours=3))["pending"]) == {None}
 
 
