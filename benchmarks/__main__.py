@@ -23,6 +23,9 @@ ALL = (
     "planning",
     "article",
     "discovery",
+    "isolation",
+    "capacity",
+    "endurance",
 )
 
 

@@ -15,12 +15,12 @@ from benchmarks.made import Queue
 
 
 @contextmanager
-def running(config: Path, log: Path | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+def running(config: Path, log: Path | None = None, module: str = "bookkeeper") -> Iterator["subprocess.Popen[bytes]"]:
     """
-    `bookkeeper run` until the block ends.
+    `bookkeeper run`, or what stands in for it, until the block ends.
     """
     options = ["--log-format", "json", "--listen", ""]
-    words = [sys.executable, "-m", "bookkeeper", "run", "--config", str(config), *options]
+    words = [sys.executable, "-m", module, "run", "--config", str(config), *options]
     with open(log or config.with_suffix(".log"), "wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out)
         try:

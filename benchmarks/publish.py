@@ -1,5 +1,5 @@
 """
-Puts results into docs/performance.md, between its markers, and draws the curve beside it.
+Puts results into docs/performance.md and docs/scale.md, between their markers, and draws the curve beside them.
 
     python -m benchmarks.publish [RESULTS] [--doc docs/performance.md]
 """
@@ -14,6 +14,7 @@ from benchmarks.kit import RESULTS
 from benchmarks.plot import curve
 
 DOC = Path(__file__).parents[1] / "docs" / "performance.md"
+SCALE = "scale.md"
 BEGIN, END = "<!-- {name}: made by `python -m benchmarks.publish` -->\n", "<!-- end -->\n"
 PLOT = "performance-curve.svg"
 Line = Mapping[str, Any]
@@ -49,15 +50,28 @@ def _row(cells: Iterable[str]) -> str:
 
 def renewed(text: str, found: Mapping[str, str]) -> str:
     """
-    `text` with the sections that were measured; those that were not stay as they are.
+    `text` with the sections that were measured and have a place in it; the others stay as they are.
     """
     for name, section in found.items():
         begin = BEGIN.format(name=name)
         before, there, rest = text.partition(begin)
-        if not there:
-            raise SystemExit(f"the document has no place for {name}")
-        text = before + begin + "\n" + section + "\n" + END + rest.partition(END)[2]
+        if there:
+            text = before + begin + "\n" + section + "\n" + END + rest.partition(END)[2]
     return text
+
+
+def documents(beside: Path) -> list[Path]:
+    """
+    The document, and the one on scale where it lies beside it.
+    """
+    return [path for path in (beside, beside.with_name(SCALE)) if path.exists()]
+
+
+def _check_places(found: Iterable[str], texts: Iterable[str]) -> None:
+    places = "".join(texts)
+    for name in found:
+        if BEGIN.format(name=name) not in places:
+            raise SystemExit(f"no document has a place for {name}")
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -69,7 +83,10 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--doc", type=Path, default=DOC)
     given = options.parse_args(words)
     lines = [json.loads(line) for line in given.results.read_text().splitlines()]
-    given.doc.write_text(renewed(given.doc.read_text(), sections(lines)))
+    found, texts = sections(lines), {path: path.read_text() for path in documents(given.doc)}
+    _check_places(found, texts.values())
+    for path, text in texts.items():
+        path.write_text(renewed(text, found))
     sides = {line["side"]: line["points"] for line in lines if line.get("plot") == "curve"}
     if sides:
         given.doc.with_name(PLOT).write_text(curve(sides, next(line["window"] for line in lines if "window" in line)))

@@ -7,6 +7,7 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -36,6 +37,7 @@ from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import load
 from bookkeeper.plan import Batch, Known, Limits, Run, cut, gaps, in_turn, plan, resumed
+from bookkeeper.room import Room
 from bookkeeper.turn import Commit, Turn
 from bookkeeper.upkeep import Upkeep, noted
 
@@ -62,7 +64,9 @@ class Bookkeeper:
         store: Callable[[str], Store] | None = None,
         lease: Lease | None = None,
         discovery: Discovery | None = None,
+        room: Room | None = None,
     ) -> None:
+        self.room = room or Room()
         self.lease = lease or NoLease()
         self.noticed = Noticed(discovery or Listing(), settings.look_every)
         self.settings = settings
@@ -96,7 +100,9 @@ class Bookkeeper:
         self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
         if found:
-            self._commit_pending(found, turn, now)
+            with self.room.part(sum(item.size for item in found), now) as most:
+                self.limits = replace(self.limits, reads=most)
+                self._commit_pending(found, turn, now)
         self._keep_up(turn, now)
         return turn
 

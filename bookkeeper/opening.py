@@ -19,6 +19,7 @@ from bookkeeper.core.store import open_store
 from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.opened import open_discovery
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.room import Room
 
 
 def open_folder(catalog: Catalog, table: Table) -> Folder:
@@ -41,12 +42,15 @@ def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
     return Borrowed(lease, settings.failover_after, settings.offer_every, 2 * min(settings.every, TRIES))
 
 
-def open_bookkeeper(settings: Settings, table: Table, clock: Callable[[], datetime]) -> Bookkeeper:
+def open_bookkeeper(
+    settings: Settings, table: Table, clock: Callable[[], datetime], room: Room | None = None
+) -> Bookkeeper:
     """
-    The bookkeeper of one table; raises CatalogUnavailable, TableUnusable.
+    The bookkeeper of one table, which shares `room` with others; raises CatalogUnavailable, TableUnusable.
     """
     catalog = open_catalog(settings.catalog, scans=False)
     ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
-    return Bookkeeper(table, folder, ledger, settings.bookkeeper.reload, lease=lease, discovery=discovery)
+    reload = settings.bookkeeper.reload
+    return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room)

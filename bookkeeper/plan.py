@@ -20,11 +20,12 @@ READ_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most this much per commit; one txlog is always let in, however large."""
+    """At most this much per commit, `reads` in bytes of txlogs; one txlog is always let in, however large."""
 
     files: int
     bytes: int
     txlogs: int
+    reads: int = READ_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
     names, size = list[TxlogName](), 0
     for item in found[: limits.txlogs]:
         size += item.size
-        if names and size > READ_BYTES:
+        if names and size > limits.reads:
             break
         names.append(item.name)
     return names

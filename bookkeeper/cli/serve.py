@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from bookkeeper.tables import Tables
 
 log = logging.getLogger("bookkeeper")
+#: each table has about ten, and a thousand in all is a common limit
 _FILES = 65_536
+_SWITCH_SECONDS = 0.0005
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
@@ -51,16 +53,19 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
       bookkeeper run --listen 0.0.0.0:9464
     """
     from bookkeeper.console.stopping import Stop, Wish
+
+    # Before what takes its time: by default SIGHUP would end the process.
+    stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
     from bookkeeper.opening import open_bookkeeper
+    from bookkeeper.room import Room
     from bookkeeper.tables import Tables
 
     settings = settings_of(config)
     chosen = several_tables(settings, tables)
     logs.set_up(log_format, log_level)
-    _open_many_files()
-    stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
+    _make_way()
     log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-    at_work = Tables(partial(open_bookkeeper, clock=utc_now), utc_now)
+    at_work = Tables(partial(open_bookkeeper, clock=utc_now, room=Room(settings.bookkeeper.read_bytes)), utc_now)
     where = settings.bookkeeper.listen if listen is None else listen
     with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
         at_work.change(settings, chosen)
@@ -73,14 +78,17 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
         _end(at_work, settings.bookkeeper.stop_patience)
 
 
-def _open_many_files() -> None:
-    """As many as the system lets us: each table has about ten, and a thousand in all is a common limit."""
+def _make_way() -> None:
+    """Lets many tables have many files open, and a thread that was away get on again soon."""
     import resource
 
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
+    # A tick leaves the interpreter some sixty times, to read, write and sync. With the default of 5 ms a table that has
+    # much to compute keeps it that long each time it comes back.
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def _settled(at_work: "Tables", look: int) -> bool:

@@ -45,7 +45,7 @@ def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[
     return remote
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
 def _filesystem(scheme: str, host: str, options: frozenset[tuple[str, str]], process: int) -> Any:
     make: Callable[..., Any] = _imported(scheme).filesystem
     try:

@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.core.object_store import Transient
+from bookkeeper.core.object_store import AT_ONCE, Transient
 from bookkeeper.core.store import Buffer, Listed
 
 _KEYS = {
@@ -40,7 +40,8 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
         "retries": {"total_max_attempts": 1, "mode": "standard"},
         "connect_timeout": float(options.get("s3.connect-timeout", 10)),
         "read_timeout": float(options.get("s3.request-timeout", 30)),
-        "max_pool_connections": 64,
+        # For all tables together: one that is frozen holds on to as many as it asks at once.
+        "max_pool_connections": 16 * AT_ONCE,
     }
     if proxy := options.get("s3.proxy-uri"):
         config["proxies"] = {"http": proxy, "https": proxy}

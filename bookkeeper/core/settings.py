@@ -56,6 +56,9 @@ class Daemon:
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
     stop_patience: timedelta = option(_seconds(20), "how long SIGTERM waits for ticks that are under way")
     lease: bool = option(True, "let one bookkeeper at a time work on a table; off is safe too, but slower")
+    read_bytes: Bytes = option(
+        2**28, "bytes of txlogs that all tables together read at once", size=True, least=2**20, restart=True
+    )
     listen: str = option(
         "127.0.0.1:9464",
         'where page, /metrics, /healthz and /readyz are served; port 0: any free one; "": nowhere',

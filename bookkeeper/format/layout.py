@@ -37,7 +37,7 @@ class Layout:
     standard: bool
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def parse_layout(avro_schema: bytes) -> Layout:
     """
     The layout an Avro schema describes; raises TxlogCorrupt when it is not that of manifest entries.

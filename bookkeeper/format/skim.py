@@ -175,7 +175,7 @@ class Skimmer:
             self.met.pop(next(iter(self.met)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def skimmer(avro_schema: bytes, column: int | None = None) -> Skimmer:
     """
     The skimmer of all manifests with this Avro schema; raises TxlogCorrupt like `parse_layout`.
