@@ -1,5 +1,6 @@
 """Every block of code in README and docs/ is read as what it says it is; what is skipped is skipped for a reason."""
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -48,6 +49,8 @@ def shell_block(text: str) -> None:
             assert {word for word in words[1:] if "=" not in word} <= make_targets(), words
         else:
             assert words[0] in FOREIGN, words[0]
+        if words[1:2] == ["-m"] and words[2].startswith(("benchmarks", "demo", "tests")):
+            assert importlib.util.find_spec(words[2]) is not None, words[2]
         if words[1:2] == ["-c"] and words[0].startswith("python"):
             code.check(words[2])
         for word in words:
@@ -60,6 +63,12 @@ def plain_block(text: str) -> None:
     for line in text.split("\n"):
         if re.match(r"(bookkeeper|reaper|writer|python -m spark_jobs)\b", line):
             shell_block(line)
+
+
+def console_block(text: str) -> None:
+    """What a person typed, behind `$ ` where what came back is shown too."""
+    typed = [line.removeprefix("$ ") for line in text.split("\n") if line.startswith("$ ")]
+    shell_block("\n".join(typed) or text)
 
 
 def toml_block(text: str) -> None:
@@ -79,6 +88,7 @@ READERS = {
     "": plain_block,
     "text": plain_block,
     "sh": shell_block,
+    "console": console_block,
     "python": code.check,
     "toml": toml_block,
     "json": json.loads,
@@ -138,6 +148,8 @@ WRONG = [
     ("sh", "cp config/lokal.toml bookkeeper.toml"),
     ("sh", "bokkeeper run &"),
     ("", "bookkeeper consumers --mnd"),
+    ("console", "python -m benchmarks.nothing"),
+    ("console", "$ bookkeeper consumers --mnd\nno consumer is registered"),
     ("toml", "[bookkeeper]\nevry = '1s'"),
     ("python", "from writers.writer import Riter"),
     ("python", "from writers.writer import Writer\nWriter.open('x', nam='y')"),
