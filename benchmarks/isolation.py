@@ -38,16 +38,21 @@ COLUMNS = ("one table of the hundred", "p50, ms", "p99, ms", "p50, of healthy", 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many tables, txlogs per second in all, seconds of a turn, turns of each, and how much poison."""
+    """How many tables, txlogs per second in all, seconds of a turn, turns of each, how much poison, and which ways."""
 
     tables: int
     rate: int
     seconds: float
     rounds: int
     heap: int
+    ways: tuple[str, ...] = tuple(WAYS)
 
 
-SIZES = {"toy": Size(3, 20, 0.5, 1, 20), "short": Size(100, 60, 3.5, 1, 2000), "big": Size(100, 60, 20, 3, 5000)}
+SIZES = {
+    "toy": Size(3, 20, 0.2, 1, 20, ("poison", "frozen")),
+    "short": Size(100, 60, 3.5, 1, 2000),
+    "big": Size(100, 60, 20, 3, 5000),
+}
 POLLING, NOTIFIED = ("polling every 1 s", {}), ("inotify", {"discover": "notify"})
 MODES = {"toy": [POLLING], "short": [POLLING], "big": [POLLING, NOTIFIED]}
 
@@ -125,14 +130,14 @@ def measured(fleet: Fleet, size: Size) -> dict[str, list[float]]:
     Lateness in ms in each kind of turn; before each broken one comes a healthy one.
     """
     healthy = numbered(size.tables)
-    late: dict[str, list[float]] = {HEALTHY: [], **{way: [] for way in WAYS}}
+    late: dict[str, list[float]] = {HEALTHY: [], **{way: [] for way in size.ways}}
     with running(fleet.config(healthy, stop_patience="1s"), module="benchmarks.slow") as process:
         turns = Turns(fleet, size, process, healthy)
-        written(fleet, healthy, size.tables, 2)
+        written(fleet, healthy, size.tables, 1)
         for _ in drained(fleet, healthy):
             pass  # now it is up, and every table is open
         for _ in range(size.rounds):
-            for way in WAYS:
+            for way in size.ways:
                 late[HEALTHY] += turns.take(HEALTHY)
                 late[way] += turns.take(way)
     return late

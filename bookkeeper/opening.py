@@ -48,7 +48,7 @@ def open_bookkeeper(
     """
     The bookkeeper of one table, which shares `room` with others; raises CatalogUnavailable, TableUnusable.
     """
-    catalog = open_catalog(settings.catalog, scans=False)
+    catalog = open_catalog(settings.catalog, scans=False, shared=True)
     ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)

@@ -6,6 +6,7 @@ Nothing here retries. pyiceberg's own retry re-applies an append on a new base a
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -39,15 +40,21 @@ _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
 _BOUND = "_bookkeeper_patience"
 _DRIVERS = {"psycopg2": "psycopg2-binary", "sqlalchemy": "pyiceberg[sql-sqlite]"}
+_OPENING, _engines = threading.Lock(), dict[Any, Any]()
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
 def open_catalog(
-    settings: Catalog, create: bool = False, patience: timedelta = _PATIENCE, scans: bool = True
+    settings: Catalog,
+    create: bool = False,
+    patience: timedelta = _PATIENCE,
+    scans: bool = True,
+    shared: bool = False,
 ) -> IcebergCatalog:
     """
     The catalog of `[catalog]`; with `create` the directory of an SQLite file or of a local warehouse is made.
 
+    Of an SQL server, those that are `shared` use the same few connections: it has a hundred, a daemon more tables.
     Without `scans` pyarrow is not loaded for a table on local disk, and pyiceberg cannot scan it.
 
     A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. Raises
@@ -71,6 +78,9 @@ def open_catalog(
         catalog = _opened(settings.name, properties, None if uri.startswith(SQLITE) else patience)
         if uri.startswith(SQLITE):
             _write_ahead(catalog)
+        elif shared and (own := getattr(catalog, "engine", None)) is not None:
+            catalog.engine = _engine(own.url, own.pool._pre_ping, os.getpid(), patience)  # type: ignore[attr-defined]
+            own.dispose()
     if (session := getattr(catalog, "_session", None)) is not None:
         # pyiceberg's REST client would wait for ever, and the tick with it.
         session.request = partial(session.request, timeout=patience.total_seconds())
@@ -104,6 +114,18 @@ def _within(patience: timedelta, name: str, properties: dict[str, str]) -> Icebe
     catalog = within(patience, partial(load_catalog, name, **properties))
     setattr(catalog, _BOUND, patience)
     return catalog
+
+
+def _engine(url: Any, pre_ping: bool, process: int, patience: timedelta) -> Any:
+    """The one engine of this URL and process: a fork must not use what its parent opened."""
+    from sqlalchemy import create_engine
+
+    key = (url.render_as_string(hide_password=False), pre_ping, process)
+    with _OPENING:
+        if key not in _engines:
+            bounds = {"pool_size": 10, "max_overflow": 20, "pool_timeout": patience.total_seconds()}
+            _engines[key] = create_engine(url, pool_pre_ping=pre_ping, **bounds)
+        return _engines[key]
 
 
 def _bounded(catalog: IcebergCatalog, act: Callable[[], T]) -> T:

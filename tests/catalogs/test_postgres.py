@@ -55,6 +55,18 @@ def test_no_row_is_lost_or_doubled_when_connections_break_at_commit(
     assert (trial.lake.missing(), trial.lake.double(), trial.lake.wrong()) == ([], [], [])
 
 
+def test_many_tables_of_a_daemon_share_a_few_connections(postgres: Place) -> None:
+    uri = f"{postgres.settings.properties['uri']}?application_name=daemon"
+    settings = replace(postgres.settings, properties={**postgres.settings.properties, "uri": uri})
+    opened = [open_catalog(settings, shared=True) for _ in range(20)]
+    postgres.opened += opened
+    for catalog in opened:
+        catalog.list_namespaces()
+    count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'daemon'"
+    with opened[0].engine.connect() as connection:  # type: ignore[attr-defined]
+        assert connection.exec_driver_sql(count).scalar() == 1
+
+
 def _through(postgres: Place, between: Wire) -> Any:
     assert postgres.server is not None
     uri = postgres.settings.properties["uri"].replace(f":{postgres.server.port}/", f":{between.port}/")
