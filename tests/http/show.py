@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from bookkeeper.console.web import Web
 from bookkeeper.core.settings import Reaper
 from bookkeeper.streams.registry import Registry, spark
 from tests.daemon.lake import Clock, Writes
-from tests.metrics.kit import Watched
+from tests.metrics.kit import SETTINGS, Watched
 from tests.servers.debian import chromium
 from tests.streams.kit import Query, offset
 
@@ -39,10 +40,10 @@ class Passing(Clock):
 class Show:
     """Its tables, written to and read from as the minutes go by."""
 
-    def __init__(self, root: Path, minutes: int, missing: str) -> None:
-        self.began, self.missing = datetime.now(UTC), missing
-        self.watched = Watched(Passing(self.began))
-        self.steps = minutes * 6
+    def __init__(self, root: Path, minutes: int, missing: str, every: int) -> None:
+        self.began, self.missing, self.every = datetime.now(UTC), missing, every
+        self.watched = Watched(Passing(self.began), replace(SETTINGS, every=timedelta(seconds=every)))
+        self.steps = minutes * 60 // every
         hold = {"reaper": Reaper(max_hold=timedelta(minutes=minutes * 1.3))}
         for name, settings in {"clicks": {}, "orders": hold, "payments": {}, "sensors": {}}.items():
             self.watched.add(root, name, reload=600, **settings)
@@ -51,16 +52,18 @@ class Show:
 
     def run(self) -> Watched:
         for step in range(self.steps):
-            self.watched.clock.now = self.began + timedelta(seconds=10 * step + 5 - 0.3 * math.sin(step / 9))
+            self.watched.clock.now = self.began + timedelta(
+                seconds=self.every * (step + 0.5) - 0.3 * math.sin(step / 9)
+            )
             for place, name in enumerate(self.writers):
                 self._write(name, step, place)
-            if step == self.steps - 40:
+            if step == self.steps // 2:
                 self._tear()
-            if step == self.steps - 30:
+            if step == self.steps * 2 // 3:
                 self._lose()
             self.watched.turn(seconds=1.2)
             self._read(step)
-            if step % 6 == 5:
+            if not step % 6:
                 self.watched.look()
         self.watched.look()
         return self.watched
@@ -101,12 +104,12 @@ class Show:
 
 
 @contextmanager
-def shown(minutes: int, missing: str) -> Iterator[tuple[Web, Watched]]:
+def shown(minutes: int, missing: str, every: int = 10) -> Iterator[tuple[Web, Watched]]:
     """
-    The run, served; `missing` is a file that a txlog names and nobody wrote.
+    The run, with a tick each `every` seconds, served; `missing` is a file that a txlog names and nobody wrote.
     """
     with tempfile.TemporaryDirectory(prefix="lake-") as root:
-        watched = Show(Path(root), minutes, missing).run()
+        watched = Show(Path(root), minutes, missing, every).run()
         with closing(Web("127.0.0.1:0", watched.site.routes()).open()) as web:
             yield web, watched
 

@@ -20,7 +20,7 @@ MARKUP = "<img src=x onerror=alert(1)><b>bold</b>"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with shown(20, MARKUP) as (web, _):
+    with shown(20, MARKUP, every=20) as (web, _):
         yield web.url
 
 
