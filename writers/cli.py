@@ -74,7 +74,7 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
     Examples:
       writer generate --folder /lake/events/_bookkeeper --files 10
       writer generate --folder /lake/events/_bookkeeper --name load-1 --seconds 60 --pause 200ms
-      writer generate --folder /lake/events/_bookkeeper --records 1 --value-bytes 64MiB --files 1
+      writer generate --folder /lake/events/_bookkeeper --records 1 --value-bytes 1MiB --files 1
     """
     from writers.generate import Load
     from writers.run import Schedule, run_generate

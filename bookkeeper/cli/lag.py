@@ -2,17 +2,23 @@
 `bookkeeper lag`: how far each consumer is behind.
 """
 
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bookkeeper.cli.consumers import standings_of
 from bookkeeper.cli.context import Opened, opened, utc_now
+from bookkeeper.console.colour import BOLD, FAINT, as_wanted, painted
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, common
 from bookkeeper.console.output import show_rows
+from bookkeeper.console.output import table as rule
+
+if TYPE_CHECKING:
+    from bookkeeper.console.stopping import Stop
 
 
 @click.command(cls=Command, short_help="How far each consumer is behind.")
@@ -32,6 +38,8 @@ def lag(config: str | None, table: str | None, as_json: bool, watch: timedelta |
     there = opened(config, table)
     if watch is None:
         show_lag(there, as_json, utc_now)
+    elif sys.stdout.isatty() and sys.stdin.isatty() and not as_json:
+        live(there, watch, Stop.on_signals())
     else:
         repeat(lambda: show_lag(there, as_json, utc_now), watch, Stop.on_signals().wait)
 
@@ -44,6 +52,34 @@ def repeat(show: Callable[[], None], pause: timedelta, wait: Callable[[float], b
     while not wait(pause.total_seconds()):
         click.echo("")
         show()
+
+
+def live(there: Opened, pause: timedelta, stop: "Stop") -> None:
+    """
+    Draw it again and again on a terminal, until q or ^C; trouble that passes is shown, and waited out.
+    """
+    from bookkeeper.console.screen import QUIT, Screen
+    from bookkeeper.core.errors import Retry
+
+    keys = [""]
+    with Screen() as screen:
+
+        def woken() -> bool:
+            keys[0] = screen.key()
+            return bool(keys[0]) or screen.resized()
+
+        while not set(keys[0]) & QUIT:
+            try:
+                rows = lag_rows(there, utc_now())
+                drawn = rule(rows, paint=True) if rows else ["no consumer is registered"]
+            except Retry as error:
+                drawn = [f"waiting: {error}"]
+            head = (
+                f"{painted(f'lag of {there.table.name}', BOLD)}  {utc_now():%H:%M:%S} UTC  {painted('q ends', FAINT)}"
+            )
+            screen.draw(as_wanted([head, "", *drawn]))
+            if stop.wait(pause.total_seconds(), screen.wakes, woken):
+                return
 
 
 def show_lag(there: Opened, as_json: bool, clock: Callable[[], datetime]) -> None:

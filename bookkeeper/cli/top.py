@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
-from bookkeeper.console.colour import BOLD, FAINT, GREEN, RED, YELLOW, painted, plain_terminal
+from bookkeeper.console.colour import BOLD, FAINT, GREEN, RED, YELLOW, as_wanted, painted
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, json_option
 from bookkeeper.console.output import show_rows, table
@@ -107,6 +107,8 @@ def watch(screen: "Screen", looker: Looker, every: timedelta, stop: "Stop", cloc
     """
     Draw what the looker sees, until q, ^C or the end of the terminal; raises what it raised.
     """
+    from bookkeeper.console.screen import QUIT
+
     looker.begin().ask()
     asked, keys = clock(), [""]
 
@@ -120,7 +122,7 @@ def watch(screen: "Screen", looker: Looker, every: timedelta, stop: "Stop", cloc
         screen.draw(lines(looker.rows if looker.looked else None, clock(), every, screen.size.lines))
         # Short waits while it looks, so that what it saw is shown at once.
         pause = 0.05 if looker.busy else max((asked + every - clock()).total_seconds(), 0.0)
-        if stop.wait(pause, screen.wakes, woken) or set(keys[0]) & set("qQ\x03\x04"):
+        if stop.wait(pause, screen.wakes, woken) or set(keys[0]) & QUIT:
             return
         if clock() >= asked + every or " " in keys[0]:
             asked = clock()
@@ -134,7 +136,7 @@ def lines(rows: "Sequence[Row] | None", now: datetime, every: timedelta, height:
     """
     head = painted("bookkeeper top", BOLD) + f"  {now:%H:%M:%S}"
     if rows is None:
-        return _plain([head, "", "looking ..."])
+        return as_wanted([head, "", "looking ..."])
     bad = [row for row in rows if row["trouble"]]
     states = f"{len(rows)} table{'s' * (len(rows) != 1)}, "
     states += painted(f"{len(bad)} in trouble", RED) if bad else painted("all well", GREEN)
@@ -145,16 +147,7 @@ def lines(rows: "Sequence[Row] | None", now: datetime, every: timedelta, height:
         left = len(drawn) - max(room, 5) + 1
         drawn = [*drawn[: max(room, 5) - 1], painted(f"... {left} more; --table shows some of them", FAINT)]
     hints = [f"{painted(row['table'], YELLOW)}: {row['trouble']}. {row['hint'] or ''}" for row in bad]
-    return _plain([*drawn, *([""] if hints else []), *hints])
-
-
-def _plain(drawn: list[str]) -> list[str]:
-    return [click.unstyle(line) for line in drawn] if _colourless() else drawn
-
-
-def _colourless() -> bool:
-    context = click.get_current_context(silent=True)
-    return plain_terminal() if context is None else context.color is False
+    return as_wanted([*drawn, *([""] if hints else []), *hints])
 
 
 def _shown(rows: "Sequence[Row]") -> "list[dict[str, Any]]":

@@ -45,6 +45,15 @@ def plain_terminal() -> bool:
     return bool(facts.get("NO_COLOR")) or facts.get("TERM") == "dumb"
 
 
+def as_wanted(lines: list[str]) -> list[str]:
+    """
+    The lines of a terminal, without colour where that is not wanted.
+    """
+    context = click.get_current_context(silent=True)
+    plain = plain_terminal() if context is None else context.color is False
+    return [click.unstyle(line) for line in lines] if plain else lines
+
+
 def painted(text: str, tone: str | None) -> str:
     """
     The text in a tone.

@@ -17,6 +17,8 @@ from typing import Any
 
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+#: keys that end what is shown
+QUIT = frozenset("qQ\x03\x04")
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 

@@ -178,6 +178,22 @@ def test_on_a_terminal_it_draws_resizes_and_leaves_it_as_it_was(lake: Lake, writ
         assert termios.tcgetattr(shown.slave) == shown.before
 
 
+def test_lag_is_watched_on_a_terminal_like_it(lake: Lake, writer: Writes, run: Any) -> None:
+    for key in "abc":
+        writer.publish(key)
+        lake.tick()
+    query = Query(lake.root / "cp").begin(offset(-1)).done(offset(lake.table().metadata.snapshots[0].snapshot_id, 1))
+    run("consumers", "add", "nightly", "--checkpoint", str(query.root))
+    words = [sys.executable, "-m", "bookkeeper", "lag", "--config", f"{lake.root}/bookkeeper.toml", "--watch", "50ms"]
+    with terminal(*words) as shown:
+        shown.until("nightly +live +2 +2 +2 ")
+        query.done(offset(lake.table().metadata.current_snapshot_id, 1))
+        shown.until("nightly +live +0 +0 +0 ")
+        shown.press("q")
+        assert shown.end() == 0
+        assert termios.tcgetattr(shown.slave) == shown.before
+
+
 def test_a_table_too_wide_for_the_terminal_is_shown_as_records(lake: Lake, writer: Writes, run: Any) -> None:
     writer.publish("a")
     words = [sys.executable, "-m", "bookkeeper", "pending", "--config", f"{lake.root}/bookkeeper.toml"]
