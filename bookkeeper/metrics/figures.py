@@ -5,6 +5,7 @@ Each table's are written by the thread that turns it and read by any; a turn cos
 is forgotten.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from bookkeeper.metrics.history import History
 from bookkeeper.metrics.looked import Looked, Rejected
 from bookkeeper.runner import Slot
 from bookkeeper.turn import Commit, Turn
+
+log = logging.getLogger("bookkeeper")
 
 COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 VISIBLE_SECONDS = (0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
@@ -67,6 +70,8 @@ class Figures:
         self.looked = Looked()
         self.history = History()
         self._seen: View | None = None
+        #: counting failed once, and is not tried again
+        self.defect = False
 
     def note(self, slot: Slot, took: float | None, now: datetime) -> None:
         """One turn is over."""
@@ -165,8 +170,15 @@ class AllFigures:
     def told(self, slot: Slot, done: Turn | None, started: datetime, took: float | None) -> None:
         """A slot's turn is over."""
         found = self.of(slot.table)
+        # Whatever becomes of the figures: who is turned is alive, and must not be killed for a defect in counting.
         found.turned = self.monotonic()
-        found.note(slot, took, self.clock())
+        if found.defect:
+            return
+        try:
+            found.note(slot, took, self.clock())
+        except Exception:
+            found.defect = True
+            log.exception("figures failed", extra={"action": "defect", "table": slot.table})
 
     def now(self) -> list[tuple[Slot, Figures]]:
         """Every table that has a slot, and its figures; those of others are gone."""

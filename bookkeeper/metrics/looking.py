@@ -46,13 +46,16 @@ class Looking:
         # The first one a moment after the start: before its first turn a table has nothing to look at.
         pause = min(2.0, self.every.total_seconds())
         while not self._stopped.wait(pause):
-            self._round()
-            pause = self.every.total_seconds()
+            tables = self.figures.now()
+            # One after the other over the whole time: all at once would be felt by those who commit.
+            pause = self.every.total_seconds() / max(len(tables), 1)
+            for slot, figures in tables:
+                self._begin(slot, figures)
+                if slot is not tables[-1][0] and self._stopped.wait(pause):
+                    return
 
-    def _round(self) -> None:
-        for slot, figures in self.figures.now():
-            if slot.table in self._under_way:
-                continue
+    def _begin(self, slot: Slot, figures: Figures) -> None:
+        if slot.table not in self._under_way:
             self._under_way.add(slot.table)
             self._room.acquire()
             threading.Thread(target=self._one, args=(slot, figures), name=f"look {slot.table}", daemon=True).start()

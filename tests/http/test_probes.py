@@ -55,6 +55,16 @@ def test_a_loop_that_turns_no_more_is_unhealthy_and_says_which_table(watched: Wa
     assert watched.ask("/healthz")[0] == 200
 
 
+def test_a_defect_in_counting_is_said_once_and_gets_nobody_killed(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.turn()
+    watched.of().history = None  # type: ignore[assignment]
+    watched.turn(200)
+    assert watched.ask("/healthz")[0] == 200
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["figures failed"]
+
+
 def test_a_table_that_never_had_a_turn_is_unhealthy_after_a_while(watched: Watched) -> None:
     assert watched.ask("/healthz")[0] == 200
     watched.clock.move(minutes=2)
