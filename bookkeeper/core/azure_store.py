@@ -21,7 +21,7 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.core.object_store import Transient
+from bookkeeper.core.object_store import BLOCK, Transient
 from bookkeeper.core.store import Buffer, Listed
 
 _KEYS = {
@@ -60,6 +60,7 @@ class AzureRemote:
     """Implements Remote for one container."""
 
     deletes_at_once = 256
+    largest_put = BLOCK
     page_size = 5000
 
     def __init__(self, fs: AzureBlobFileSystem, container: str) -> None:

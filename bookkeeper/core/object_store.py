@@ -40,6 +40,8 @@ class Remote(Protocol):
 
     #: keys that one delete request takes
     deletes_at_once: int
+    #: bytes up to which an upload is one `put`; what is larger goes up in blocks
+    largest_put: int
 
     async def get(self, path: str) -> tuple[bytes, str]:
         """The object and its tag; raises Missing."""
@@ -110,8 +112,8 @@ class ObjectStore:
 
     def upload(self, key: str, data: Buffer) -> None:
         path, view = self._path(key), memoryview(data).cast("B")
-        if view.nbytes <= BLOCK:
-            self._put(key, bytes(view), None)
+        if view.nbytes <= self.remote.largest_put:
+            self._put(key, view, None)
         else:
             self._now(self._upload(path, view))
 

@@ -17,7 +17,9 @@ from bookkeeper.core.object_store import ObjectStore, Remote
 _KINDS = {
     "s3": ("bookkeeper.core.s3_store", "s3.", "s3"),
     "abfss": ("bookkeeper.core.azure_store", "adls.", "azure"),
+    "gs": ("bookkeeper.core.gcs_store", "gcs.", "gcs"),
 }
+_CLASSES = {"s3": "S3Remote", "abfss": "AzureRemote", "gs": "GcsRemote"}
 _CLIENT = "client."
 
 
@@ -28,7 +30,7 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     parts = urlsplit(normal(url))
     if parts.scheme not in _KINDS:
         raise ConfigInvalid(
-            f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s) and memory are",
+            f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s), gs and memory are",
             hint="docs/stores.md says what is.",
         )
     prefixes = (_KINDS[parts.scheme][1], _CLIENT)
@@ -41,7 +43,7 @@ def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[
     module = _imported(scheme)
     # A fork inherits sockets, but neither the thread nor the loop that reads them.
     fs = _filesystem(scheme, host or "", frozenset(options), os.getpid())
-    remote: Remote = module.AzureRemote(fs, bucket) if scheme == "abfss" else module.S3Remote(fs, bucket)
+    remote: Remote = getattr(module, _CLASSES[scheme])(fs, bucket)
     return remote
 
 
@@ -63,7 +65,8 @@ def _imported(scheme: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as exc:
-        if (exc.name or "").startswith("bookkeeper"):
+        missing = (exc.name or "").partition(".")[0]
+        if missing == "bookkeeper":
             raise
         hint = f"Run: pip install 'iceberg-bookkeeper[{extra}]'"
-        raise ExtraMissing(f"{exc.name} is not installed, which {scheme}: needs", hint=hint) from exc
+        raise ExtraMissing(f"{missing} is not installed, which {scheme}: needs", hint=hint) from exc

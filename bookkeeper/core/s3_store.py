@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # type: ignore[import-untyped]
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.core.object_store import AT_ONCE, Transient
+from bookkeeper.core.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.core.object_store import AT_ONCE, BLOCK, Transient
 from bookkeeper.core.store import Buffer, Listed
 
 _KEYS = {
@@ -25,6 +26,7 @@ _KEYS = {
     "aws_session_token": ("s3.session-token", "client.session-token"),
     "region_name": ("s3.region", "client.region"),
 }
+_GOOGLE = "storage.googleapis.com"
 _NO_OBJECT = {"NoSuchKey", "KeyTooLongError"}
 _BUSY = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "OperationAborted"}
 
@@ -80,6 +82,7 @@ class S3Remote:
     """Implements Remote for one bucket."""
 
     deletes_at_once = 1000
+    largest_put = BLOCK
 
     def __init__(self, fs: S3FileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
@@ -151,6 +154,7 @@ class S3Remote:
             given["Key"] = path
         with self._translated(path):
             client = await self.fs.set_session()
+            _fit(client.meta.endpoint_url)
             return await getattr(client, what)(Bucket=self.bucket, **given)
 
     def _where(self, path: str | None) -> str:
@@ -167,6 +171,13 @@ class S3Remote:
             raise StorageUnavailable(f"{where}: no AWS credentials were found") from exc
         except (BotoCoreError, aiohttp.ClientError, asyncio.IncompleteReadError, OSError) as exc:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+def _fit(endpoint: str) -> None:
+    """Google takes S3's requests, but not its conditions: two that create the same would both be told that they won."""
+    host = urlsplit(endpoint).hostname or ""
+    if host == _GOOGLE or host.endswith(f".{_GOOGLE}"):
+        raise ConfigInvalid(f"{endpoint} ignores If-None-Match, so rows could be lost", hint="Use gs:// and [gcs].")
 
 
 class _Unsaid(StorageUnavailable):

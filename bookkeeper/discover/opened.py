@@ -54,8 +54,11 @@ def _queue(settings: Table, store: Store) -> Discovery:
     from bookkeeper.discover.queues import AzureQueue, Sqs
 
     parts = urlsplit(normal(store.url))
+    kind = {"s3": Sqs, "abfss": AzureQueue}.get(parts.scheme)
+    if kind is None:
+        return _fallen_back(settings, f"no queue that is known tells of new objects in {store.url}")
     try:
-        source = (Sqs if parts.scheme == "s3" else AzureQueue)(settings.queue, store.options)
+        source = kind(settings.queue, store.options)
     except (ImportError, ValueError) as exc:
         return _fallen_back(settings, f"{settings.queue}: {type(exc).__name__}")
     bucket, pending = parts.username or parts.netloc, f"{store.root}pending"

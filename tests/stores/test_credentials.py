@@ -92,7 +92,10 @@ def test_the_storage_section_is_added_to_what_the_catalog_says() -> None:
     assert settings.catalog.properties == settings.storage
 
 
-@pytest.mark.parametrize(("url", "module", "extra"), [("s3://b/x", "s3fs", "s3"), ("abfss://b/x", "adlfs", "azure")])
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [("s3://b/x", "s3fs", "s3"), ("abfss://b/x", "adlfs", "azure"), ("gs://b/x", "gcsfs", "gcs")],
+)
 def test_a_client_that_is_not_installed_is_named_with_its_pip_line(url: str, module: str, extra: str) -> None:
     program = (
         f"import sys; sys.modules[{module!r}] = None\n"
@@ -110,7 +113,7 @@ def test_a_client_that_is_not_installed_is_named_with_its_pip_line(url: str, mod
 
 
 def test_a_scheme_that_is_none_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigInvalid, match=r"file, s3, abfs\(s\)"):
+    with pytest.raises(ConfigInvalid, match=r"file, s3, abfs\(s\), gs"):
         open_store("hdfs://host/x")
 
 

@@ -9,7 +9,7 @@ from bookkeeper.core.store import Store, create_once, open_store
 from tests.servers.line import Fault, Line
 from tests.servers.proxy import Proxy
 from tests.servers.shared import place, wanted
-from tests.stores.wires import OBJECTS, unreached, wired
+from tests.stores.wires import ALL_OBJECTS, unreached, wired
 
 STORM = (Fault.REFUSED_503, Fault.REFUSED_500, Fault.REQUEST_LOST)
 LOST = (Fault.REPLY_LOST, Fault.APPLIED_500, Fault.APPLIED_503)
@@ -26,7 +26,7 @@ ACTS = {
 Wire = tuple[Store, Store, Proxy]
 
 
-@pytest.fixture(params=OBJECTS)
+@pytest.fixture(params=ALL_OBJECTS)
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     """The near store, the one behind the proxy, and the proxy; `a` is there."""
     with wired(request.param) as made:
@@ -105,7 +105,7 @@ def test_slow_answers_are_waited_for(wire: Wire) -> None:
     assert waited
 
 
-@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("kind", ALL_OBJECTS)
 def test_a_server_that_is_down_is_unavailable_and_never_empty(kind: str) -> None:
     far = unreached(kind)
     for act in ACTS.values():
@@ -115,7 +115,7 @@ def test_a_server_that_is_down_is_unavailable_and_never_empty(kind: str) -> None
 
 
 @pytest.mark.parametrize("act", [*ACTS, "modified"])
-@pytest.mark.parametrize("kind", OBJECTS)
+@pytest.mark.parametrize("kind", ALL_OBJECTS)
 def test_a_bucket_that_is_not_there_is_unavailable_and_nothing_in_it_is_missing(kind: str, act: str) -> None:
     # As with a disk that is not mounted: who took it for missing would call every txlog a hole.
     url = place(kind).replace("lake-", "lost-")

@@ -11,10 +11,10 @@ from bookkeeper.core.catalog import STORAGE
 from tests.servers import Unavailable, postgres
 from tests.servers.shared import wanted
 from tests.stores.queues import Queue, new_queue
-from tests.stores.wires import OBJECTS
+from tests.stores.wires import ALL_OBJECTS, OBJECTS
 
 
-@pytest.fixture(params=OBJECTS)
+@pytest.fixture(params=ALL_OBJECTS)
 def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Queue:
     """An empty queue on each object store."""
     return new_queue(request.param, tmp_path)
@@ -75,6 +75,8 @@ def _no_secret_in(queue: Queue) -> None:
     """Neither what lies in the storage nor what was logged holds a secret."""
     from tests.core.stores import content, open_at
 
+    if queue.url.startswith("gs:"):
+        return  # its server asks for none
     properties = wanted("azurite" if queue.url.startswith("abfss") else "s3").properties
     secrets = [value for key, value in properties.items() if "secret" in key or "connection-string" in key]
     secrets += [part.partition("=")[2] for text in secrets for part in text.split(";") if part.startswith("AccountKey")]

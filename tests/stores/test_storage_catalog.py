@@ -26,7 +26,7 @@ from tests.servers.shared import place, wanted
 
 RACERS = 8
 #: commits of each racer; RACE=25 makes it two hundred in all on each
-EACH = {"local": 25, "s3": 5, "azurite": 5}
+EACH = {"local": 25, "s3": 5, "azurite": 5, "gcs": 5}
 SCHEMA = Schema(NestedField(1, "key", StringType(), required=False))
 
 

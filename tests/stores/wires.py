@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bookkeeper.core.store import Store, open_store
-from tests.servers.objects import azure_properties, s3_properties
+from tests.servers.objects import azure_properties, gcs_properties, s3_properties
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy, proxy
 from tests.servers.shared import place, wanted
 
 OBJECTS = ("azurite", "s3")
+#: with the one that is only tested when asked for
+ALL_OBJECTS = (*OBJECTS, "gcs")
+_REACHED = {"azurite": azure_properties, "s3": s3_properties, "gcs": gcs_properties}
 
 
 @contextmanager
@@ -21,7 +24,7 @@ def wired(kind: str) -> Iterator[tuple[Store, Store, Proxy]]:
     """
     server = wanted(kind)
     with proxy(server.port) as between:
-        far = {"azurite": azure_properties, "s3": s3_properties}[kind](between.port)
+        far = _REACHED[kind](between.port)
         url = place(kind)
         through = open_store(url, {**server.properties, **far})
         through.sleep = _at_once  # type: ignore[attr-defined]
@@ -32,7 +35,8 @@ def unreached(kind: str) -> Store:
     """
     A store on a server that is not there.
     """
-    store = open_store(place(kind), {"azurite": azure_properties, "s3": s3_properties}[kind](free_port()))
+    wanted(kind)
+    store = open_store(place(kind), _REACHED[kind](free_port()))
     store.sleep = _at_once  # type: ignore[attr-defined]
     return store
 

@@ -1,0 +1,163 @@
+"""
+What is asked of Google's JSON API, and what its answers mean. Against a server: the contract suites with GCS_TEST=1.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.core.gcs_store import GcsRemote
+from bookkeeper.core.object_store import ObjectStore
+from bookkeeper.core.settings import Table
+from bookkeeper.core.store import create_once, open_store
+from bookkeeper.discover.discovery import Listing
+from bookkeeper.discover.opened import open_discovery
+
+NO_OBJECT = (404, b"No such object: b/root/a")
+NO_BUCKET = (404, json.dumps({"error": {"code": 404, "message": "The specified bucket does not exist."}}).encode())
+EMPTY = (200, b"{}")
+
+
+@dataclass
+class Google:
+    """Answers what it is told to, and keeps what was asked: method, path, query, bytes."""
+
+    answers: list[tuple[int, bytes]]
+    asked: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
+    _location: str = "https://google"
+    base: str = "https://google/storage/v1/"
+
+    def _get_headers(self, headers: dict[str, str]) -> dict[str, str]:
+        return headers
+
+    def _get_params(self, given: dict[str, str]) -> dict[str, str]:
+        return given
+
+    async def _set_session(self) -> "Google":
+        return self
+
+    def request(self, method: str, url: str, params: Any, data: Any, **_: Any) -> "Reply":
+        self.asked.append((method, url.removeprefix("https://google"), params, data))
+        return Reply(*self.answers.pop(0))
+
+
+@dataclass
+class Reply:
+    """What comes back."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=lambda: {"X-Goog-Generation": "17"})
+
+    async def __aenter__(self) -> "Reply":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def read(self) -> bytes:
+        return self.body
+
+
+def store(*answers: tuple[int, bytes]) -> tuple[ObjectStore, Google]:
+    google = Google(list(answers))
+    return ObjectStore("gs://b/root", "root", GcsRemote(google, "b"), pauses=()), google  # type: ignore[arg-type]
+
+
+def test_a_create_is_guarded_by_generation_zero() -> None:
+    made, google = store(EMPTY, (412, b""))
+    made.create("a", b"1")
+    assert google.asked == [
+        (
+            "POST",
+            "/upload/storage/v1/b/b/o",
+            {"uploadType": "media", "name": "root/a", "ifGenerationMatch": "0"},
+            b"1",
+        )
+    ]
+    with pytest.raises(AlreadyExists):
+        made.create("a", b"1")
+
+
+def test_a_replace_is_guarded_by_the_generation_that_was_read() -> None:
+    made, google = store((200, b"old"), EMPTY, (412, b""), EMPTY, EMPTY)
+    data, tag = made.read_tagged("a")
+    assert data == b"old"
+    made.replace("a", b"2", if_match=tag)
+    with pytest.raises(Changed):
+        made.replace("a", b"3", if_match=tag)
+    made.replace("a", b"4", if_match="")
+    made.replace("a", b"5")
+    assert [asked[2].get("ifGenerationMatch") for asked in google.asked] == [None, "17", "17", "0", None]
+
+
+def test_a_create_whose_reply_was_lost_finds_its_own_bytes() -> None:
+    made, _ = store((412, b""), (200, b"mine"), (412, b""), (200, b"theirs"))
+    create_once(made, "a", b"mine")
+    with pytest.raises(AlreadyExists):
+        create_once(made, "a", b"mine")
+
+
+@pytest.mark.parametrize("act", ["read", "size", "modified"])
+def test_an_object_is_missing_when_the_answer_names_it_or_the_bucket_can_be_listed(act: str) -> None:
+    for answers in ([NO_OBJECT], [(404, b""), EMPTY]):
+        made, google = store(*answers)
+        with pytest.raises(Missing):
+            getattr(made, act)("a")
+        assert not google.answers
+    for last in (NO_BUCKET, (403, b"")):
+        with pytest.raises(StorageUnavailable):
+            getattr(store(NO_BUCKET, last)[0], act)("a")
+
+
+def test_deleting_passes_over_what_is_not_there_and_not_over_a_missing_bucket() -> None:
+    assert store(NO_OBJECT, (204, b""))[0].delete_many(["a", "b"]) == 2
+    with pytest.raises(StorageUnavailable):
+        store(NO_BUCKET, NO_BUCKET)[0].delete_many(["a"])
+
+
+def test_a_listing_goes_on_page_by_page_and_shows_no_folders() -> None:
+    item = {"name": "root/a", "size": "3", "updated": "2026-11-21T20:00:00.123Z"}
+    pages = [
+        {"items": [item, {**item, "name": "root/f/"}], "nextPageToken": "t"},
+        {"items": [{**item, "name": "root/b"}]},
+    ]
+    made, google = store(*[(200, json.dumps(page).encode()) for page in pages])
+    assert [(found.key, found.size) for found in made.list("")] == [("a", 3), ("b", 3)]
+    assert [asked[2].get("pageToken") for asked in google.asked] == [None, "t"]
+
+
+def test_a_large_file_is_one_request() -> None:
+    made, google = store(EMPTY)
+    made.upload("data/x", bytes(20 * 2**20))
+    assert [(asked[0], len(asked[3])) for asked in google.asked] == [("POST", 20 * 2**20)]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_storage_is_asked_again_and_is_unavailable_in_the_end(status: int) -> None:
+    made, google = store((status, b""), (200, b"1"))
+    made.pauses, made.sleep = (0.1,), _at_once
+    assert made.read("a") == b"1"
+    google.answers += [(status, b"")] * 2
+    with pytest.raises(StorageUnavailable):
+        made.read("a")
+
+
+async def _at_once(seconds: float) -> None:
+    return None
+
+
+@pytest.mark.parametrize("endpoint", ["https://storage.googleapis.com", "https://b.storage.googleapis.com"])
+def test_google_is_refused_where_it_only_looks_like_s3(endpoint: str) -> None:
+    given = {"s3.endpoint": endpoint, "s3.access-key-id": "x", "s3.secret-access-key": "y", "s3.region": "auto"}
+    with pytest.raises(ConfigInvalid, match="ignores If-None-Match"):
+        open_store("s3://b/x", given).create("a", b"1")
+
+
+def test_no_queue_tells_of_its_objects_so_they_are_listed(caplog: pytest.LogCaptureFixture) -> None:
+    found = open_discovery(Table(name="events", discover="notify", queue="q"), store()[0])
+    assert isinstance(found, Listing)
+    assert "no queue that is known" in caplog.records[0].cause  # type: ignore[attr-defined]
