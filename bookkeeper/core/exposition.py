@@ -98,12 +98,17 @@ def _number(value: float) -> str:
 def replace_file(path: str, content: str) -> None:
     """
     Writes `content` there in one go, so that a scraper never sees half of it; raises NotPossible.
+
+    What is there and no file, such as /dev/null or a pipe, is written to and stays what it is.
     """
     fresh = f"{path}.{os.getpid()}.tmp"
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            fresh = path
         with open(fresh, "w", encoding="utf-8") as file:
             file.write(content)
-        os.replace(fresh, path)
+        if fresh != path:
+            os.replace(fresh, path)
     except OSError as exc:
         hint = "Its folder must be there, and this user must be allowed to write to it."
         raise NotPossible(f"the metrics file {path} cannot be written: {exc.strerror}", hint=hint) from exc
