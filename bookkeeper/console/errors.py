@@ -19,7 +19,7 @@ from typing import IO, Any
 import click
 
 from bookkeeper.console.colour import BOLD, RED, painted
-from bookkeeper.console.logs import catch_defects
+from bookkeeper.console.logs import catch_defects, fill_standard_streams
 from bookkeeper.console.secrets import redacted
 from bookkeeper.core import errors
 
@@ -125,6 +125,7 @@ class Command(click.Command):
         Run it as the program of a process.
         """
         if args is None:
+            fill_standard_streams()
             catch_defects()
         return super().main(args, *more, **how)
 
@@ -149,5 +150,6 @@ class Commands(click.Group):
         Run it as the program of a process.
         """
         if args is None:
+            fill_standard_streams()
             catch_defects()
         return super().main(args, *more, **how)

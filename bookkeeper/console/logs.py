@@ -6,6 +6,7 @@ No secret passes (see `secrets`), whoever logs it; and what cannot be written is
 
 import json
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -135,6 +136,21 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             fixed["exception"] = redacted(self.formatException(record.exc_info))
         return json.dumps({**scrubbed(extras(record)), **fixed})
+
+
+def fill_standard_streams() -> None:
+    """
+    Opens what was closed when the process began: else the next file, maybe a catalog, gets that number, and what a
+    library writes to stderr.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def catch_defects() -> None:

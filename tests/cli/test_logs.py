@@ -4,6 +4,8 @@ import io
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -246,6 +248,16 @@ def test_nothing_that_happens_to_stderr_ends_the_daemon(where: str, lake: Lake, 
     root.handlers.clear()
     with suppress(OSError):
         stream.close()
+
+
+def test_a_daemon_whose_streams_are_closed_works_and_writes_into_nobodys_file(
+    lake: Lake, writer: Writes, run: Any
+) -> None:
+    writer.publish("a")
+    config = f"{lake.root}/bookkeeper.toml"
+    once = f"exec {sys.executable} -m bookkeeper once --config {config} <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", once]).returncode == 0
+    assert lake.keys() == ["a"]
 
 
 def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes, root: logging.Logger) -> None:
