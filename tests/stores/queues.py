@@ -95,13 +95,16 @@ def logging_put_back() -> Iterator[None]:
         logging.getLogger(name).setLevel(before)
 
 
-def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None) -> Queue:
+def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None, folder_on: str | None = None) -> Queue:
     """
     An empty queue on the shared server of this kind, its catalog an SQLite file in `path` unless said otherwise.
+
+    `folder_on` is the kind of server that its folder is on, if that is another one.
     """
-    server, url = wanted(kind), place(kind)
+    server, table = wanted(kind), place(kind)
+    folder, url = (wanted(folder_on).properties, place(folder_on)) if folder_on else ({}, table)
     sqlite = {"type": "sql", "uri": f"sqlite:///{path}/catalog/catalog.db"}
-    keys = {**server.properties, **(catalog or sqlite), "warehouse": f"{url}/warehouse"}
+    keys = {**folder, **server.properties, "warehouse": f"{table}/warehouse", **(catalog or sqlite)}
     lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
     config = path / "bookkeeper.toml"
     config.write_text(

@@ -1,5 +1,6 @@
 """The whole queue on each object store: init, writers, bookkeeper, reaper and the commands that look."""
 
+import json
 import os
 import signal
 import time
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.catalog import STORAGE
-from tests.servers import Unavailable, postgres
-from tests.servers.shared import wanted
+from tests.servers import Unavailable, postgres, rest_catalog
+from tests.servers.shared import place, wanted
 from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import ALL_OBJECTS, OBJECTS
 
@@ -115,5 +116,40 @@ def test_nothing_but_storage_and_a_reaper_on_it(tmp_path: Path) -> None:
     assert queue.keys() == dict.fromkeys(keys, 1)
     keys |= queue.generate("last", files=1, records=3)
     queue.asked("once")
+    assert queue.keys() == dict.fromkeys(keys, 1)
+    assert queue.asked("verify") == []
+
+
+def test_a_rest_catalog_beside_an_object_store(tmp_path: Path) -> None:
+    url, storage = f"{place('s3')}/warehouse", dict(wanted("s3").properties)
+    try:
+        with rest_catalog(url, storage) as server:
+            queue = new_queue("s3", tmp_path, {**server.properties, "warehouse": url})
+            queue.run("bookkeeper", "init")
+            keys = queue.generate("w1", files=2)
+            assert queue.asked("once")[0]["rows"] == 100
+            keys |= queue.generate("w2", files=1)
+            assert queue.asked("once")[0]["rows"] == 50
+            assert queue.keys() == dict.fromkeys(keys, 1)
+            assert queue.asked("verify") == []
+    except Unavailable as exc:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(exc))
+
+
+@pytest.mark.parametrize(("table", "folder"), [("azurite", "s3"), ("s3", "azurite")])
+def test_table_and_folder_on_two_storages_are_each_reached_with_their_own_keys(
+    table: str, folder: str, tmp_path: Path
+) -> None:
+    queue = new_queue(table, tmp_path, folder_on=folder)
+    queue.run("bookkeeper", "init")
+    keys = set[str]()
+    for number in range(3):
+        keys |= queue.generate(f"w{number}", files=1)
+        assert queue.asked("once")[0]["rows"] == 50
+    time.sleep(1.1)  # the youngest snapshot that expires is a second old
+    (done,) = json.loads(queue.run("reaper", "once", "--release-brake", "--json"))
+    assert done["snapshots"] == 2
     assert queue.keys() == dict.fromkeys(keys, 1)
     assert queue.asked("verify") == []
