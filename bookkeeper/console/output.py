@@ -16,9 +16,11 @@ from typing import Any
 import click
 
 from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
+from bookkeeper.console.secrets import redacted
 from bookkeeper.core.units import spoken, spoken_size
 
 Row = Mapping[str, Any]
+_SAID = ("trouble", "state", "outcome", "reason", "hint", "what", "why", "verdict")
 _ID, _IDS = ("snapshot", "snapshot_id"), ("snapshots", "expire")
 _COUNTS = ("rows", "files", "snapshots", "txlogs", "pending", "data_files", "live_files", "batch")
 
@@ -29,7 +31,7 @@ def show_rows(rows: Iterable[Row], as_json: bool, nothing: str = "nothing") -> N
 
     On a terminal that is too narrow for the table each row is a record.
     """
-    listed = list(rows)
+    listed = [_safe(row) for row in rows]
     if as_json:
         click.echo(to_json(listed))
     elif not listed:
@@ -44,10 +46,13 @@ def show_record(record: Row, as_json: bool) -> None:
     """
     Print one record as `key  value` lines, or as a JSON object.
     """
-    if as_json:
-        click.echo(to_json(record))
-    else:
-        click.echo("\n".join(_record(record)))
+    safe = _safe(record)
+    click.echo(to_json(safe) if as_json else "\n".join(_record(safe)))
+
+
+def _safe(row: Row) -> Row:
+    """What somebody said of an error may hold a password."""
+    return {key: redacted(value) if key in _SAID and isinstance(value, str) else value for key, value in row.items()}
 
 
 def _record(record: Row) -> list[str]:
@@ -61,7 +66,7 @@ def say(text: str) -> None:
     """
     Print talk on stderr.
     """
-    click.echo(text, err=True)
+    click.echo(redacted(text), err=True)
 
 
 def to_json(data: Any) -> str:

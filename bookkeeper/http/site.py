@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from bookkeeper.console.secrets import scrubbed
 from bookkeeper.console.web import JSON, Answer, Routes, Web
 from bookkeeper.core.settings import Daemon
 from bookkeeper.http.page import page
@@ -70,7 +71,8 @@ class Site:
 
 
 def _json(said: Mapping[str, Any], status_code: int = 200) -> Answer:
-    return Answer(json.dumps(said, separators=(",", ":")).encode() + b"\n", JSON, status_code)
+    # What a driver says of its trouble may hold a password.
+    return Answer(json.dumps(scrubbed(said), separators=(",", ":")).encode() + b"\n", JSON, status_code)
 
 
 @contextmanager

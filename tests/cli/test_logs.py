@@ -272,3 +272,16 @@ def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes
     for _ in range(100):
         turn(slot, settings, lake.clock.move(seconds=11), lake.clock)
     assert len(said.getvalue().splitlines()) == 3
+
+
+def test_what_is_served_hides_secrets_too() -> None:
+    from bookkeeper.http.site import _json
+
+    said = {
+        "tables": [{"why": FORMS["a password in a URI"][1], "pending": 3, "lag": 0.5, "plots": {"rows": [None, 1.0]}}]
+    }
+    body = _json(said).body.decode()
+    assert WORD not in body
+    assert json.loads(body)["tables"][0] == said["tables"][0] | {
+        "why": "could not connect: postgresql+psycopg2://etl:***@db:5432/lake"
+    }

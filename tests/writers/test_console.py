@@ -41,6 +41,17 @@ def test_rows_become_json_for_programs() -> None:
     assert first == {"writer": "w1", "data_bytes": 2048, "idle": 90.0, "seen": START.isoformat(), "position": None}
 
 
+def test_what_is_said_of_an_error_holds_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"table": "t", "outcome": "CatalogUnavailable: postgresql://etl:secret-word@db/lake"}
+    for as_json in (True, False):
+        output.show_rows([row], as_json)
+        output.show_record(row, as_json)
+    output.say(row["outcome"])
+    out, err = capsys.readouterr()
+    assert "secret-word" not in out + err
+    assert (out.count("etl:***@db"), err.count("etl:***@db")) == (4, 1)
+
+
 def test_the_id_of_a_snapshot_is_a_string_for_programs_however_small() -> None:
     given = {"snapshot": 7, "expire": [1, 2**60], "kept": [{"snapshots": [5], "why": "x"}], "snapshots": 3, "rows": 2}
     said = json.loads(output.to_json(given))
