@@ -78,9 +78,8 @@ def open_catalog(
         catalog = _opened(settings.name, properties, None if uri.startswith(SQLITE) else patience)
         if uri.startswith(SQLITE):
             _write_ahead(catalog)
-        elif shared and (own := getattr(catalog, "engine", None)) is not None:
-            catalog.engine = _engine(own.url, own.pool._pre_ping, os.getpid(), patience)  # type: ignore[attr-defined]
-            own.dispose()
+        elif shared:
+            _share(catalog, patience)
     if (session := getattr(catalog, "_session", None)) is not None:
         # pyiceberg's REST client would wait for ever, and the tick with it.
         session.request = partial(session.request, timeout=patience.total_seconds())
@@ -114,6 +113,13 @@ def _within(patience: timedelta, name: str, properties: dict[str, str]) -> Icebe
     catalog = within(patience, partial(load_catalog, name, **properties))
     setattr(catalog, _BOUND, patience)
     return catalog
+
+
+def _share(catalog: Any, patience: timedelta) -> None:
+    own = getattr(catalog, "engine", None)
+    if own is not None:
+        catalog.engine = _engine(own.url, own.pool._pre_ping, os.getpid(), patience)
+        own.dispose()
 
 
 def _engine(url: Any, pre_ping: bool, process: int, patience: timedelta) -> Any:
