@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.cli.serve import _say_late
+from bookkeeper.core.config import parse
 from bookkeeper.core.lease import FileLease
 from tests.daemon.lake import Lake, Writes
 
@@ -107,3 +109,12 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
     assert served.until(action="stop", level="error")["tables"] == ["b"]
     assert served.process.wait() == 0
     assert served.lakes["a"].keys() == ["1", "2"] and served.lakes["c"].keys() == ["1", "2", "3"]
+
+
+def test_a_setting_that_needs_a_restart_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    before = parse("", {})
+    after = parse('[bookkeeper]\nlisten = "0.0.0.0:1"\nread-bytes = "1MiB"\nevery = "2s"', {})
+    _say_late(before, after)
+    assert [getattr(record, "keys", "") for record in caplog.records] == ["bookkeeper.read-bytes, bookkeeper.listen"]
+    _say_late(after, after)
+    assert len(caplog.records) == 1
