@@ -86,7 +86,7 @@ def _make_way() -> None:
     wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
-    # A tick leaves the interpreter some sixty times, to read, write and sync, and a busy table then keeps it for so long.
+    # A tick leaves the interpreter some sixty times, to read, write and sync; a busy table then keeps it for so long.
     # With the default of 5 ms the slowest rows of the others were three times as late.
     sys.setswitchinterval(_SWITCH_SECONDS)
 
