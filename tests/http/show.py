@@ -41,7 +41,9 @@ class Show:
     """Its tables, written to and read from as the minutes go by."""
 
     def __init__(self, root: Path, minutes: int, missing: str, every: int) -> None:
-        self.began, self.missing, self.every = datetime.now(UTC), missing, every
+        # In step with the steps of the history, and not before the tables are made.
+        self.began = datetime.fromtimestamp(math.ceil(time.time() / every) * every, UTC)
+        self.missing, self.every = missing, every
         self.watched = Watched(Passing(self.began), replace(SETTINGS, every=timedelta(seconds=every)))
         self.steps = minutes * 60 // every
         hold = {"reaper": Reaper(max_hold=timedelta(minutes=minutes * 1.3))}

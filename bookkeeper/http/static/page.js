@@ -87,7 +87,8 @@ function trouble(item) {
   const names = (many ? item.tables.slice(0, 3) : item.tables).map((table) => make("button", { class: "where", type: "button", on: { click: () => show(table) } }, table));
   return make("li", { class: `trouble ${item.severity}` },
     make("p", { class: "what" }, ...names.flatMap((name) => [name, " "]), many ? `and ${item.tables.length - 3} more tables: ` : "", item.what),
-    item.do ? make("p", { class: "do" }, make("b", {}, "Do "), ...coded(item.tables.length > 1 ? item.plain : item.do)) : null);
+    item.do ? make("p", { class: "do" }, make("b", {}, "Do "), ...coded(item.tables.length > 1 ? item.plain : item.do)) : null,
+    make("small", { class: "alert", title: "its section in docs/operate.md" }, `runbook: ${item.alert}`));
 }
 // `like this` becomes code that can be copied.
 function coded(text) {
