@@ -44,7 +44,8 @@ from bookkeeper.upkeep import Upkeep, noted
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
-RECENT_PATHS = 20_000
+#: paths of which a later double is noticed at once: of a table, and of all tables of a process together
+RECENT_PATHS, ALL_RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 100_000, 1_000
 
 
 class Bookkeeper:
@@ -65,8 +66,10 @@ class Bookkeeper:
         lease: Lease | None = None,
         discovery: Discovery | None = None,
         room: Room | None = None,
+        tables: int = 1,
     ) -> None:
         self.room = room or Room()
+        self.remembers = max(LEAST_RECENT_PATHS, min(RECENT_PATHS, ALL_RECENT_PATHS // max(tables, 1)))
         self.lease = lease or NoLease()
         self.noticed = Noticed(discovery or Listing(), settings.look_every)
         self.settings = settings
@@ -282,7 +285,7 @@ class Bookkeeper:
 
     def _remember(self, txlogs: Iterable[Txlog]) -> None:
         self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)
-        for path in [*islice(self.recent, max(0, len(self.recent) - RECENT_PATHS))]:
+        for path in [*islice(self.recent, max(0, len(self.recent) - self.remembers))]:
             del self.recent[path]
 
     def _about(self, action: str, **more: object) -> dict[str, object]:

@@ -52,5 +52,5 @@ def open_bookkeeper(
     ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
-    reload = settings.bookkeeper.reload
-    return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room)
+    reload, tables = settings.bookkeeper.reload, len(settings.tables)
+    return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room, tables=tables)
