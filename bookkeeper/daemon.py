@@ -44,8 +44,8 @@ from bookkeeper.upkeep import Upkeep, noted
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
-#: paths of which a later double is noticed at once: of a table, and of all tables of a process together
-RECENT_PATHS, ALL_RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 100_000, 1_000
+#: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
+RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
 
 
 class Bookkeeper:
@@ -69,7 +69,7 @@ class Bookkeeper:
         tables: int = 1,
     ) -> None:
         self.room = room or Room()
-        self.remembers = max(LEAST_RECENT_PATHS, min(RECENT_PATHS, ALL_RECENT_PATHS // max(tables, 1)))
+        self.remembers = max(LEAST_RECENT_PATHS, RECENT_PATHS // max(tables, 1))
         self.lease = lease or NoLease()
         self.noticed = Noticed(discovery or Listing(), settings.look_every)
         self.settings = settings
