@@ -25,6 +25,14 @@ _IO_BY_SCHEME = {
     "gs": _GCS_IO,
 }
 _S3_SAME = ("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+_S3A = {
+    "s3.endpoint": "s3a.endpoint",
+    "s3.access-key-id": "s3a.access.key",
+    "s3.secret-access-key": "s3a.secret.key",
+    "s3.session-token": "s3a.session.token",
+    "s3.path-style-access": "s3a.path.style.access",
+    "client.region": "s3a.endpoint.region",
+}
 _REST_SAME = ("credential", "token", "scope", "oauth2-server-uri", "audience", "resource", "prefix")
 _REST_SAME_PREFIXES = ("header.", "rest.")
 # A lock held for seconds by another committer would otherwise kill a running stream with SQLITE_BUSY.
@@ -102,13 +110,17 @@ def _rest(properties: Properties) -> Confs:
 
 
 def _storage(properties: Properties) -> Confs:
-    io = _IO_BY_SCHEME.get(urlsplit(properties.get("warehouse", "")).scheme, "")
+    io = _IO_BY_SCHEME.get(_scheme(properties), "")
     confs = {"io-impl": io} if io else {}
     if io == _S3_IO or _any(properties, "s3."):
         confs |= {"io-impl": _S3_IO, **_s3(properties)}
     if io == _ADLS_IO or _any(properties, "adls."):
         confs |= {"io-impl": _ADLS_IO, **_adls(properties)}
     return confs
+
+
+def _scheme(properties: Properties) -> str:
+    return urlsplit(properties.get("warehouse", "")).scheme
 
 
 def _any(properties: Properties, prefix: str) -> bool:
@@ -161,14 +173,31 @@ def _host(properties: Properties, account: str) -> str:
 
 def hadoop_confs(properties: Properties) -> Confs:
     """
-    What Hadoop's own file systems need for checkpoints and remove_orphan_files (complete Spark keys).
+    What Hadoop's own file systems need for checkpoints, remove_orphan_files and storage-only catalogs (complete keys).
     """
+    confs = {**_hadoop_azure(properties), **_hadoop_s3(properties)}
+    return {f"spark.hadoop.fs.{key}": value for key, value in confs.items()}
+
+
+def _hadoop_s3(properties: Properties) -> Confs:
+    if properties.get("py-catalog-impl") != STORAGE or _IO_BY_SCHEME.get(_scheme(properties)) != _S3_IO:
+        return {}
+    said = _s3(properties)
+    found = {theirs: said[ours] for ours, theirs in _S3A.items() if ours in said}
+    return {"s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **found}
+
+
+def _hadoop_azure(properties: Properties) -> Confs:
     account = _account(properties)
     if not account.get("AccountKey"):
         return {}
-    host = _host(properties, account.get("AccountName", ""))
-    confs = {f"account.key.{host}": account["AccountKey"], **_emulator(account.get("BlobEndpoint", ""))}
-    return {f"spark.hadoop.fs.azure.{key}": value for key, value in confs.items()}
+    host, endpoint = _host(properties, account.get("AccountName", "")), account.get("BlobEndpoint", "")
+    confs = {f"azure.account.key.{host}": account["AccountKey"]}
+    confs |= {f"azure.{key}": value for key, value in _emulator(endpoint).items()}
+    if endpoint.startswith("http:"):
+        # Under its own name abfss insists on TLS, which an emulator has not.
+        confs["abfss.impl"] = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
+    return confs
 
 
 def _emulator(endpoint: str) -> Confs:

@@ -1,5 +1,5 @@
 """
-The jars of Iceberg's own REST catalog server: pinned by SHA-256, fetched once, kept outside of the repository.
+The jars of Iceberg's own REST catalog server and of Hadoop's S3, pinned by SHA-256: fetched once, kept elsewhere.
 
 Spark's package resolution cannot be asked for them: two are named by a classifier.
 """
@@ -15,16 +15,17 @@ from tests.servers.process import Unavailable
 
 CENTRAL = "https://repo1.maven.org/maven2"
 LIST = Path(__file__).with_name("rest_catalog.jars")
+S3A = Path(__file__).with_name("s3a.jars")
 
 
-def fetched(environ: Mapping[str, str]) -> list[Path]:
+def fetched(environ: Mapping[str, str], wanted: Path = LIST) -> list[Path]:
     """
-    Every jar of the list, fetched where it is not there yet; raises Unavailable.
+    Every jar of a list, fetched where it is not there yet; raises Unavailable.
     """
     cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache")
-    folder = cache / "iceberg-bookkeeper" / "rest-catalog"
+    folder = cache / "iceberg-bookkeeper" / wanted.stem.replace("_", "-")
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [line.split() for line in LIST.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [line.split() for line in wanted.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(lambda line: _fetched(folder, *line), lines))
 
