@@ -229,5 +229,5 @@ def test_the_only_table_needs_no_name_and_an_unknown_one_is_refused():
     assert session.table_name(settings(a="n.a", b="n.b"), "b") == "lake.n.b"
     with pytest.raises(ConfigInvalid, match="has the tables a, b"):
         session.table_name(settings(a="n.a", b="n.b"), None)
-    with pytest.raises(ConfigInvalid, match="--table c is not in"):
+    with pytest.raises(ConfigInvalid, match="table c is not in"):
         session.table_name(settings(a="n.a"), "c")
