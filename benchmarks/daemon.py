@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from benchmarks.made import Queue
 
@@ -57,7 +58,7 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return now_kb / 1024, peak_kb / 1024
 
 
-def commits(log: Path) -> list[dict[str, object]]:
+def commits(log: Path) -> list[dict[str, Any]]:
     """
     The lines in which a bookkeeper says that it committed.
     """

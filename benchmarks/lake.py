@@ -88,7 +88,9 @@ class Commits:
 
     def _look(self) -> None:
         catalog = sqlite3.connect(self.root / "cat.db", timeout=30)
-        while not self._stop.wait(0.005):
+        ended = False
+        while not ended:
+            ended = self._stop.wait(0.005)  # and then looks once more: the last commit may be that young
             (location,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
             if not self.seen or self.seen[-1][1] != location:
                 self.seen.append((time.time() * 1000, location))

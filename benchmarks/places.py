@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.prices import AZURE, FREE, S3
+from benchmarks.sqs import Sqs, sqs
 from benchmarks.wire import Wire, wire
-from tests.servers import Server
-from tests.servers.objects import aws, azure_properties, azurite, bucket, s3, s3_properties
+from tests.servers.objects import azure_properties, azurite, bucket, s3, s3_properties
 
 LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"
 Tell = Callable[[str, str], None]
@@ -33,7 +33,7 @@ class Place:
     near: Mapping[str, str] = field(default_factory=dict)
     far: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=lambda: FREE)
-    wires: tuple[Wire, ...] = ()
+    wires: tuple[Wire | Sqs, ...] = ()
     #: how often a bookkeeper asks its queue while nothing comes, a second
     polls: float = 0
     #: what a renewal of the lease is on the bill
@@ -61,30 +61,19 @@ def local(root: Path) -> Iterator[Place]:
 @contextmanager
 def s3_server(root: Path) -> Iterator[Place]:
     """
-    versitygw (moto where there is no Go), and moto's SQS. Raises Unavailable.
+    versitygw (moto where there is no Go), and a queue of our own. Raises Unavailable.
     """
     with ExitStack() as stack:
-        server, sqs = stack.enter_context(s3()), stack.enter_context(aws())
-        blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(sqs.port, queue=True))
-        far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{queues.port}"}
-        made = bucket(server, "bench")
+        server, events = stack.enter_context(s3()), stack.enter_context(sqs())
+        blobs, made = stack.enter_context(wire(server.port)), bucket(server, "bench")
+        far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{events.port}"}
         name = f"{VERSITY} ({server.name})"
-        yield Place(name, made, server.properties, far, S3, (blobs, queues), 0.1, "PUT", lambda: _sqs(sqs, queues))
+        yield Place(name, made, server.properties, far, S3, (blobs, events), 0.1, "PUT", lambda: _told_by(events))
 
 
-def _sqs(server: Server, between: Wire) -> tuple[str, Tell]:
-    from botocore.session import get_session
-
-    given = {"endpoint_url": server.properties["s3.endpoint"], "region_name": "us-east-1"}
-    given |= {"aws_access_key_id": "test", "aws_secret_access_key": "testtest"}
-    client = get_session().create_client("sqs", **given)
-    url = client.create_queue(QueueName=f"q{uuid.uuid4().hex[:12]}")["QueueUrl"]
-
-    def tell(place: str, key: str) -> None:
-        what = {"s3": {"bucket": {"name": place}, "object": {"key": key}}, "eventName": "ObjectCreated:Put"}
-        client.send_message(QueueUrl=url, MessageBody=json.dumps({"Records": [what]}))
-
-    return url, tell
+def _told_by(events: Sqs) -> tuple[str, Tell]:
+    url = events.url()
+    return url, lambda place, key: events.tell(url, place, key)
 
 
 @contextmanager

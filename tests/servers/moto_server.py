@@ -1,13 +1,10 @@
 """
 moto behind one lock: its conditional put looks first and writes then, which two requests at once would fool.
-
-Not so SQS: a request that waits for a message would keep out the one that sends it.
 """
 
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 from moto.server import DomainDispatcherApplication, create_backend_app
@@ -19,10 +16,9 @@ _MOTO = DomainDispatcherApplication(create_backend_app)
 
 def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """
-    One request at a time, with its whole body; of those to SQS many.
+    One request at a time, with its whole body.
     """
-    waits = environ.get("HTTP_X_AMZ_TARGET", "").startswith("AmazonSQS.")
-    with nullcontext() if waits else _LOCK:
+    with _LOCK:
         answer: Iterable[bytes] = _MOTO(environ, start_response)
         return list(answer)
 

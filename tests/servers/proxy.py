@@ -86,11 +86,11 @@ class Proxy:
 
 
 @contextmanager
-def proxy(upstream: int) -> Iterator[Proxy]:
+def proxy(upstream: int, kind: type[Proxy] = Proxy) -> Iterator[Proxy]:
     """
     A running proxy before the server on port `upstream`; it plays no faults until it is told to.
     """
-    made = Proxy(upstream)
+    made = kind(upstream)
     server = ThreadingHTTPServer((LOOPBACK, 0), type("_Bound", (_Handler,), {"made": made}))
     server.daemon_threads = True
     made.port = server.server_address[1]
