@@ -21,6 +21,11 @@ _KINDS = {
 }
 _CLASSES = {"s3": "S3Remote", "abfss": "AzureRemote", "gs": "GcsRemote"}
 _CLIENT = "client."
+#: keys, without their prefix, that are a credential or a part of one
+_SECRETS = frozenset({
+    "access-key-id", "secret-access-key", "session-token", "profile-name", "connection-string", "account-key",
+    "sas-token", "tenant-id", "client-id", "client-secret", "oauth2.token",
+})  # fmt: skip
 
 
 def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
@@ -33,10 +38,28 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
             f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s), gs and memory are",
             hint="docs/stores.md says what is.",
         )
-    prefixes = (_KINDS[parts.scheme][1], _CLIENT)
-    chosen = frozenset((key, str(value)) for key, value in options.items() if key.startswith(prefixes))
-    remote = _remote(parts.scheme, parts.username or parts.netloc, parts.hostname if parts.username else "", chosen)
+    bucket = parts.username or parts.netloc
+    chosen = frozenset(keys_of(_KINDS[parts.scheme][1], bucket, options).items())
+    remote = _remote(parts.scheme, bucket, parts.hostname if parts.username else "", chosen)
     return ObjectStore(url, parts.path, remote, options=options)
+
+
+def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """
+    What reaches this bucket or container: keys of its own (`s3.bucket.NAME.endpoint`), and else those of all.
+    """
+    others = f"{prefix}bucket."
+    found = {key: str(value) for key, value in options.items() if key.startswith((prefix, _CLIENT))}
+    mine = f"{others}{bucket}."
+    own = {prefix + key.removeprefix(mine): value for key, value in found.items() if key.startswith(mine)}
+    # Half of one credential and half of another is none.
+    taken = _SECRETS if any(key.removeprefix(prefix) in _SECRETS for key in own) else frozenset[str]()
+    shared = {
+        key: value
+        for key, value in found.items()
+        if not key.startswith(others) and key.removeprefix(prefix).removeprefix(_CLIENT) not in taken
+    }
+    return {**shared, **own}
 
 
 def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[str, str]]) -> Remote:

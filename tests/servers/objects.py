@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -61,9 +61,9 @@ def azure_properties(blob: int, queue: int = 1) -> dict[str, str]:
 
 
 @contextmanager
-def s3() -> Iterator[Server]:
+def s3(users: Sequence[str] = ()) -> Iterator[Server]:
     """
-    A running, empty S3 server. Raises Unavailable.
+    A running, empty S3 server, with `users` (secret: NAME-secret) who may nothing yet. Raises Unavailable.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="bookkeeper-s3-") as place:
@@ -72,14 +72,25 @@ def s3() -> Iterator[Server]:
         environ = {**os.environ, "ROOT_ACCESS_KEY": "test", "ROOT_SECRET_KEY": "testtest"}
         try:
             program = installed.versitygw(os.environ)
-            command = [program, "-q", "--port", f"{LOOPBACK}:{port}", "posix", str(root)]
+            command = [program, "-q", "--port", f"{LOOPBACK}:{port}", *_iam(Path(place), users), "posix", str(root)]
         except Unavailable:
+            if users:
+                raise
             command = _moto(port)
         name = "moto" if sys.executable in command else "versitygw"
         server = Server(
             name, port, command, Path(place) / "log", s3_properties(port), options={"cwd": place, "env": environ}
         )
         yield from _running(server)
+
+
+def _iam(place: Path, users: Sequence[str]) -> list[str]:
+    if not users:
+        return []
+    known = {name: {"access": name, "secret": f"{name}-secret", "role": "user"} for name in users}
+    (place / "iam").mkdir()
+    (place / "iam" / "users.json").write_text(json.dumps({"accessAccounts": known}))
+    return ["--iam-dir", str(place / "iam")]
 
 
 def s3_properties(port: int) -> dict[str, str]:
@@ -145,9 +156,9 @@ def _running(server: Server) -> Iterator[Server]:
         server.crash()  # there is nothing to save
 
 
-def bucket(server: Server, name: str) -> str:
+def bucket(server: Server, name: str, user: str | None = None) -> str:
     """
-    The URL of a new, empty bucket or container.
+    The URL of a new, empty bucket or container; on S3 `user` may do everything in it.
     """
     if "adls.connection-string" in server.properties:
         from azure.storage.blob import BlobServiceClient
@@ -171,6 +182,10 @@ def bucket(server: Server, name: str) -> str:
         aws_secret_access_key="testtest",
     )
     client.create_bucket(Bucket=name)
+    if user:
+        arn = f"arn:aws:s3:::{name}"
+        may = {"Effect": "Allow", "Principal": {"AWS": [user]}, "Action": ["s3:*"], "Resource": [arn, f"{arn}/*"]}
+        client.put_bucket_policy(Bucket=name, Policy=json.dumps({"Version": "2012-10-17", "Statement": [may]}))
     client.close()
     return f"s3://{name}"
 

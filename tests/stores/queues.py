@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +105,13 @@ def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None, fold
     folder, url = (wanted(folder_on).properties, place(folder_on)) if folder_on else ({}, table)
     sqlite = {"type": "sql", "uri": f"sqlite:///{path}/catalog/catalog.db"}
     keys = {**folder, **server.properties, "warehouse": f"{table}/warehouse", **(catalog or sqlite)}
+    return queue_with(keys, url, path)
+
+
+def queue_with(keys: Mapping[str, str], url: str, path: Path) -> Queue:
+    """
+    A queue whose folder is at `url`; `keys` are those of its catalog.
+    """
     lines = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
     config = path / "bookkeeper.toml"
     config.write_text(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.core import remotes
 from bookkeeper.core.config import parse
 from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, ExtraMissing, StorageUnavailable
 from bookkeeper.core.store import open_store
@@ -126,3 +127,24 @@ def test_an_account_that_nobody_names_is_refused_without_what_was_given() -> Non
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL))
 def test_an_example_in_the_documentation_is_taken(block: str) -> None:
     assert parse(block, {"AZURE_STORAGE_KEY": "x"}).storage
+
+
+def test_a_bucket_with_a_credential_of_its_own_gets_nothing_of_the_common_one() -> None:
+    given = {
+        "s3.endpoint": "http://x",
+        "s3.access-key-id": "all",
+        "s3.secret-access-key": "all's",
+        "client.session-token": "all's token",
+        "s3.bucket.queue.access-key-id": "own",
+        "s3.bucket.queue.secret-access-key": "own's",
+        "s3.bucket.near.endpoint": "http://y",
+        "adls.account-key": "foreign",
+    }
+    assert remotes.keys_of("s3.", "queue", given) == {
+        "s3.endpoint": "http://x",
+        "s3.access-key-id": "own",
+        "s3.secret-access-key": "own's",
+    }
+    shared = {key: value for key, value in given.items() if "bucket" not in key and "adls" not in key}
+    assert remotes.keys_of("s3.", "lake", given) == shared
+    assert remotes.keys_of("s3.", "near", given) == {**shared, "s3.endpoint": "http://y"}
