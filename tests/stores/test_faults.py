@@ -118,8 +118,8 @@ def test_a_server_that_is_down_is_unavailable_and_never_empty(kind: str) -> None
 @pytest.mark.parametrize("kind", ALL_OBJECTS)
 def test_a_bucket_that_is_not_there_is_unavailable_and_nothing_in_it_is_missing(kind: str, act: str) -> None:
     # As with a disk that is not mounted: who took it for missing would call every txlog a hole.
-    url = place(kind).replace("lake-", "lost-")
-    store = open_store(url, wanted(kind).properties)
+    properties = wanted(kind).properties
+    store = open_store(place(kind).replace("lake-", "lost-"), properties)
     with pytest.raises(StorageUnavailable):
         store.modified("a") if act == "modified" else ACTS[act](store)
     for answers in (store.read_many(["a", "b"]), store.sizes(["a", "b"])):
