@@ -43,7 +43,7 @@ def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, t
     queue.asked("once")
     with following(queue, tmp_path, "--consumer", "none", *(_with_s3a(queue) if kind == "s3" else ())) as seen:
         _until(lambda: seen() == 100)
-        for number in range(12 if kind == "local" else 3):
+        for number in range(12 if kind == "local" else 2):
             queue.generate(f"x{number}", files=1, records=5)
             queue.asked("once")
         _until(lambda: seen() == 100 + 5 * (number + 1))
