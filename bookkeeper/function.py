@@ -13,6 +13,7 @@ from typing import Any
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.settings import Settings
 from bookkeeper.opening import open_bookkeeper
+from bookkeeper.room import Room
 from bookkeeper.runner import Slot
 from bookkeeper.tables import once
 
@@ -41,7 +42,8 @@ def function(settings: Settings, clock: Callable[[], datetime]) -> Callable[...,
 
 def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
     """The tables that had no tick, and why."""
-    slots = [Slot(table.name, partial(open_bookkeeper, settings, table, clock)) for table in settings.tables.values()]
+    open_one = partial(open_bookkeeper, settings, clock=clock, room=Room(settings.bookkeeper.read_bytes))
+    slots = [Slot(table.name, partial(open_one, table)) for table in settings.tables.values()]
     done = zip(slots, once(slots, settings.bookkeeper, clock), strict=True)
     return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, turn in done if turn is None}
 

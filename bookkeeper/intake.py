@@ -87,11 +87,11 @@ class Intake:
                 self.unsure[txlog.name] = size
                 return
             if isinstance(size, Missing):
-                self.bad[txlog.name] = FileMissing(f"{file.path} does not exist")
+                self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
                 return
             if size != file.size_bytes:
                 self.bad[txlog.name] = FileSizeDiffers(
-                    f"{file.path} has {size} bytes, the txlog says {file.size_bytes}"
+                    f"{file.path[:300]} has {size} bytes, the txlog says {file.size_bytes}"
                 )
                 return
         self.looked_up.add(txlog.name)

@@ -227,6 +227,14 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
     return None
 
 
+def marks_are_expired(metadata: TableMetadata) -> bool:
+    """
+    Whether somebody else expired the snapshot the marks came with: then old metadata files are all that proves descent.
+    """
+    marked = marked_snapshot(metadata)
+    return marked is not None and metadata.snapshot_by_id(marked) is None
+
+
 def check_not_older(metadata: TableMetadata, copy: MarksCopy | None) -> None:
     """
     Raises HistoryChanged when marks.json, read before the table, knows a later commit: the files of what came after

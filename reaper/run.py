@@ -29,7 +29,15 @@ from reaper.handing import OWN, SPARK, Hand, hand_over, nobody
 from reaper.journal import Journal
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
-from reaper.plan import Plan, check_clock, check_not_older, last_sequence, make_plan, rules
+from reaper.plan import (
+    Plan,
+    check_clock,
+    check_not_older,
+    last_sequence,
+    make_plan,
+    marks_are_expired,
+    rules,
+)
 from reaper.restore import restore
 from reaper.site import Site
 from reaper.storage import OpenStore, Pace
@@ -194,7 +202,7 @@ def _plan(site: Site, table: Table, now: datetime, readings: Iterable[Reading]) 
 
 
 def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
-    if not rules(site.settings.reaper, table.metadata.properties).gc:
+    if not rules(site.settings.reaper, table.metadata.properties).gc or marks_are_expired(table.metadata):
         return {}
     return old_metadata(table, site.storage, now, site.settings.reaper.metadata_keep)
 
@@ -268,6 +276,9 @@ def _warn(site: Site, sentence: str, action: str, **facts: object) -> None:
 
 
 def _delete_old(site: Site, old: dict[str, int]) -> Reaped:
-    sizes = {location: old[location] for location in still_old(site.load(), old)}
+    table = site.load()
+    if marks_are_expired(table.metadata):
+        return Reaped()
+    sizes = {location: old[location] for location in still_old(table, old)}
     site.storage.delete(sizes)
     return reaped(0, Files(metadata=sizes))

@@ -160,13 +160,15 @@ def once(
       bookkeeper once --config bookkeeper.toml --json
     """
     from bookkeeper.opening import open_bookkeeper
+    from bookkeeper.room import Room
     from bookkeeper.runner import Slot
     from bookkeeper.tables import once as turn_once
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
     chosen = several_tables(settings, tables)
-    slots = [Slot(table.name, partial(open_bookkeeper, settings, table, utc_now)) for table in chosen]
+    open_one = partial(open_bookkeeper, settings, clock=utc_now, room=Room(settings.bookkeeper.read_bytes))
+    slots = [Slot(table.name, partial(open_one, table)) for table in chosen]
     turns = turn_once(slots, settings.bookkeeper, utc_now)
     show_rows([_row(slot, done) for slot, done in zip(slots, turns, strict=True)], as_json)
     worst = max((_code(slot) for slot in slots), default=0)

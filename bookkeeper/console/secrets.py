@@ -13,6 +13,7 @@ from urllib.parse import quote
 HIDDEN = "***"
 #: a shorter value by itself would hide half of the log; before it stands a name that gives it away
 _SHORTEST = 8
+_LONGEST = 2**14
 _WORDS = (
     r"pass(?:word|wd|phrase)|pwd|secret|credential|token|signature|api[-_]?key|authorization|connection[-_ ]?string"
     r"|(?:account|shared|master|private|encryption|subscription)[-_ ]?key|access[-_]?key(?![-_]?id)"
@@ -38,8 +39,10 @@ _known: set[str] = set()
 
 def redacted(text: str) -> str:
     """
-    `text` with `***` for every secret in it.
+    `text` with `***` for every secret in it; what is longer than 16 KiB is cut.
     """
+    # The rules' time grows with the square of the length, and a writer may choose what is said.
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     for pattern, instead in _RULES:

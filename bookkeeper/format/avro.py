@@ -21,6 +21,9 @@ _LONG_BYTES = 10  # of a 64 bit varint
 _MOST_KNOWN = 64
 #: with positions and without, of some versions
 _MOST_ENDINGS = 4
+_ENDING_KEYS, _ENDING_BYTES = 16, 1024
+#: each takes 200 bytes of memory, however short it is
+_MOST_KEYS = 1000
 #: what a writer pads must not be kept
 _KNOWN_BYTES = 2**18
 
@@ -175,7 +178,8 @@ class Beginning:
                 return Header({**self.meta, **values[0]}, values[1])
         header = _rest(Cursor(data, at), dict(self.meta), self.left)
         keys = [*header.meta][len(self.meta) :]
-        if len(keys) == self.left and len(self.endings) < _MOST_ENDINGS:
+        usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
+        if usual and len(self.endings) < _MOST_ENDINGS:
             self.endings.append(Ending(keys))
         return header
 
@@ -189,8 +193,10 @@ class Ending:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = keys
-        parts = [re.escape(encode_bytes(key.encode())) + rb"([\0-\x7e])(.{0,63}?)" for key in keys]
-        self._expression = re.compile(b"".join(parts) + rb"\0", re.DOTALL)
+        behind = [re.escape(encode_bytes(key.encode())) for key in keys[1:]] + [rb"\0"]
+        # Atomic: a writer must not be able to make it try the ends of all values with each other.
+        parts = [rb"([\0-\x7e])(?>(.{0,63}?)" + text + b")" for text in behind]
+        self._expression = re.compile(re.escape(encode_bytes(keys[0].encode())) + b"".join(parts), re.DOTALL)
 
     def values(self, data: bytes, at: int) -> tuple[dict[str, bytes], int] | None:
         """The value of each key and the byte behind them; None where it cannot tell."""
@@ -226,8 +232,9 @@ class Headers:
     def _first(self, data: bytes) -> Header:
         cursor, meta = _opened(data), dict[str, bytes]()
         count = cursor.long()
-        if count < 0:
+        if count <= 0:
             return read_header(data)
+        _check_keys(count)
         for left in range(count, 0, -1):
             at, key = cursor.at, cursor.text()
             if key.startswith(self._own):
@@ -270,6 +277,7 @@ def _opened(data: bytes) -> Cursor:
 def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
     """Reads `left` pairs of a block of the metadata, and all blocks behind it."""
     while True:
+        _check_keys(len(meta) + left)
         texts = cursor.texts(2 * left)
         meta.update(zip(_keys(texts[::2]), texts[1::2], strict=True))
         left = cursor.long()
@@ -278,6 +286,11 @@ def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
         if left < 0:
             left = -left
             cursor.long()
+
+
+def _check_keys(count: int) -> None:
+    if count > _MOST_KEYS:
+        raise TxlogCorrupt(f"a header of {count} keys, at most {_MOST_KEYS} are allowed")
 
 
 def _keys(raw: Iterable[bytes]) -> list[str]:

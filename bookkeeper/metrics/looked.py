@@ -26,6 +26,8 @@ Usage = Callable[[str], tuple[int, int, int]]
 #: of a table, by name: more would make a page and a scrape that nobody can read
 MOST_CONSUMERS = 50
 MOST_REJECTED = 20
+#: characters of a reason
+MOST_SAID = 1000
 #: remembered, so that one that was just rejected is not counted twice
 MOST_NAMES = 1000
 
@@ -136,7 +138,7 @@ class Look:
 
     def _reasoned(self, name: str, at: datetime) -> Rejected:
         why = self.book.folder.reason(name)
-        error, reason, hint = (str(why.get(key) or "") for key in ("error", "reason", "hint"))
+        error, reason, hint = (str(why.get(key) or "")[:MOST_SAID] for key in ("error", "reason", "hint"))
         return Rejected(name, error, reason, hint, at)
 
     def _room(self, found: Looked) -> Looked:

@@ -81,6 +81,18 @@ def test_the_reaper_keeps_what_is_left_until_our_next_commit(busy: Lake) -> None
     assert busy.keys() == ["a", "b", "x", "y", "z"]
 
 
+def test_the_reaper_keeps_the_metadata_files_that_prove_it(busy: Lake) -> None:
+    expire(busy, 1)
+    others_append(busy, *(f"more{number}" for number in range(12)))
+    at_once = replace(eager(busy), reaper=replace(eager(busy).reaper, metadata_keep=timedelta(0)))
+    before = [path for path in old_metadata(busy) if path.exists()]
+    reap(busy.catalog, at_once, busy.clock.move(seconds=1))
+    assert [path for path in old_metadata(busy) if path.exists()] == before
+    busy.tick()
+    reap(busy.catalog, at_once, busy.clock.move(seconds=1))
+    assert [path for path in before if path.exists()] != before
+
+
 def test_the_reaper_halts_as_well_where_nobody_can_tell(busy: Lake) -> None:
     expire(busy, 1)
     for path in old_metadata(busy):

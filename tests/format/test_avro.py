@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
-from bookkeeper.format.avro import Block, Cursor, Headers, encode_bytes, encode_long
+from bookkeeper.format.avro import Block, Cursor, Ending, Headers, encode_bytes, encode_long
 
 MOST = 2**20
 metas = st.dictionaries(
@@ -222,3 +222,40 @@ def test_another_thread_may_learn_a_header_while_one_is_read() -> None:
     headers.read(others.pop())
     data = avro.encode({"schema": b"x", "own.n": b"1"}, [])
     assert headers.read(Interrupted(data)) == avro.read_header(data)
+
+
+def test_the_end_of_a_value_is_looked_for_once() -> None:
+    """Or a writer could make it try the ends of all values with each other, which takes for ever."""
+    values = [b"x" * 5 + encode_bytes(b"own.b") + b"y" * 50, b"z" * 30, b""]
+    data = pairs_bytes([*zip(("own.a", "own.b", "own.c"), values, strict=True)]) + b"\0"
+    ending = Ending(["own.a", "own.b", "own.c"])
+    assert ending.values(data, 0) is None
+    assert ending.values(data.replace(values[0], b"v" * len(values[0])), 0) is not None
+
+
+def test_many_or_long_keys_are_not_learned() -> None:
+    headers = Headers("own.")
+    for keys in ([f"own.{number}" for number in range(20)], ["own." + "k" * 2000]):
+        for _ in range(2):
+            headers.read(header_bytes([(key, b"1") for key in keys], b"\0"))
+    assert [known.endings for known in headers.known.values()] == [[], []]
+
+
+def header_bytes(pairs: list[tuple[str, bytes]], end: bytes) -> bytes:
+    return avro.MAGIC + encode_long(len(pairs)) + pairs_bytes(pairs) + end
+
+
+def pairs_bytes(pairs: list[tuple[str, bytes]]) -> bytes:
+    return b"".join(encode_bytes(key.encode()) + encode_bytes(value) for key, value in pairs)
+
+
+def test_a_header_of_very_many_keys_is_refused_before_they_take_memory() -> None:
+    many = avro.MAGIC + encode_long(10**6) + b"\0\0" * 10**6 + b"\0"
+    blocks = avro.MAGIC + b"".join(header_bytes([(f"{n}-{m}", b"") for m in range(500)], b"")[4:] for n in range(3))
+    for data in (many, blocks + b"\0"):
+        for read in (avro.read_header, Headers("own.").read):
+            tracemalloc.start()
+            with pytest.raises(TxlogCorrupt, match="keys"):
+                read(data)
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+            tracemalloc.stop()
