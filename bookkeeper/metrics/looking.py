@@ -1,5 +1,6 @@
 """
-Looks around every table in turn, from threads of its own: a table whose storage is frozen keeps only its own waiting.
+Looks around every table in turn, from threads of its own: a table whose storage is frozen keeps only its own waiting,
+and so do many of them.
 """
 
 import logging
@@ -17,6 +18,8 @@ log = logging.getLogger("bookkeeper")
 EVERY = timedelta(seconds=30)
 #: at once: more would take the machine from those who commit
 MOST_AT_ONCE = 4
+#: a look that takes longer waits for a frozen storage and takes nothing from anybody
+FROZEN = timedelta(seconds=60)
 
 
 class Looking:
@@ -31,8 +34,8 @@ class Looking:
     ) -> None:
         self.figures, self.clock, self.every, self.usage = figures, clock, every, usage
         self._stopped = threading.Event()
-        self._room = threading.Semaphore(MOST_AT_ONCE)
-        self._under_way: set[str] = set()
+        #: the slots that are looked at, not their names: a table that was taken out and put back is another one
+        self._under_way: dict[int, datetime] = {}
 
     def start(self) -> None:
         """From now on, beside everything else; the process may end in the middle of a look."""
@@ -55,10 +58,15 @@ class Looking:
                     return
 
     def _begin(self, slot: Slot, figures: Figures) -> None:
-        if slot.table not in self._under_way:
-            self._under_way.add(slot.table)
-            self._room.acquire()
-            threading.Thread(target=self._one, args=(slot, figures), name=f"look {slot.table}", daemon=True).start()
+        """Looks at it in a thread of its own; not in this round while it, or as many as may be, are looked at."""
+        if id(slot) in self._under_way or not self._room():
+            return
+        self._under_way[id(slot)] = self.clock()
+        threading.Thread(target=self._one, args=(slot, figures), name=f"look {slot.table}", daemon=True).start()
+
+    def _room(self) -> bool:
+        now, begun = self.clock(), list(self._under_way.values())
+        return sum(abs(now - at) < FROZEN for at in begun) < MOST_AT_ONCE
 
     def _one(self, slot: Slot, figures: Figures) -> None:
         try:
@@ -66,8 +74,7 @@ class Looking:
         except Exception:
             log.exception("look failed", extra={"action": "defect", "table": slot.table})
         finally:
-            self._under_way.discard(slot.table)
-            self._room.release()
+            del self._under_way[id(slot)]
 
     def look(self, slot: Slot, figures: Figures) -> None:
         """Looks around one table that this bookkeeper works on; nobody's business while another has it."""

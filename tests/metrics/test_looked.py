@@ -1,16 +1,12 @@
 """Looking around a table: consumers, rejected/ and room, beside the ticks and in bounds."""
 
-import threading
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.metrics.looked import MOST_CONSUMERS, MOST_REJECTED
-from bookkeeper.metrics.looking import MOST_AT_ONCE, Looking
 from bookkeeper.streams.registry import Registry, spark
 from tests.daemon.lake import Lake, Writes, append_by_others
 from tests.metrics.kit import Taken, Watched
@@ -159,30 +155,6 @@ def test_who_stands_by_looks_at_nothing(tmp_path: Path) -> None:
     watched.turn()
     watched.look()
     assert watched.of().looked.at is None
-
-
-def test_a_table_that_is_frozen_keeps_no_other_from_being_looked_at(tmp_path: Path) -> None:
-    watched = Watched()
-    for name in ("frozen", "fine"):
-        watched.add(tmp_path, name)
-    watched.turn()
-    thaw, seen = threading.Event(), threading.Event()
-    looking = Looking(watched.figures, watched.clock, every=timedelta(milliseconds=5))
-    look = looking.look
-
-    def held(slot: Any, figures: Any) -> None:
-        if slot.table == "frozen":
-            thaw.wait(30)
-        look(slot, figures)
-        seen.set()
-
-    looking.look = held  # type: ignore[method-assign]
-    looking.start()
-    assert seen.wait(30)
-    assert watched.of("fine").looked.at is not None and watched.of("frozen").looked.at is None
-    looking.stop()
-    thaw.set()
-    assert MOST_AT_ONCE > 1
 
 
 def _listings(watched: Watched, act: Callable[[], None]) -> int:
