@@ -49,6 +49,8 @@ class Figures:
         self.table = table
         #: when it last turned, and since when it could have, by a clock that only goes forward
         self.turned = began
+        #: whose turns these are: one that takes another's place is given its own time
+        self.slot: Slot | None = None
         self.ticks: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
         self.added: Counter[str] = Counter()
@@ -171,7 +173,7 @@ class AllFigures:
         """A slot's turn is over."""
         found = self.of(slot.table)
         # Whatever becomes of the figures: who is turned is alive, and must not be killed for a defect in counting.
-        found.turned = self.monotonic()
+        found.turned, found.slot = self.monotonic(), found.slot or slot
         if found.defect:
             return
         try:
@@ -185,4 +187,12 @@ class AllFigures:
         slots = list(self.slots())
         for table in self._tables.keys() - {slot.table for slot in slots}:
             self._tables.pop(table, None)
-        return [(slot, self.of(slot.table)) for slot in slots]
+        return [(slot, self._followed(slot)) for slot in slots]
+
+    def _followed(self, slot: Slot) -> Figures:
+        """A table that changed waits for its old self: it is still from when it was first seen, not from before."""
+        found = self.of(slot.table)
+        if found.slot is not slot:
+            found.turned = self.monotonic() if found.slot else found.turned
+            found.slot = slot
+        return found

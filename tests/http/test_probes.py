@@ -1,10 +1,13 @@
 """/healthz and /readyz: a dead loop is told from a catalog that is down, and late txlogs from a window."""
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.core.errors import CatalogUnavailable, StorageUnavailable
+from bookkeeper.runner import Slot
 from tests.daemon.lake import Writes
 from tests.metrics.kit import Taken, Watched
 
@@ -52,6 +55,28 @@ def test_a_loop_that_turns_no_more_is_unhealthy_and_says_which_table(watched: Wa
     watched.clock.move(seconds=10)
     assert watched.ask("/healthz") == (503, {"healthy": False, "tables": 1, "dead": {"events": "no turn for 70 s"}})
     watched.turn()
+    assert watched.ask("/healthz")[0] == 200
+
+
+def test_a_frozen_table_that_changes_is_given_time_before_it_is_unhealthy(watched: Watched) -> None:
+    watched.turn()
+    watched.slots[0].ticking_since = watched.clock.now
+    watched.clock.move(hours=1)
+    assert watched.ask("/healthz")[0] == 200
+    watched.slots[0] = Slot("events", watched.slots[0].open, told=watched.figures.told)  # waits for its old self
+    assert watched.ask("/healthz")[0] == 200
+    watched.clock.move(seconds=60)
+    assert watched.ask("/healthz")[0] == 200
+    watched.clock.move(seconds=10)
+    assert watched.ask("/healthz")[1]["dead"] == {"events": "no turn for 70 s"}
+
+
+def test_a_pause_that_is_made_shorter_counts_from_then_on(watched: Watched) -> None:
+    watched.settings = replace(watched.settings, every=timedelta(hours=1))
+    watched.turn()
+    watched.clock.move(minutes=50)
+    watched.settings = replace(watched.settings, every=timedelta(seconds=1))
+    watched.slots[0] = Slot("events", watched.slots[0].open, told=watched.figures.told)
     assert watched.ask("/healthz")[0] == 200
 
 
