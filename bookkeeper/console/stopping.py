@@ -135,7 +135,11 @@ class Wish:
         """
         Whether it was asked for since it was taken last; what is asked for from here on counts anew.
         """
+        asked = self.requested
+        # Only what was asked for is taken, and before the pipe is emptied: a signal that comes in between is then
+        # either taken with it or asked for anew, and never in the pipe alone, which would end every wait at once.
+        if asked:
+            self.requested = False
         with suppress(BlockingIOError):
             os.read(self._read, 4096)
-        asked, self.requested = self.requested, False
         return asked

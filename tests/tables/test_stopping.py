@@ -1,0 +1,57 @@
+"""Wishes that signals note: a signal may come between any two steps of whoever takes one."""
+
+import select
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from bookkeeper.console.stopping import Wish
+
+
+def interrupted(act: Callable[[], Any], signal: Callable[[], None], step: int) -> tuple[Any, bool]:
+    """What `act` returned, and whether it had so many steps: before this one the signal's handler ran."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, given: Any) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code is Wish.take.__code__:
+            steps += 1
+            if steps == step:
+                signal()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        done = act()
+    finally:
+        sys.settrace(before)
+    return done, steps >= step
+
+
+def _readable(wish: Wish) -> bool:
+    return bool(select.select(list(wish.wakes()), [], [], 0)[0])
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_signal_at_any_step_of_taking_is_heard_and_leaves_nobody_awake_for_nothing(asked: bool) -> None:
+    step, within = 0, True
+    while within:
+        wish, step = Wish(), step + 1
+        if asked:
+            wish.request()
+        taken, within = interrupted(wish.take, wish.request, step)
+        assert taken or wish.asked() or not within, f"lost at step {step}"
+        assert wish.asked() or not _readable(wish), f"awake for ever from step {step} on"
+    assert step > 10
+
+
+def test_what_was_asked_for_is_taken_once() -> None:
+    wish = Wish()
+    wish.request()
+    wish.request()
+    assert wish.take() and not wish.take() and not wish.asked() and not _readable(wish)
