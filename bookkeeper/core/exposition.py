@@ -4,6 +4,7 @@ Figures in Prometheus' text format: families of samples, histograms, one text fo
 Knows no client library, so a writer needs none.
 """
 
+import errno
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,9 @@ from bookkeeper.core.errors import NotPossible
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_NOT_ALLOWED = "Its folder must be there, and this user must be allowed to write to it."
+_UNREAD = "It is a pipe that nobody reads, or not quickly enough: name a file, or start its reader first."
 
 Labels = Mapping[str, str]
 
@@ -99,16 +103,22 @@ def replace_file(path: str, content: str) -> None:
     """
     Writes `content` there in one go, so that a scraper never sees half of it; raises NotPossible.
 
-    What is there and no file, such as /dev/null or a pipe, is written to and stays what it is.
+    What is there and no file, such as /dev/null or a pipe, is written to and stays what it is; a pipe that nobody
+    reads is not waited for.
     """
     fresh = f"{path}.{os.getpid()}.tmp"
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             fresh = path
-        with open(fresh, "w", encoding="utf-8") as file:
+        with open(fresh, "w", encoding="utf-8", opener=_at_once) as file:
             file.write(content)
         if fresh != path:
             os.replace(fresh, path)
     except OSError as exc:
-        hint = "Its folder must be there, and this user must be allowed to write to it."
+        hint = _UNREAD if exc.errno in (errno.ENXIO, errno.EAGAIN) else _NOT_ALLOWED
         raise NotPossible(f"the metrics file {path} cannot be written: {exc.strerror}", hint=hint) from exc
+
+
+def _at_once(path: str, flags: int) -> int:
+    # Whoever opens a pipe waits for its reader otherwise, for ever if there is none.
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)

@@ -1,7 +1,9 @@
 """The file that a scraper's textfile collector reads."""
 
 import os
+import queue
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,36 @@ def test_a_pipe_or_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
     replace_file(str(path), "a 1\n")
     assert stat.S_ISFIFO(os.stat(path).st_mode)
     assert os.read(reader, 100) == b"a 1\n"
+    os.close(reader)
+
+
+def test_a_pipe_that_nobody_reads_is_refused_with_a_hint_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    answers: queue.Queue[Exception | None] = queue.Queue()
+
+    def write() -> None:
+        try:
+            answers.put(replace_file(str(path), "a 1\n"))
+        except NotPossible as error:
+            answers.put(error)
+
+    threading.Thread(target=write, daemon=True).start()
+    answer = answers.get(timeout=30)
+    assert isinstance(answer, NotPossible) and "start its reader first" in answer.hint
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_pipe_whose_reader_sleeps_is_not_waited_for_once_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    os.write(writer, bytes(1 << 20))
+    with pytest.raises(NotPossible) as refused:
+        replace_file(str(path), "a 1\n")
+    assert "not quickly enough" in refused.value.hint
+    os.close(writer)
     os.close(reader)
 
 
