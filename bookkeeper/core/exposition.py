@@ -104,8 +104,9 @@ def replace_file(path: str, content: str) -> None:
     Writes `content` there in one go, so that a scraper never sees half of it; raises NotPossible.
 
     What is there and no file, such as /dev/null or a pipe, is written to and stays what it is; a pipe that nobody
-    reads is not waited for.
+    reads is not waited for. A link stays one, too: what it names is replaced.
     """
+    path = _named(path)
     fresh = f"{path}.{os.getpid()}.tmp"
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -117,6 +118,11 @@ def replace_file(path: str, content: str) -> None:
     except OSError as exc:
         hint = _UNREAD if exc.errno in (errno.ENXIO, errno.EAGAIN) else _NOT_ALLOWED
         raise NotPossible(f"the metrics file {path} cannot be written: {exc.strerror}", hint=hint) from exc
+
+
+def _named(path: str) -> str:
+    # As root, /dev/stdout itself would be replaced while stdout is a file.
+    return os.path.realpath(path) if os.path.islink(path) and os.path.isfile(path) else path
 
 
 def _at_once(path: str, flags: int) -> int:

@@ -33,6 +33,16 @@ def test_a_pipe_or_device_is_written_to_and_stays_one(tmp_path: Path) -> None:
     os.close(reader)
 
 
+def test_a_link_stays_one_and_what_it_names_is_replaced(tmp_path: Path) -> None:
+    """As /dev/stdout is one, to a file when stdout goes to one."""
+    there, link = tmp_path / "there.prom", tmp_path / "link"
+    there.write_text("a 1\n")
+    link.symlink_to(there)
+    replace_file(str(link), "a 2\n")
+    assert link.is_symlink() and there.read_text() == "a 2\n"
+    assert sorted(os.listdir(tmp_path)) == ["link", "there.prom"]
+
+
 def test_a_pipe_that_nobody_reads_is_refused_with_a_hint_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
