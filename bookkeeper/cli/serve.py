@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
@@ -23,6 +24,7 @@ from bookkeeper.console.options import config_option, json_option, listen_option
 from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
+    from bookkeeper.console.stopping import Stop
     from bookkeeper.core.settings import Settings
     from bookkeeper.runner import Slot
     from bookkeeper.tables import Tables
@@ -31,6 +33,7 @@ log = logging.getLogger("bookkeeper")
 #: each table has about ten, and a thousand in all is a common limit
 _FILES = 65_536
 _SWITCH_SECONDS = 0.001
+_LATE_SECONDS = 3.0
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
@@ -64,18 +67,42 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     chosen = several_tables(settings, tables)
     logs.set_up(log_format, log_level)
     _make_way()
-    log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-    at_work = Tables(partial(open_bookkeeper, clock=utc_now, room=Room(settings.bookkeeper.read_bytes)), utc_now)
-    where = settings.bookkeeper.listen if listen is None else listen
-    with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
-        at_work.change(settings, chosen)
-        looks = count(1)
-        settled = False
-        while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
-            if again.take():
-                settings = _read_again(at_work, settings, config, tables)
-            settled = settled or _settled(at_work, next(looks))
-        _end(at_work, settings.bookkeeper.stop_patience)
+    with _ended(stop, lambda: settings.bookkeeper.stop_patience):
+        log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+        at_work = Tables(partial(open_bookkeeper, clock=utc_now, room=Room(settings.bookkeeper.read_bytes)), utc_now)
+        where = settings.bookkeeper.listen if listen is None else listen
+        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
+            at_work.change(settings, chosen)
+            looks, settled = count(1), False
+            while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
+                if again.take():
+                    settings = _read_again(at_work, settings, config, tables)
+                settled = settled or _settled(at_work, next(looks))
+            _end(at_work, settings.bookkeeper.stop_patience)
+
+
+@contextmanager
+def _ended(stop: "Stop", patience: Callable[[], timedelta]) -> Iterator[None]:
+    """
+    The process ends a little after its patience, whatever holds up the block: a log that nobody reads holds up each
+    thread that says something, also the one that ends the process.
+    """
+    from bookkeeper.console.stopping import Stop
+    from bookkeeper.tables import in_thread
+
+    over = Stop()
+
+    def watch() -> None:
+        while not (stop.wait(_LONG_SECONDS, over.wakes, over.asked) or over.requested):
+            pass
+        if not over.wait(patience().total_seconds() + _LATE_SECONDS):
+            os._exit(0)
+
+    in_thread(watch, "end")
+    try:
+        yield
+    finally:
+        over.request()
 
 
 def _make_way() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ class Served:
         card.unlink()
         os.mkfifo(card)
 
+    def deafen(self) -> None:
+        """From now on nobody reads what it says, and the pipe is full."""
+        assert self.process is not None
+        pipe = os.open(f"/proc/{self.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(pipe, b"x")
+        os.close(pipe)
+
     def lease(self, name: str) -> FileLease:
         return FileLease(f"{self.lakes[name].made.folder.removeprefix('file://')}/lease", "a test")
 
@@ -109,6 +119,20 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
     assert served.until(action="stop", level="error")["tables"] == ["b"]
     assert served.process.wait() == 0
     assert served.lakes["a"].keys() == ["1", "2"] and served.lakes["c"].keys() == ["1", "2", "3"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fills the daemon's own stderr by /proc")
+def test_a_daemon_whose_log_nobody_reads_is_ended_by_sigterm_all_the_same(served: Served) -> None:
+    served.configure("a")
+    served.start()
+    assert served.process is not None
+    served.commits("a", "1")
+    served.deafen()
+    served.writers["a"].publish("2")
+    while served.lakes["a"].keys() != ["1", "2"]:
+        pass  # and then it says so, or tries to
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(timeout=60) == 0
 
 
 def test_a_setting_that_needs_a_restart_is_said(caplog: pytest.LogCaptureFixture) -> None:
