@@ -189,7 +189,7 @@ def repeat(slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Ca
     """
     while True:
         done = turn(slot, settings, clock(), clock)
-        if _rest(slot, settings, wait, committed=bool(done and done.commit)):
+        if _rest(slot, settings, clock, wait, committed=bool(done and done.commit)):
             return
 
 
@@ -202,16 +202,47 @@ def settled() -> None:
     gc.freeze()
 
 
-def _rest(slot: Slot, settings: Daemon, wait: Callable[..., bool], committed: bool) -> bool:
+def _rest(
+    slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool], committed: bool
+) -> bool:
     """The pause between two ticks, cut short by a hint; says whether to stop."""
     every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
     if found is None or not found.wakes():
-        return wait(every)
+        return _pause(slot, every, clock, wait)
     # Without it a busy table would get a snapshot for each txlog.
     busy = min(every, settings.hint_pause.total_seconds()) if committed else 0.0
-    if busy and wait(busy):
+    if busy and _pause(slot, busy, clock, wait):
         return True
-    return wait(every - busy, found.wakes, found.hinted)
+    return _pause(slot, every - busy, clock, wait, found)
+
+
+def _pause(
+    slot: Slot, seconds: float, clock: Callable[[], datetime], wait: Callable[..., bool], found: Discovery | None = None
+) -> bool:
+    """Sleeps so long, or until `found` is hinted; keeps a lease meanwhile that would not last."""
+    hints = (found.wakes, found.hinted) if found else ()
+    lasting = None if slot.book is None or slot.standby else slot.book.lease.lasting
+    part = lasting.total_seconds() / 3 if lasting else seconds
+    while seconds > part:
+        if wait(part, *hints):
+            return True
+        if found and found.hinted():
+            return False
+        seconds -= part
+        _keep(slot, clock())
+    return wait(seconds, *hints)
+
+
+def _keep(slot: Slot, now: datetime) -> None:
+    if slot.book is None:
+        return
+    # Like a tick it may hang, and that is no reason to be killed.
+    slot.ticking_since = now
+    try:
+        with suppress(BookkeeperError):  # the next tick asks again, and says so
+            slot.book.lease.hold(now)
+    finally:
+        slot.ticking_since = None
 
 
 def _discovery(slot: Slot) -> Discovery | None:

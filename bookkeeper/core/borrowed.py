@@ -27,6 +27,11 @@ class Borrowed:
         """Whether it was let go only to be offered."""
         return self._offered_at is not None
 
+    @property
+    def lasting(self) -> timedelta | None:
+        """As long as what is borrowed."""
+        return self.lease.lasting
+
     def hold(self, now: datetime) -> bool:
         if self._held_since is not None:
             return self._keep(now, self._held_since)

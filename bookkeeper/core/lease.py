@@ -15,10 +15,17 @@ from bookkeeper.core.store import Store, translated
 
 
 class Lease(Protocol):
-    """A right to work that one process has at a time; `offering`: let go for a moment, so that another may take it."""
+    """
+    A right to work that one process has at a time; `offering`: let go for a moment, so that another may take it.
+
+    It is lost after `lasting` without a `hold`; None: only with its process.
+    """
 
     @property
     def offering(self) -> bool: ...
+
+    @property
+    def lasting(self) -> timedelta | None: ...
 
     def hold(self, now: datetime) -> bool:
         """Takes the lease, or keeps it; False while another has it. Raises StorageUnavailable."""
@@ -31,6 +38,7 @@ class NoLease:
     """Everybody works: safe, and slower when there are several."""
 
     offering = False
+    lasting = None
 
     def hold(self, now: datetime) -> bool:
         return True
@@ -47,6 +55,7 @@ class FileLease:
     """
 
     offering = False
+    lasting = None
 
     def __init__(self, path: str, holder: str) -> None:
         self.path = path

@@ -28,6 +28,7 @@ class Room:
 
 class One:
     offering = False
+    lasting = None
 
     def __init__(self, room: Room) -> None:
         self.room = room

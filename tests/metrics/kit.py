@@ -32,6 +32,7 @@ class Taken:
     """A lease that another bookkeeper has."""
 
     offering = False
+    lasting = None
 
     def hold(self, now: Any) -> bool:
         return False
