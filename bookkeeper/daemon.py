@@ -6,7 +6,7 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -44,6 +44,8 @@ from bookkeeper.upkeep import Upkeep, noted
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
+#: room for what a second listing may show beyond the first
+MORE_BYTES = 2**20
 #: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
 RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
 
@@ -103,7 +105,7 @@ class Bookkeeper:
         self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
         if found:
-            with self.room.part(sum(item.size for item in found), now) as most:
+            with self.room.part(sum(item.size for item in found) + MORE_BYTES, now) as most:
                 self.limits = replace(self.limits, reads=most)
                 self._commit_pending(found, turn, now)
         self._keep_up(turn, now)
@@ -117,7 +119,8 @@ class Bookkeeper:
             todo = self._todo(found, view, turn, now)
             if not todo:
                 return
-            batch = self._prepare(intake, todo, view, turn, now)
+            left = _writers_left(found, todo) if len(todo) < turn.waiting else frozenset()
+            batch = self._prepare(intake, todo, left, view, turn, now)
             if batch is None:
                 self._load(now)
                 continue
@@ -153,7 +156,7 @@ class Bookkeeper:
         return cut(rest, self.limits) if due else []
 
     def _prepare(
-        self, intake: Intake, todo: Sequence[TxlogName], view: View, turn: Turn, now: datetime
+        self, intake: Intake, todo: Sequence[TxlogName], left: Set[str], view: View, turn: Turn, now: datetime
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
         self.ledger.check_clock(view)
@@ -168,7 +171,7 @@ class Bookkeeper:
         self._reject(intake.bad, turn, now)
         missing, gone = intake.look_for(gaps(todo, view.marks))
         marks = resumed(view.marks, todo, intake.good, missing | gone, self.folder.rejected)
-        batch = plan(todo, Known(intake.good, intake.bad, missing | gone), marks, self.limits, self.recent)
+        batch = plan(todo, Known(intake.good, intake.bad, missing | gone), marks, self.limits, self.recent, left)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
         batch.resumed = marks is not view.marks
@@ -290,6 +293,12 @@ class Bookkeeper:
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
+
+
+def _writers_left(found: Sequence[Found], todo: Sequence[TxlogName]) -> Set[str]:
+    """Writers of pending txlogs that this tick does not read: among them may be what another one continues from."""
+    read = frozenset(todo)
+    return frozenset(item.name.writer for item in found if item.name not in read)
 
 
 def _ms(now: datetime) -> int:

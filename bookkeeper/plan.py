@@ -5,7 +5,7 @@ An incarnation's share is always a prefix of what it published: if n cannot go i
 incarnation waits, so a mark never passes over a txlog that may still get in.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, TooManyHoles
@@ -138,12 +138,20 @@ def resumed(
 
 
 def plan(
-    order: Sequence[TxlogName], known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]
+    order: Sequence[TxlogName],
+    known: Known,
+    marks: Marks,
+    limits: Limits,
+    recent: Mapping[str, TxlogName],
+    left: Set[str] = frozenset(),
 ) -> Batch:
     """
     The batch for txlogs in `order` (see `in_turn`) that are not in yet; `recent` maps committed paths to their txlog.
+
+    `left` are the writers of pending txlogs that are not in `order`: no position of theirs is refused.
     """
     planner = _Planner(known, marks, limits, recent)
+    planner.waiting.update(left)
     while planner.turn(order):
         pass
     if len(planner.accepted) < len(order):

@@ -1,8 +1,11 @@
 """Positions: compare-and-swap on a writer's source offset, inside the commit."""
 
+import os
+
 import pytest
 
 from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.room import Room
 from tests.daemon.lake import Lake, Writes
 from tests.daemon.test_gaps import blind
 from tests.faults.faults import AFTER, BEFORE, Crash, Faults, crash
@@ -97,6 +100,20 @@ def test_a_successor_waits_for_a_predecessor_that_the_limits_left_out(lake: Lake
     for _ in range(3):
         lake.tick(book)
     assert (lake.rejected(), position(lake), len(lake.keys())) == ({}, b"3", 2002)
+
+
+def test_a_successor_waits_for_a_predecessor_that_there_was_no_room_to_read(lake: Lake, writer: Writes) -> None:
+    again = Writes(lake)
+    again.position = b"1"
+    older = again.goes_on(b"2", "b")
+    writer.goes_on(b"1", "a")
+    path = lake.made.folder.removeprefix("file://") + f"/pending/{older}"
+    os.utime(path, (os.path.getmtime(path) - 60,) * 2)
+    book = lake.book()
+    book.room = Room(0)  # one txlog a tick, the oldest: it continues from the other
+    for _ in range(3):
+        lake.tick(book)
+    assert (lake.rejected(), position(lake), lake.keys()) == ({}, b"2", ["a", "b"])
 
 
 def test_a_predecessor_that_the_listing_missed_is_looked_for_again(lake: Lake, writer: Writes) -> None:
