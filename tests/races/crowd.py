@@ -30,6 +30,8 @@ _SPARK_MAY = (
     "SQLITE_BUSY",
     # rewrite_manifests, when another commit took a manifest that it replaces
     "could not be found in the latest snapshot",
+    # a rewrite that tries again after somebody added a partition spec: it knows those it began with
+    "ManifestFileUtil.canContainAny",
     # Kryo, when a table is broadcast that another of its threads is using
     "arraySize cannot be negative",
 )
