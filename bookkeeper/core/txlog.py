@@ -15,8 +15,9 @@ from pyiceberg.schema import Schema
 from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.core.locations import normal_file
 from bookkeeper.core.names import TxlogName
-from bookkeeper.format import avro, manifest
+from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, Entry, added
+from bookkeeper.format.headers import Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.skim import Row
@@ -30,7 +31,7 @@ _KEYS = _REQUIRED | _OPTIONAL
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
-_HEADERS = avro.Headers(PREFIX)
+_HEADERS = Headers(PREFIX)
 
 
 @dataclass(eq=False)

@@ -6,10 +6,8 @@ decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds 
 """
 
 import hashlib
-import re
-import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,14 +16,8 @@ from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 _LONG_BYTES = 10  # of a 64 bit varint
-_MOST_KNOWN = 64
-#: with positions and without, of some versions
-_MOST_ENDINGS = 4
-_ENDING_KEYS, _ENDING_BYTES = 16, 1024
 #: each takes 200 bytes of memory, however short it is
 _MOST_KEYS = 1000
-#: what a writer pads must not be kept
-_KNOWN_BYTES = 2**18
 
 
 @dataclass(slots=True)
@@ -133,23 +125,6 @@ class Cursor:
                 return data[at + 1 : end]
         return self.take(self.long())
 
-    def texts(self, count: int) -> list[bytes]:
-        """The next `count` texts, which costs a third of asking for each."""
-        data, at, found = self.data, self.at, list[bytes]()
-        size = len(data)
-        for _ in range(count):
-            twice = data[at] if at < size else 1
-            end = at + 1 + (twice >> 1)
-            if twice & 0x81 or end > size:
-                self.at = at
-                found.append(self.text())
-                at = self.at
-            else:
-                found.append(data[at + 1 : end])
-                at = end
-        self.at = at
-        return found
-
     def done(self) -> bool:
         """Whether every byte was read."""
         return self.at == len(self.data)
@@ -162,102 +137,11 @@ class Header(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
-class Beginning:
-    """What the beginning of a header holds, how many keys follow, and the keys that followed so far."""
-
-    meta: Mapping[str, bytes]
-    left: int
-    endings: "list[Ending]" = field(default_factory=list)
-
-    def rest(self, data: bytes, at: int) -> Header:
-        """The whole header, of which `at` bytes are known."""
-        for ending in self.endings:
-            values = ending.values(data, at)
-            if values is not None:
-                return Header({**self.meta, **values[0]}, values[1])
-        header = _rest(Cursor(data, at), dict(self.meta), self.left)
-        keys = [*header.meta][len(self.meta) :]
-        usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
-        if usual and len(self.endings) < _MOST_ENDINGS:
-            self.endings.append(Ending(keys))
-        return header
-
-
-class Ending:
-    """
-    The last keys of a header and short values for them, read by one expression: 3 us instead of 9.
-
-    It takes them only when each has the length that stands before it, as reading one after the other would.
-    """
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = keys
-        behind = [re.escape(encode_bytes(key.encode())) for key in keys[1:]] + [rb"\0"]
-        # Atomic: a writer must not be able to make it try the ends of all values with each other.
-        parts = [rb"([\0-\x7e])(?>(.{0,63}?)" + text + b")" for text in behind]
-        self._expression = re.compile(re.escape(encode_bytes(keys[0].encode())) + b"".join(parts), re.DOTALL)
-
-    def values(self, data: bytes, at: int) -> tuple[dict[str, bytes], int] | None:
-        """The value of each key and the byte behind them; None where it cannot tell."""
-        found = self._expression.match(data, at)
-        if found is None:
-            return None
-        groups = found.groups()
-        values = groups[1::2]
-        if b"".join(groups[::2]) != bytes([2 * len(value) for value in values]):
-            return None
-        return dict(zip(self._keys, values, strict=True)), found.end()
-
-
-class Headers:
-    """
-    Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
-
-    The schemas there are nearly all of a small txlog; comparing them costs 1 us, taking them apart 40.
-    """
-
-    def __init__(self, own: str) -> None:
-        self._own = own.encode()
-        self.known: dict[bytes, Beginning] = {}
-        self._adding = threading.Lock()
-
-    def read(self, data: bytes) -> Header:
-        """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
-        for start, beginning in [*self.known.items()]:  # another table's thread may add one meanwhile
-            if data.startswith(start):
-                return beginning.rest(data, len(start))
-        return self._first(data)
-
-    def _first(self, data: bytes) -> Header:
-        cursor, meta = _opened(data), dict[str, bytes]()
-        count = cursor.long()
-        if count <= 0:
-            return read_header(data)
-        _check_keys(count)
-        for left in range(count, 0, -1):
-            at, key = cursor.at, cursor.text()
-            if key.startswith(self._own):
-                self._keep(data[:at], Beginning(dict(meta), left))
-                cursor.at = at
-                return _rest(cursor, meta, left)
-            meta.update(zip(_keys([key]), [cursor.text()], strict=True))
-        return _rest(cursor, meta, 0)
-
-    def _keep(self, start: bytes, what: Beginning) -> None:
-        if len(start) > _KNOWN_BYTES:
-            return
-        with self._adding:
-            if len(self.known) >= _MOST_KNOWN:
-                self.known.pop(next(iter(self.known)))
-            self.known[start] = what
-
-
 def read_header(data: bytes) -> Header:
     """
     The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt.
     """
-    return _rest(_opened(data), {}, 0)
+    return rest(opened(data), {}, 0)
 
 
 def read_meta(data: bytes) -> Mapping[str, bytes]:
@@ -267,19 +151,25 @@ def read_meta(data: bytes) -> Mapping[str, bytes]:
     return read_header(data).meta
 
 
-def _opened(data: bytes) -> Cursor:
+def opened(data: bytes) -> Cursor:
+    """
+    At the header's first block of keys; raises TxlogCorrupt.
+    """
     cursor = Cursor(data)
     if cursor.take(len(MAGIC)) != MAGIC:
         raise TxlogCorrupt("not an Avro file")
     return cursor
 
 
-def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
-    """Reads `left` pairs of a block of the metadata, and all blocks behind it."""
+def rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
+    """
+    Reads `left` pairs of a block of the metadata, and all blocks behind it, into `meta`; raises TxlogCorrupt.
+    """
     while True:
-        _check_keys(len(meta) + left)
-        texts = cursor.texts(2 * left)
-        meta.update(zip(_keys(texts[::2]), texts[1::2], strict=True))
+        check_keys(len(meta) + left)
+        for _ in range(left):
+            name = key(cursor.text())
+            meta[name] = cursor.text()
         left = cursor.long()
         if left == 0:
             return Header(meta, cursor.at)
@@ -288,16 +178,22 @@ def _rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
             cursor.long()
 
 
-def _check_keys(count: int) -> None:
+def check_keys(count: int) -> None:
+    """
+    Raises TxlogCorrupt for a header of so many keys, before they take memory.
+    """
     if count > _MOST_KEYS:
         raise TxlogCorrupt(f"a header of {count} keys, at most {_MOST_KEYS} are allowed")
 
 
-def _keys(raw: Iterable[bytes]) -> list[str]:
+def key(raw: bytes) -> str:
+    """
+    A key of a header; raises TxlogCorrupt.
+    """
     try:
-        return [key.decode() for key in raw]
+        return raw.decode()
     except UnicodeDecodeError as exc:
-        raise TxlogCorrupt(f"the header key {exc.object[:40]!r} is not UTF-8") from exc
+        raise TxlogCorrupt(f"the header key {raw[:40]!r} is not UTF-8") from exc
 
 
 def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Container:

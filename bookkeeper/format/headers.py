@@ -1,0 +1,111 @@
+"""
+Headers of many Avro files that are nearly alike: what was read of one serves the next.
+
+Learns from whatever it reads, so what it keeps is bounded, and it says of no file what reading it whole would not.
+"""
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.format import avro
+from bookkeeper.format.avro import Cursor, Header, encode_bytes
+
+_MOST_KNOWN = 64
+#: what a writer pads must not be kept
+_KNOWN_BYTES = 2**18
+#: with positions and without, of some versions
+_MOST_ENDINGS = 4
+_ENDING_KEYS, _ENDING_BYTES = 16, 1024
+
+
+@dataclass(slots=True)
+class Beginning:
+    """What the beginning of a header holds, how many keys follow, and the keys that followed so far."""
+
+    meta: Mapping[str, bytes]
+    left: int
+    endings: "list[Ending]" = field(default_factory=list)
+
+    def rest(self, data: bytes, at: int) -> Header:
+        """The whole header, of which `at` bytes are known."""
+        for ending in self.endings:
+            values = ending.values(data, at)
+            if values is not None:
+                return Header({**self.meta, **values[0]}, values[1])
+        header = avro.rest(Cursor(data, at), dict(self.meta), self.left)
+        keys = [*header.meta][len(self.meta) :]
+        usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
+        if usual and len(self.endings) < _MOST_ENDINGS:
+            self.endings.append(Ending(keys))
+        return header
+
+
+class Ending:
+    """
+    The last keys of a header and short values for them, read by one expression: 3 us instead of 9.
+
+    It takes them only when each has the length that stands before it, as reading one after the other would.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+        behind = [re.escape(encode_bytes(key.encode())) for key in keys[1:]] + [rb"\0"]
+        # Atomic: a writer must not be able to make it try the ends of all values with each other.
+        parts = [rb"([\0-\x7e])(?>(.{0,63}?)" + text + b")" for text in behind]
+        self._expression = re.compile(re.escape(encode_bytes(keys[0].encode())) + b"".join(parts), re.DOTALL)
+
+    def values(self, data: bytes, at: int) -> tuple[dict[str, bytes], int] | None:
+        """The value of each key and the byte behind them; None where it cannot tell."""
+        found = self._expression.match(data, at)
+        if found is None:
+            return None
+        groups = found.groups()
+        values = groups[1::2]
+        if b"".join(groups[::2]) != bytes([2 * len(value) for value in values]):
+            return None
+        return dict(zip(self._keys, values, strict=True)), found.end()
+
+
+class Headers:
+    """
+    Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
+
+    The schemas there are nearly all of a small txlog; comparing them costs 1 us, taking them apart 40.
+    """
+
+    def __init__(self, own: str) -> None:
+        self._own = own.encode()
+        self.known: dict[bytes, Beginning] = {}
+        self._adding = threading.Lock()
+
+    def read(self, data: bytes) -> Header:
+        """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
+        for start, beginning in [*self.known.items()]:  # another table's thread may add one meanwhile
+            if data.startswith(start):
+                return beginning.rest(data, len(start))
+        return self._first(data)
+
+    def _first(self, data: bytes) -> Header:
+        cursor, meta = avro.opened(data), dict[str, bytes]()
+        count = cursor.long()
+        if count <= 0:
+            return avro.read_header(data)
+        avro.check_keys(count)
+        for left in range(count, 0, -1):
+            at, name = cursor.at, cursor.text()
+            if name.startswith(self._own):
+                self._keep(data[:at], Beginning(dict(meta), left))
+                cursor.at = at
+                return avro.rest(cursor, meta, left)
+            meta[avro.key(name)] = cursor.text()
+        return avro.rest(cursor, meta, 0)
+
+    def _keep(self, start: bytes, what: Beginning) -> None:
+        if len(start) > _KNOWN_BYTES:
+            return
+        with self._adding:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.pop(next(iter(self.known)))
+            self.known[start] = what

@@ -1,0 +1,98 @@
+"""Headers that begin and end alike: read the same as one by one, whatever their bytes, and nothing grows."""
+
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.format import avro
+from bookkeeper.format.avro import encode_bytes, encode_long
+from bookkeeper.format.headers import Ending, Headers
+
+
+def test_a_header_is_read_the_same_when_its_beginning_is_known_and_a_padded_one_is_not_kept() -> None:
+    headers = Headers("own.")
+    for number in range(3):
+        data = avro.encode({"schema": b"s" * 500, "own.number": b"%d" % number, "other": b"x"}, [])
+        assert headers.read(data) == avro.read_header(data)
+    assert len(headers.known) == 1
+    padded = avro.encode({"schema": b"s" * 2**19, "own.number": b"1"}, [])
+    assert headers.read(padded) == avro.read_header(padded)
+    assert len(headers.known) == 1
+
+
+values = st.binary(max_size=80) | st.builds(lambda value: b"x" + encode_bytes(b"own.b") + value, st.binary(max_size=4))
+owns = st.dictionaries(st.sampled_from(["own.a", "own.b", "own.c"]), values, min_size=1)
+
+
+@given(st.lists(owns, min_size=2, max_size=6), st.integers(0, 300), st.integers(0, 255))
+def test_a_header_whose_end_is_known_too_is_read_the_same_whatever_its_bytes(
+    several: list[dict[str, bytes]], at: int, byte: int
+) -> None:
+    headers = Headers("own.")
+    for meta in [*several, *several]:
+        data = avro.encode({"schema": b"s" * 30, **meta}, [])
+        changed = data[: at % len(data)] + bytes([byte]) + data[at % len(data) + 1 :]
+        for text in (data, changed, data[: at % len(data)]):
+            assert header_of(headers.read, text) == header_of(avro.read_header, text)
+
+
+def header_of(read: Callable[[bytes], avro.Header], data: bytes) -> avro.Header | None:
+    try:
+        return read(data)
+    except TxlogCorrupt:
+        return None
+
+
+def test_another_thread_may_learn_a_header_while_one_is_read() -> None:
+    headers, others = Headers("own."), [avro.encode({"schema": b"%d" % n, "own.n": b"1"}, []) for n in range(3)]
+
+    class Interrupted(bytes):
+        def startswith(self, *arguments: Any) -> bool:
+            headers.read(others.pop())
+            return super().startswith(*arguments)
+
+    headers.read(others.pop())
+    data = avro.encode({"schema": b"x", "own.n": b"1"}, [])
+    assert headers.read(Interrupted(data)) == avro.read_header(data)
+
+
+def test_the_end_of_a_value_is_looked_for_once() -> None:
+    """Or a writer could make it try the ends of all values with each other, which takes for ever."""
+    values = [b"x" * 5 + encode_bytes(b"own.b") + b"y" * 50, b"z" * 30, b""]
+    data = pairs_bytes([*zip(("own.a", "own.b", "own.c"), values, strict=True)]) + b"\0"
+    ending = Ending(["own.a", "own.b", "own.c"])
+    assert ending.values(data, 0) is None
+    assert ending.values(data.replace(values[0], b"v" * len(values[0])), 0) is not None
+
+
+def test_many_or_long_keys_are_not_learned() -> None:
+    headers = Headers("own.")
+    for keys in ([f"own.{number}" for number in range(20)], ["own." + "k" * 2000]):
+        for _ in range(2):
+            headers.read(header_bytes([(key, b"1") for key in keys], b"\0"))
+    assert [known.endings for known in headers.known.values()] == [[], []]
+
+
+def header_bytes(pairs: list[tuple[str, bytes]], end: bytes) -> bytes:
+    return avro.MAGIC + encode_long(len(pairs)) + pairs_bytes(pairs) + end
+
+
+def pairs_bytes(pairs: list[tuple[str, bytes]]) -> bytes:
+    return b"".join(encode_bytes(key.encode()) + encode_bytes(value) for key, value in pairs)
+
+
+def test_a_header_of_very_many_keys_is_refused_before_they_take_memory() -> None:
+    many = avro.MAGIC + encode_long(10**6) + b"\0\0" * 10**6 + b"\0"
+    blocks = avro.MAGIC + b"".join(header_bytes([(f"{n}-{m}", b"") for m in range(500)], b"")[4:] for n in range(3))
+    for data in (many, blocks + b"\0"):
+        for read in (avro.read_header, Headers("own.").read):
+            tracemalloc.start()
+            with pytest.raises(TxlogCorrupt, match="keys"):
+                read(data)
+            assert tracemalloc.get_traced_memory()[1] < 2**20
+            tracemalloc.stop()
