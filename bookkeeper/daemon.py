@@ -36,7 +36,8 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import load
-from bookkeeper.plan import Batch, Known, Limits, Run, cut, gaps, in_turn, plan, resumed
+from bookkeeper.order import Limits, cut, gaps, in_turn, writers_left
+from bookkeeper.plan import Batch, Known, Run, plan, resumed
 from bookkeeper.room import Room
 from bookkeeper.turn import Commit, Turn
 from bookkeeper.upkeep import Upkeep, noted
@@ -119,7 +120,7 @@ class Bookkeeper:
             todo = self._todo(found, view, turn, now)
             if not todo:
                 return
-            left = _writers_left(found, todo) if len(todo) < turn.waiting else frozenset()
+            left = writers_left(found, todo) if len(todo) < turn.waiting else frozenset()
             batch = self._prepare(intake, todo, left, view, turn, now)
             if batch is None:
                 self._load(now)
@@ -293,12 +294,6 @@ class Bookkeeper:
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
-
-
-def _writers_left(found: Sequence[Found], todo: Sequence[TxlogName]) -> Set[str]:
-    """Writers of pending txlogs that this tick does not read: among them may be what another one continues from."""
-    read = frozenset(todo)
-    return frozenset(item.name.writer for item in found if item.name not in read)
 
 
 def _ms(now: datetime) -> int:

@@ -13,19 +13,9 @@ from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.order import Limits, gaps
 
 Run = tuple[str, str]  # writer and incarnation
-READ_BYTES = 2**28
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """At most this much per commit, `reads` in bytes of txlogs; one txlog is always let in, however large."""
-
-    files: int
-    bytes: int
-    txlogs: int
-    reads: int = READ_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +57,6 @@ class Batch:
     def names(self) -> list[TxlogName]:
         """The txlogs of this commit."""
         return [txlog.name for txlog in self.txlogs]
-
-
-def in_turn(found: Sequence[Found]) -> list[Found]:
-    """
-    Pending txlogs, oldest first, and each incarnation in its own order whatever the storage's clock says.
-    """
-    latest: dict[tuple[str, str], Found] = {}
-    keyed = []
-    for item in sorted(found):
-        run = (item.name.writer, item.name.incarnation)
-        before = latest.get(run)
-        seen = item if before is None or item.modified >= before.modified else before
-        latest[run] = seen
-        keyed.append((seen.modified, item.name, item))
-    return [item for _, _, item in sorted(keyed, key=lambda entry: entry[:2])]
-
-
-def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
-    """
-    As many of them as one tick reads: a flood of large txlogs must not fill the memory. One is always read.
-    """
-    names, size = list[TxlogName](), 0
-    for item in found[: limits.txlogs]:
-        size += item.size
-        if names and size > limits.reads:
-            break
-        names.append(item.name)
-    return names
-
-
-def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
-    """
-    Sequences that are neither in nor listed though later ones are: look for them by name, a listing is no snapshot.
-    """
-    missing: list[TxlogName] = []
-    before: TxlogName | None = None
-    for name in sorted(names):
-        run = (name.writer, name.incarnation)
-        if before is None or (before.writer, before.incarnation) != run:
-            before = name.at((marks.mark(name) or Mark()).last)
-        first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
-        missing += [name.at(number) for number in range(first, name.sequence)]
-        before = name
-    return missing
 
 
 def resumed(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from bookkeeper.plan import READ_BYTES
+from bookkeeper.order import READ_BYTES
 
 #: what a tick is given for longer than this is given to others as well: it is blocked, or all but done
 FORGOTTEN = timedelta(minutes=2)

@@ -27,17 +27,10 @@ from reaper.files import Files, Reaped, deletable, reaped
 from reaper.guard import Floor, no_floor
 from reaper.handing import OWN, SPARK, Hand, hand_over, nobody
 from reaper.journal import Journal
+from reaper.marks import check_not_older, marks_are_expired
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
-from reaper.plan import (
-    Plan,
-    check_clock,
-    check_not_older,
-    last_sequence,
-    make_plan,
-    marks_are_expired,
-    rules,
-)
+from reaper.plan import Plan, check_clock, last_sequence, make_plan, rules
 from reaper.restore import restore
 from reaper.site import Site
 from reaper.storage import OpenStore, Pace

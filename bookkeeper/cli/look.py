@@ -26,7 +26,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper pending --table events --json
     """
-    from bookkeeper.plan import in_turn
+    from bookkeeper.order import in_turn
 
     now, found = utc_now(), opened(config, table).folder.pending()
     rows = [

@@ -10,7 +10,8 @@ from bookkeeper.core.errors import TxlogCorrupt
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.plan import Known, Limits, gaps, plan
+from bookkeeper.order import Limits, gaps
+from bookkeeper.plan import Known, plan
 from tests.plan.made import ONE, TWO, name, txlog
 
 

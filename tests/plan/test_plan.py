@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bookkeeper.core.errors import DuplicatePath, IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
-from bookkeeper.plan import READ_BYTES, Known, Limits, cut, gaps, in_turn
+from bookkeeper.order import READ_BYTES, Limits, cut, gaps, in_turn
+from bookkeeper.plan import Known
 from tests.plan.made import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

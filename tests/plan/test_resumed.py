@@ -7,7 +7,8 @@ import pytest
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName, started_ms
-from bookkeeper.plan import gaps, resumed
+from bookkeeper.order import gaps
+from bookkeeper.plan import resumed
 from tests.plan.made import CREATED, ONE, good, name, names
 
 BEFORE = Marks("folder", pruned_before_ms=CREATED)

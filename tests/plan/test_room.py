@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.plan import Limits, cut
+from bookkeeper.order import Limits, cut
 from bookkeeper.room import FORGOTTEN, Room
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
