@@ -108,35 +108,10 @@ def missing_extra(exc: ModuleNotFoundError) -> errors.ExtraMissing:
     return errors.ExtraMissing(f"{module} is not installed", hint=hint)
 
 
-class Command(click.Command):
+class _Polite(click.Command):
     """
-    A command whose errors end as one line, a hint and an exit code.
+    A command, or a group, whose errors end as one line, a hint and an exit code.
     """
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """
-        Run it.
-        """
-        with failing_politely():
-            return super().invoke(ctx)
-
-    def main(self, args: Any = None, *more: Any, **how: Any) -> Any:
-        """
-        Run it as the program of a process.
-        """
-        if args is None:
-            fill_standard_streams()
-            catch_defects()
-        return super().main(args, *more, **how)
-
-
-class Commands(click.Group):
-    """
-    A group of such commands: `@click.group(cls=Commands)`.
-    """
-
-    command_class = Command
-    group_class = type
 
     def invoke(self, ctx: click.Context) -> Any:
         """
@@ -153,3 +128,18 @@ class Commands(click.Group):
             fill_standard_streams()
             catch_defects()
         return super().main(args, *more, **how)
+
+
+class Command(_Polite):
+    """
+    One command: `@click.command(cls=Command)`.
+    """
+
+
+class Commands(_Polite, click.Group):
+    """
+    A group of such commands: `@click.group(cls=Commands)`.
+    """
+
+    command_class = Command
+    group_class = type
