@@ -78,7 +78,8 @@ def run(
       reaper run --config bookkeeper.toml --log-format json
     """
     from bookkeeper.console.stopping import Stop
-    from reaper.metrics import Metrics, served
+    from bookkeeper.console.web import serve_metrics
+    from reaper.metrics import Metrics
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds
 
@@ -95,7 +96,7 @@ def run(
         for table in chosen:
             figures.begin(table.name)
         if listen:
-            served(figures, listen)
+            serve_metrics(listen, figures.text)
     pairs = zip(chosen, acts, strict=True)
     run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
     log.info("stopped", extra={"action": "stop"})

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bookkeeper.console.web import Answer, Web
-from bookkeeper.core.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.core.exposition import COUNTER, GAUGE, Family, replace_file, text
 from reaper.files import Reaped
 
 _KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}
@@ -116,10 +115,3 @@ class Metrics:
             for consumer, state, share in ran.done.consumers:
                 used.add(round(share, 4), table=table, consumer=consumer, state=state)
         yield used
-
-
-def served(figures: Metrics, listen: str) -> Web:
-    """
-    Serves /metrics there; raises ConfigInvalid, NotPossible when the port is taken.
-    """
-    return Web(listen, {"/metrics": lambda query: Answer(figures.text().encode(), CONTENT_TYPE)}).open()

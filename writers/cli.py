@@ -143,12 +143,12 @@ def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
 
 
 def _show(writer: "Writer", metrics: str | None, listen: str | None) -> None:
-    from writers.metrics import served
+    from bookkeeper.console.web import serve_metrics
 
     writer.figures.path = metrics
     writer.figures.write()
     if listen:
-        served(writer.figures, listen)
+        serve_metrics(listen, writer.figures.text)
 
 
 def _progress(label: str, quiet: bool, as_json: bool) -> Progress:

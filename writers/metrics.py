@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bookkeeper.console.web import Answer, Web
 from bookkeeper.core.errors import NotPossible
-from bookkeeper.core.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.core.exposition import COUNTER, GAUGE, Family, replace_file, text
 from bookkeeper.format.entries import DataFile
 
 log = logging.getLogger(__name__)
@@ -94,10 +93,3 @@ class Figures:
 
 def _seconds(moment: datetime | None) -> float:
     return moment.timestamp() if moment else 0.0
-
-
-def served(figures: Figures, listen: str) -> Web:
-    """
-    Serves /metrics there; raises ConfigInvalid, NotPossible when the port is taken.
-    """
-    return Web(listen, {"/metrics": lambda query: Answer(figures.text().encode(), CONTENT_TYPE)}).open()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from bookkeeper.core.errors import ConfigInvalid, NotPossible
+from bookkeeper.core.exposition import CONTENT_TYPE
 
 log = logging.getLogger("bookkeeper")
 
@@ -168,6 +169,13 @@ class Web:
         except Exception:
             log.exception("request failed", extra={"action": "defect", "path": parts.path})
             return _said(500, "a defect: see the log")
+
+
+def serve_metrics(listen: str, text: Callable[[], str]) -> Web:
+    """
+    Serves `text`, in Prometheus' format, as /metrics there; raises ConfigInvalid, NotPossible when the port is taken.
+    """
+    return Web(listen, {"/metrics": lambda query: Answer(text().encode(), CONTENT_TYPE)}).open()
 
 
 def _head(asking: socket.socket, patience: float) -> bytes:

@@ -7,9 +7,10 @@ from urllib.request import urlopen
 
 import pytest
 
+from bookkeeper.console.web import serve_metrics
 from bookkeeper.core.errors import CatalogUnavailable, NotPossible
 from reaper.files import Reaped
-from reaper.metrics import Metrics, served
+from reaper.metrics import Metrics
 from tests.metrics.kit import samples
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
@@ -49,7 +50,7 @@ def test_runs_are_counted_however_they_end_and_what_they_deleted_by_kind() -> No
 def test_it_is_served_too() -> None:
     figures = Metrics()
     figures.begin("events")
-    with closing(served(figures, "127.0.0.1:0")) as web, urlopen(f"{web.url}metrics") as answer:
+    with closing(serve_metrics("127.0.0.1:0", figures.text)) as web, urlopen(f"{web.url}metrics") as answer:
         assert answer.read().decode() == figures.text()
 
 

@@ -7,10 +7,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from bookkeeper.console.web import serve_metrics
 from bookkeeper.core.errors import Backpressure, NotPossible
 from tests.metrics.kit import samples
 from tests.writers.kit import Desk, rows
-from writers.metrics import Figures, served
+from writers.metrics import Figures
 
 
 def told(figures: Figures) -> dict[str, float]:
@@ -68,5 +69,5 @@ def test_figures_are_a_file_after_each_txlog_and_trouble_with_it_is_no_trouble_o
 
 def test_figures_are_served_too(local: Desk) -> None:
     figures = local.writer().figures
-    with closing(served(figures, "127.0.0.1:0")) as web, urlopen(f"{web.url}metrics") as answer:
+    with closing(serve_metrics("127.0.0.1:0", figures.text)) as web, urlopen(f"{web.url}metrics") as answer:
         assert answer.read().decode() == figures.text()
