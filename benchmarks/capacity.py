@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.daemon import commits, memory_mb, running
-from benchmarks.fleet import Fleet, Watch, drained, numbered, written
+from benchmarks.fleet import Fleet, drained, numbered, visible, written
 from benchmarks.kit import Chosen, alone, percentile
+from benchmarks.lake import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +57,15 @@ def measured(fleet: Fleet, log: Path, pid: int, rate: int, seconds: float) -> li
     One row: what the daemon did of so many txlogs a second.
     """
     names = list(fleet.members)
-    with Watch(fleet.root) as watch:
+    with Watch(fleet.root, 0.01) as watch:
         began, used, before = time.monotonic(), cpu_seconds(pid), len(commits(log))
         published = written(fleet, names, rate, seconds)
         took, left = time.monotonic() - began, fleet.pending(names)
         cpu, made = (cpu_seconds(pid) - used) / took, (len(commits(log)) - before) / took
         for _ in drained(fleet, names):
             pass
-        time.sleep(0.05)
-    visible = watch.visible(names)
-    late = [(visible[name] - at) * 1000 for name, at in published.items() if name in visible]
+    seen = visible(watch, names)
+    late = [(seen[name] - at) * 1000 for name, at in published.items() if name in seen]
     every = len(names) * len(fleet.members[names[0]].runs) / rate
     return [rate, f"{every:g} s", made, percentile(late, 0.5), percentile(late, 0.99), cpu, memory_mb(pid)[0], left]
 

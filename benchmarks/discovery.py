@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from benchmarks import daemon, prices
 from benchmarks.crowd import Crowd, rows
 from benchmarks.kit import Chosen, alone, now, number, percentile
-from benchmarks.lake import IDENTIFIER, Commits, configured
+from benchmarks.lake import IDENTIFIER, Watch, configured
 from benchmarks.made import schema
 from benchmarks.places import LOCAL, PLACES, Place
 from benchmarks.wire import LEASE
@@ -160,12 +160,12 @@ def busy(stand: Stand, period: float, seconds: float, greeters: int) -> Busy:
         stand.drained(process)
         before, known = len(daemon.commits(stand.log)), set(crowd.begun)
         stand.place.counted()
-        with Commits(stand.root) as commits:
+        with Watch(stand.root) as watch:
             took = crowd.play(period, seconds)
             stand.drained(process)
             requests = stand.place.counted()
         made = len(daemon.commits(stand.log)) - before
-    at = commits.times(stand.table())
+    at = watch.times(stand.table())
     visible = [at[name] - begun for name, begun in crowd.begun.items() if name not in known]
     return Busy(len(visible), made, took, visible, requests)
 

@@ -8,10 +8,7 @@ When a txlog became visible is read from what the catalog pointed to when.
 import json
 import os
 import re
-import sqlite3
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from benchmarks.lake import Watch
 from benchmarks.made import BASE_US, data_file, moment
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
@@ -174,43 +172,17 @@ def _source(root: Path, card: Card, name: str) -> Path:
     return path
 
 
-@dataclass
-class Watch:
-    """Looks every few milliseconds at what the catalog points to: when each commit could be seen."""
-
-    root: Path
-    seen: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    def __enter__(self) -> "Watch":
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        catalog, last = sqlite3.connect(self.root / "cat.db", timeout=30), dict[str, str]()
-        while not self._stop.wait(0.01):
-            rows = catalog.execute("SELECT table_name, metadata_location FROM iceberg_tables").fetchall()
-            at = time.time()
-            for name, location in rows:
-                if last.get(name) != location:
-                    last[name] = location
-                    self.seen[name].append((at, location))
-        catalog.close()
-
-    def visible(self, names: Sequence[str]) -> dict[str, float]:
-        """When each txlog of these tables could be seen, by `table/txlog`."""
-        found = dict[str, float]()
-        for name in names:
-            times = [(_number(location), at) for at, location in self.seen[name]]
-            for sequence, txlogs in _snapshots(self.seen[name][-1][1]):
-                at = next((at for number, at in times if number >= sequence), None)
-                found |= {f"{name}/{txlog}": at for txlog in txlogs if at is not None}
-        return found
+def visible(watch: Watch, names: Sequence[str]) -> dict[str, float]:
+    """
+    When each txlog of these tables could be seen, by `table/txlog`.
+    """
+    found = dict[str, float]()
+    for name in names:
+        times = [(_number(location), at) for at, location in watch.seen[name]]
+        for sequence, txlogs in _snapshots(watch.seen[name][-1][1]):
+            at = next((at for number, at in times if number >= sequence), None)
+            found |= {f"{name}/{txlog}": at for txlog in txlogs if at is not None}
+    return found
 
 
 def _number(location: str) -> int:

@@ -20,8 +20,9 @@ from pathlib import Path
 from threading import Event, Thread
 
 from benchmarks.daemon import running
-from benchmarks.fleet import NAMESPACE, Fleet, Member, Watch, drained, numbered, written
+from benchmarks.fleet import NAMESPACE, Fleet, Member, drained, numbered, visible, written
 from benchmarks.kit import Chosen, alone, number, percentile
+from benchmarks.lake import Watch
 from bookkeeper.core.catalog import open_catalog
 
 HEALTHY = "all healthy"
@@ -114,15 +115,14 @@ class Turns:
             return self._measured(self.healthy[1:])
 
     def _measured(self, names: Sequence[str]) -> list[float]:
-        with Watch(self.fleet.root) as watch:
+        with Watch(self.fleet.root, 0.01) as watch:
             published = written(self.fleet, names, self.size.rate, self.size.seconds)
             for _ in drained(self.fleet, names):
                 pass
-            time.sleep(0.05)
-        visible = watch.visible(names)
-        if missing := len(published.keys() - visible.keys()):
+        seen = visible(watch, names)
+        if missing := len(published.keys() - seen.keys()):
             raise AssertionError(f"{missing} txlogs of healthy tables are not in")
-        return [(visible[name] - at) * 1000 for name, at in published.items()]
+        return [(seen[name] - at) * 1000 for name, at in published.items()]
 
 
 def measured(fleet: Fleet, size: Size) -> dict[str, list[float]]:

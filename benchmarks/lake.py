@@ -6,6 +6,7 @@ import json
 import sqlite3
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,14 +71,16 @@ def _key(name: str) -> str:
 
 
 @dataclass
-class Commits:
+class Watch:
     """Looks every few milliseconds at what the catalog points to, so that it knows when a commit could be seen."""
 
     root: Path
-    seen: list[tuple[float, str]] = field(default_factory=list)
+    pause_seconds: float = 0.005
+    #: of each table, by its name: since when (seconds of the epoch) it was at which metadata file
+    seen: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> "Commits":
+    def __enter__(self) -> "Watch":
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
         return self
@@ -90,21 +93,23 @@ class Commits:
         catalog = sqlite3.connect(self.root / "cat.db", timeout=30)
         ended = False
         while not ended:
-            ended = self._stop.wait(0.005)  # and then looks once more: the last commit may be that young
-            (location,) = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchone()
-            if not self.seen or self.seen[-1][1] != location:
-                self.seen.append((time.time() * 1000, location))
+            ended = self._stop.wait(self.pause_seconds)  # and then looks once more: a commit may be that young
+            rows = catalog.execute("SELECT table_name, metadata_location FROM iceberg_tables").fetchall()
+            at = time.time()
+            for name, location in rows:
+                if not self.seen[name] or self.seen[name][-1][1] != location:
+                    self.seen[name].append((at, location))
         catalog.close()
 
     def times(self, table: Any) -> dict[str, float]:
         """When each txlog could be seen in the table, ms: what the marks of each version say."""
         found: dict[str, float] = {}
         last: dict[str, int] = {}
-        for at, location in self.seen:
+        for at, location in self.seen[table.name()[-1]]:
             for writer, known in _marks(table, location).writers.items():
                 for run, mark in known.incarnations.items():
                     new = range(last.get(run, 0) + 1, mark.last + 1)
-                    found |= {str(TxlogName(writer, run, number)): at for number in new}
+                    found |= {str(TxlogName(writer, run, number)): at * 1000 for number in new}
                     last[run] = mark.last
         return found
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.daemon import running
 from benchmarks.kit import Chosen, alone, number, percentile
-from benchmarks.lake import Commits, Lake, configured
+from benchmarks.lake import Lake, Watch, configured
 from bookkeeper.core.names import TxlogName
 
 MODES = {"polling every 1 s": {"discover": "list"}, "inotify": {"discover": "notify"}}
@@ -115,14 +115,14 @@ def measured(lake: Lake, size: Size, mode: int, keep: Path | None) -> tuple[list
     """
     config = configured(lake.root, {}, list(MODES.values())[mode])
     before = len(lake.table().metadata.snapshots)
-    with running(config, lake.root / f"bookkeeper-{mode}.log"), Commits(lake.root) as commits:
+    with running(config, lake.root / f"bookkeeper-{mode}.log"), Watch(lake.root) as watch:
         # The first ticks load, compile and remember; a day has 86,400 others.
         written(lake, Size(1, min(3, size.seconds), False), 10 + mode)
         said = written(lake, size, mode)
         drained(lake)
         rows = spark_times(keep, sum(item["rows"] for item in said) if keep else 0)
     table = lake.table()
-    at = commits.times(table)
+    at = watch.times(table)
     stages: list[list[float]] = [[], [], [], []]
     for item in said:
         committed, seen = at[item["name"]], rows.get(_key(item["name"], item["last"]))
