@@ -7,15 +7,12 @@ are safe: the second finds the lease taken and asks for its event again. Nothing
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.settings import Settings
-from bookkeeper.opening import open_bookkeeper
-from bookkeeper.room import Room
-from bookkeeper.runner import Slot
-from bookkeeper.tables import once
+from bookkeeper.opening import opener
+from bookkeeper.tables import once, slots_of
 
 
 class NotDone(StorageUnavailable):
@@ -42,8 +39,7 @@ def function(settings: Settings, clock: Callable[[], datetime]) -> Callable[...,
 
 def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
     """The tables that had no tick, and why."""
-    open_one = partial(open_bookkeeper, settings, clock=clock, room=Room(settings.bookkeeper.read_bytes))
-    slots = [Slot(table.name, partial(open_one, table)) for table in settings.tables.values()]
+    slots = slots_of(settings, [*settings.tables.values()], opener(settings.bookkeeper, clock))
     done = zip(slots, once(slots, settings.bookkeeper, clock), strict=True)
     return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, turn in done if turn is None}
 

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 
@@ -54,3 +55,10 @@ def open_bookkeeper(
     discovery = open_discovery(table, folder.store)
     reload, tables = settings.bookkeeper.reload, len(settings.tables)
     return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room, tables=tables)
+
+
+def opener(settings: Daemon, clock: Callable[[], datetime]) -> Callable[[Settings, Table], Bookkeeper]:
+    """
+    Opens the bookkeepers of one process, which share the room for what they read.
+    """
+    return partial(open_bookkeeper, clock=clock, room=Room(settings.read_bytes))

@@ -160,6 +160,13 @@ def _work(settings: Settings, table: Table) -> Any:
     return settings.catalog, replace(settings.bookkeeper, **late), replace(table, reaper=Reaper())
 
 
+def slots_of(settings: Settings, tables: Sequence[Table], open: Open) -> list[Slot]:
+    """
+    A slot for each of these tables, not opened yet.
+    """
+    return [Slot(table.name, partial(open, settings, table)) for table in tables]
+
+
 def once(
     slots: Sequence[Slot], settings: Daemon, clock: Callable[[], datetime], patience: timedelta = PATIENCE
 ) -> list[Turn | None]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +58,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
 
     # Before what takes its time: by default SIGHUP would end the process.
     stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
-    from bookkeeper.opening import open_bookkeeper
-    from bookkeeper.room import Room
+    from bookkeeper.opening import opener
     from bookkeeper.tables import Tables
 
     settings = settings_of(config)
@@ -69,7 +67,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     _make_way()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        at_work = Tables(partial(open_bookkeeper, clock=utc_now, room=Room(settings.bookkeeper.read_bytes)), utc_now)
+        at_work = Tables(opener(settings.bookkeeper, utc_now), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
             at_work.change(settings, chosen)
@@ -186,16 +184,14 @@ def once(
     Example:
       bookkeeper once --config bookkeeper.toml --json
     """
-    from bookkeeper.opening import open_bookkeeper
-    from bookkeeper.room import Room
-    from bookkeeper.runner import Slot
+    from bookkeeper.opening import opener
     from bookkeeper.tables import once as turn_once
+    from bookkeeper.tables import slots_of
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
     chosen = several_tables(settings, tables)
-    open_one = partial(open_bookkeeper, settings, clock=utc_now, room=Room(settings.bookkeeper.read_bytes))
-    slots = [Slot(table.name, partial(open_one, table)) for table in chosen]
+    slots = slots_of(settings, chosen, opener(settings.bookkeeper, utc_now))
     turns = turn_once(slots, settings.bookkeeper, utc_now)
     show_rows([_row(slot, done) for slot, done in zip(slots, turns, strict=True)], as_json)
     worst = max((_code(slot) for slot in slots), default=0)
