@@ -14,12 +14,12 @@ from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.looked import Reads
 from bookkeeper.runner import Slot
 from bookkeeper.streams.standing import AT_RISK, CUT_OFF, TO_MEND, UNREADABLE
+from bookkeeper.upkeep import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
 BAD, WARNING, NOTE = "bad", "warning", "note"
 SEVERITIES = (BAD, WARNING, NOTE)
 
-MARKS_BYTES = 256 * 1024
 SNAPSHOTS = 10_000
 DISK_FREE = 0.1
 BEHIND = timedelta(minutes=15)
@@ -97,7 +97,7 @@ def _growth(table: str, figures: Figures) -> Iterator[Trouble]:
     if stand is not None and stand.snapshots > SNAPSHOTS:
         do = f"Is the reaper running? `reaper plan --table {table}` says what keeps them."
         yield Trouble(WARNING, table, f"{stand.snapshots:,} snapshots are kept", do, "BookkeeperManySnapshots")
-    if stand is not None and stand.marks_bytes > MARKS_BYTES:
+    if stand is not None and stand.marks_bytes > LARGE_MARKS_BYTES:
         do = "Give writers names that stay the same when they start anew (docs/operate.md)."
         what = f"the marks take {stand.marks_bytes // 1024} KiB in every metadata.json"
         yield Trouble(WARNING, table, what, do, "BookkeeperMarksLarge")
