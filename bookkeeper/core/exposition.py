@@ -50,10 +50,10 @@ class Histogram:
         self.sum = 0.0
         self._counts = [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float, times: int = 1) -> None:
-        """`times` observations of the same value."""
-        self._counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
+    def observe(self, value: float) -> None:
+        """One more observation."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
     @property
     def count(self) -> int:
