@@ -2,23 +2,17 @@
 Fixtures: one place per kind of catalog for the whole run; a test takes a queue of its own there.
 """
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.catalogs.lake import KINDS, CatalogLake, Place, place
-from tests.servers import Unavailable
+from tests.servers.needed import needed
 
 
 def _place(kind: str) -> Iterator[Place]:
-    try:
-        with place(kind) as made:
-            yield made
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{kind}: {exc}")
-        pytest.skip(f"{kind}: {exc}")
+    with needed(kind), place(kind) as made:
+        yield made
 
 
 @pytest.fixture(scope="session", params=KINDS)

@@ -1,13 +1,13 @@
 """The grants of docs/least-privilege.md, in force on a real Postgres: enough for each role, and no more."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.rights import Roles, grants
-from tests.servers import Server, Unavailable, postgres
+from tests.servers import Server, postgres
+from tests.servers.needed import needed
 
 UPDATE = "UPDATE iceberg_tables SET metadata_location = metadata_location"
 INSERT = "INSERT INTO iceberg_namespace_properties VALUES ('lake', 'x', 'y', 'z')"
@@ -24,13 +24,8 @@ FORBIDDEN = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    try:
-        with postgres() as running:
-            yield running
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(exc))
+    with needed("postgres"), postgres() as running:
+        yield running
 
 
 def run(server: Server, role: str, text: str) -> None:

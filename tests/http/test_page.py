@@ -1,7 +1,6 @@
 """The page, in a real browser, during a run with a stuck consumer and rejected txlogs."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from bookkeeper.http.page import page as answer
 from tests.http.show import PHONE, WIDE, browser, shown
-from tests.servers.process import Unavailable
+from tests.servers.needed import needed
 
 STATIC = Path(__file__).parents[2] / "bookkeeper" / "http" / "static"
 #: what an outsider may get into a reason: it is text, whatever it looks like
@@ -26,13 +25,8 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def chrome() -> Iterator[Any]:
-    try:
-        with browser() as started:
-            yield started
-    except Unavailable as why:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"chromium: {why}")
-        pytest.skip(f"chromium: {why}")
+    with needed("chromium"), browser() as started:
+        yield started
 
 
 class Tab:

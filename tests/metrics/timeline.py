@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from tests.metrics.kit import Samples
 from tests.servers.debian import promtool
-from tests.servers.process import Unavailable
+from tests.servers.needed import needed
 
 ALERTS = Path(__file__).parents[2] / "config" / "alerts.yml"
 #: an alert that fires: its name and labels
@@ -62,12 +60,8 @@ def tool() -> str:
     """
     import os
 
-    try:
+    with needed("promtool"):
         return promtool(os.environ)
-    except Unavailable as why:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"promtool: {why}")
-        pytest.skip(f"promtool: {why}")
 
 
 def wrong(timeline: Timeline, rules: str, expected: Mapping[tuple[str, int], Iterable[Firing]], folder: Path) -> str:

@@ -2,15 +2,13 @@
 One server of a kind for a whole run, started when the first test wants it and ended with the process.
 """
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from multiprocessing.util import Finalize
 
-import pytest
-
+from tests.servers.needed import needed
 from tests.servers.objects import aws, azurite, bucket, gcs, s3
 from tests.servers.process import Server, Unavailable
 
@@ -63,12 +61,8 @@ def wanted(kind: str) -> Server:
     """
     The same for a test: skips it where the server cannot be had, fails it with CI=true unless it is optional.
     """
-    try:
+    with needed(kind, kind in _OPTIONAL):
         return shared(kind)
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true" and kind not in _OPTIONAL:
-            pytest.fail(f"{kind}: {exc}")
-        pytest.skip(f"{kind}: {exc}")
 
 
 @cache

@@ -1,7 +1,6 @@
 """The whole queue on each object store: init, writers, bookkeeper, reaper and the commands that look."""
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -11,7 +10,8 @@ import pytest
 from bookkeeper.core.catalog import STORAGE
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.store import open_store
-from tests.servers import Unavailable, postgres, rest_catalog
+from tests.servers import postgres, rest_catalog
+from tests.servers.needed import needed
 from tests.servers.objects import bucket, s3
 from tests.servers.shared import place, wanted
 from tests.stores.queues import Queue, new_queue, queue_with
@@ -93,18 +93,13 @@ def _no_secret_in(queue: Queue) -> None:
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_a_postgres_catalog_beside_an_object_store(kind: str, tmp_path: Path) -> None:
-    try:
-        with postgres() as server:
-            queue = new_queue(kind, tmp_path, dict(server.properties))
-            queue.run("bookkeeper", "init")
-            keys = queue.generate("w1", files=2)
-            assert queue.asked("once")[0]["rows"] == 100
-            assert queue.keys() == dict.fromkeys(keys, 1)
-            assert queue.asked("verify") == []
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(exc))
+    with needed("postgres"), postgres() as server:
+        queue = new_queue(kind, tmp_path, dict(server.properties))
+        queue.run("bookkeeper", "init")
+        keys = queue.generate("w1", files=2)
+        assert queue.asked("once")[0]["rows"] == 100
+        assert queue.keys() == dict.fromkeys(keys, 1)
+        assert queue.asked("verify") == []
 
 
 def test_nothing_but_storage_and_a_reaper_on_it(tmp_path: Path) -> None:
@@ -125,20 +120,15 @@ def test_nothing_but_storage_and_a_reaper_on_it(tmp_path: Path) -> None:
 
 def test_a_rest_catalog_beside_an_object_store(tmp_path: Path) -> None:
     url, storage = f"{place('s3')}/warehouse", dict(wanted("s3").properties)
-    try:
-        with rest_catalog(url, storage) as server:
-            queue = new_queue("s3", tmp_path, {**server.properties, "warehouse": url})
-            queue.run("bookkeeper", "init")
-            keys = queue.generate("w1", files=2)
-            assert queue.asked("once")[0]["rows"] == 100
-            keys |= queue.generate("w2", files=1)
-            assert queue.asked("once")[0]["rows"] == 50
-            assert queue.keys() == dict.fromkeys(keys, 1)
-            assert queue.asked("verify") == []
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(exc))
+    with needed("rest"), rest_catalog(url, storage) as server:
+        queue = new_queue("s3", tmp_path, {**server.properties, "warehouse": url})
+        queue.run("bookkeeper", "init")
+        keys = queue.generate("w1", files=2)
+        assert queue.asked("once")[0]["rows"] == 100
+        keys |= queue.generate("w2", files=1)
+        assert queue.asked("once")[0]["rows"] == 50
+        assert queue.keys() == dict.fromkeys(keys, 1)
+        assert queue.asked("verify") == []
 
 
 @pytest.mark.parametrize(("table", "folder"), [("azurite", "s3"), ("s3", "azurite")])
@@ -149,22 +139,17 @@ def test_table_and_folder_on_two_storages_are_each_reached_with_their_own_keys(
 
 
 def test_table_and_folder_in_two_buckets_are_each_reached_by_a_user_of_their_own(tmp_path: Path) -> None:
-    try:
-        with s3(users=("tabler", "folder")) as server:
-            lake, queue = bucket(server, "lake", "tabler"), bucket(server, "queue", "folder")
-            keys = {**server.properties, "s3.access-key-id": "tabler", "s3.secret-access-key": "tabler-secret"}
-            keys |= {"s3.bucket.queue.access-key-id": "folder", "s3.bucket.queue.secret-access-key": "folder-secret"}
-            keys |= {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{lake}/warehouse"}
-            _used(queue_with(keys, queue, tmp_path))
-            # Whoever takes one for the other is refused, so the flow says that nobody did.
-            for url, user in ((lake, "folder"), (queue, "tabler")):
-                given = {**server.properties, "s3.access-key-id": user, "s3.secret-access-key": f"{user}-secret"}
-                with pytest.raises(StorageUnavailable, match="403"):
-                    list(open_store(url, given).list(""))
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(exc))
+    with needed("s3"), s3(users=("tabler", "folder")) as server:
+        lake, queue = bucket(server, "lake", "tabler"), bucket(server, "queue", "folder")
+        keys = {**server.properties, "s3.access-key-id": "tabler", "s3.secret-access-key": "tabler-secret"}
+        keys |= {"s3.bucket.queue.access-key-id": "folder", "s3.bucket.queue.secret-access-key": "folder-secret"}
+        keys |= {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{lake}/warehouse"}
+        _used(queue_with(keys, queue, tmp_path))
+        # Whoever takes one for the other is refused, so the flow says that nobody did.
+        for url, user in ((lake, "folder"), (queue, "tabler")):
+            given = {**server.properties, "s3.access-key-id": user, "s3.secret-access-key": f"{user}-secret"}
+            with pytest.raises(StorageUnavailable, match="403"):
+                list(open_store(url, given).list(""))
 
 
 def _used(queue: Queue) -> None:

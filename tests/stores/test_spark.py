@@ -15,7 +15,8 @@ import pytest
 from bookkeeper.core.catalog import STORAGE
 from spark_jobs import prepare
 from spark_jobs.versions import packages
-from tests.servers import Unavailable, jars
+from tests.servers import jars
+from tests.servers.needed import needed
 from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
 
@@ -52,13 +53,9 @@ def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, t
 def _with_s3a(queue: Queue) -> list[str]:
     """Hadoop's S3 beside what the job brings: two jars, the second of the version that Iceberg's bundle has."""
     environ = dict(os.environ)
-    try:
+    with needed("jars"):
         ready = prepare.prepare(environ, packages(queue.settings.catalog.properties), say=lambda text: None)
         found = [*ready.jars, *jars.fetched(environ, jars.S3A)]
-    except Unavailable as exc:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(exc))
     return ["--conf", f"spark.driver.extraClassPath={':'.join(map(str, found))}"]
 
 
