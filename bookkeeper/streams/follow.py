@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core.errors import Missing, NotPossible, StorageUnavailable
-from bookkeeper.streams.line import Line, is_append
+from bookkeeper.streams.line import Line, added_by, is_append
 from bookkeeper.streams.rows import reading
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
@@ -179,7 +179,8 @@ class Follower:
     def _rows(self, table: Table, snapshot: Snapshot, whole: bool) -> Iterator[Seen]:
         skip = (self.position.rows or 0) if self.position.snapshot == snapshot.snapshot_id else 0
         number = skip
-        for file in (live_files if whole else added_files)(table.io, snapshot):
+        files = live_files(table.io, snapshot) if whole else added_by(snapshot, table.io, reading)
+        for file in files:
             if skip >= file.record_count:
                 skip -= file.record_count
                 continue
@@ -188,19 +189,6 @@ class Follower:
                 self.position = Position(snapshot.snapshot_id, number, whole)
                 yield Seen(row, self.position)
             skip = 0
-
-
-def added_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
-    """
-    The data files a snapshot added, in the order of its manifests; raises Missing, StorageUnavailable.
-    """
-    with reading(snapshot.manifest_list):
-        manifests = snapshot.manifests(io)
-    for manifest in manifests:
-        if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA:
-            with reading(manifest.manifest_path):
-                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
-            yield from (entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED)
 
 
 def live_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
-from bookkeeper.streams.line import Line, counted, is_append
+from bookkeeper.streams.line import Line, added_by, counted, is_append
 from bookkeeper.streams.standing import Standing
 
 #: rows and bytes of the files a snapshot added, in the order a stream reads them
@@ -87,13 +86,7 @@ def added_files(io: FileIO) -> Added:
 
     def read(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
         try:
-            return [
-                (entry.data_file.record_count, entry.data_file.file_size_in_bytes)
-                for manifest in snapshot.manifests(io)
-                if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
-                for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
-                if entry.status == ManifestEntryStatus.ADDED
-            ]
+            return [(file.record_count, file.file_size_in_bytes) for file in added_by(snapshot, io)]
         except Exception as exc:
             # Expired meanwhile, or the storage is away: pyiceberg's file systems share no root of errors.
             raise StorageUnavailable(f"the manifests of snapshot {snapshot.snapshot_id}: {exc}") from exc

@@ -2,6 +2,11 @@
 Main's line of history: the snapshots a stream walks along, oldest first.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -36,3 +41,18 @@ def counted(snapshot: Snapshot, key: str) -> int:
     A count in the snapshot's summary, 0 where it has none.
     """
     return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0
+
+
+def added_by(
+    snapshot: Snapshot, io: FileIO, reading: Callable[[str], AbstractContextManager[object]] = nullcontext
+) -> Iterator[DataFile]:
+    """
+    The data files a snapshot added, in the order of its manifests; each file is read within `reading` of its path.
+    """
+    with reading(snapshot.manifest_list):
+        manifests = snapshot.manifests(io)
+    for manifest in manifests:
+        if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA:
+            with reading(manifest.manifest_path):
+                entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
+            yield from (entry.data_file for entry in entries if entry.status == ManifestEntryStatus.ADDED)
