@@ -13,15 +13,33 @@ from contextlib import suppress
 from types import FrameType
 
 
-class Stop:
+class _Asked:
     """
-    Whether something was asked to stop, and a pause that ends at once when it is.
+    Something that may be asked for, and a pipe that is readable once it was.
     """
 
     def __init__(self) -> None:
         # A pipe, no threading.Event: setting that in a handler can deadlock with the wait it interrupted.
         self._read, self._write = _pipe_of(self)
         self.requested = False
+
+    def wakes(self) -> Collection[int]:
+        """
+        The file descriptor that is readable while it is asked for: for whoever waits for something else as well.
+        """
+        return (self._read,)
+
+    def asked(self) -> bool:
+        """
+        Whether it was asked for.
+        """
+        return self.requested
+
+
+class Stop(_Asked):
+    """
+    Whether something was asked to stop, and a pause that ends at once when it is.
+    """
 
     @classmethod
     def on_signals(cls) -> "Stop":
@@ -62,18 +80,6 @@ class Stop:
                 break
         return self.requested
 
-    def wakes(self) -> Collection[int]:
-        """
-        The file descriptor that is readable once it was asked for: for whoever waits for something else as well.
-        """
-        return (self._read,)
-
-    def asked(self) -> bool:
-        """
-        Whether it was asked for.
-        """
-        return self.requested
-
 
 def _pipe_of(owner: object) -> tuple[int, int]:
     """A pipe that is closed when nobody refers to its owner any more: until then somebody may be waiting on it."""
@@ -91,16 +97,15 @@ def _readable(numbers: Collection[int], seconds: float) -> None:
     poll.poll(math.ceil(seconds * 1000))
 
 
-class Wish:
+class Wish(_Asked):
     """
     Something that is asked for from time to time: noted by a signal's handler, taken by whoever waits.
     """
 
     def __init__(self) -> None:
-        self._read, self._write = _pipe_of(self)
+        super().__init__()
         for end in (self._read, self._write):
             os.set_blocking(end, False)
-        self.requested = False
 
     @classmethod
     def on_signal(cls, number: int) -> "Wish":
@@ -118,18 +123,6 @@ class Wish:
         self.requested = True
         with suppress(BlockingIOError):
             os.write(self._write, b"x")
-
-    def wakes(self) -> Collection[int]:
-        """
-        The file descriptor that is readable while it was asked for.
-        """
-        return (self._read,)
-
-    def asked(self) -> bool:
-        """
-        Whether it was asked for.
-        """
-        return self.requested
 
     def take(self) -> bool:
         """
