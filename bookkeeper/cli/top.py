@@ -117,11 +117,13 @@ def watch(screen: "Screen", looker: Looker, every: timedelta, stop: "Stop", cloc
         return bool(keys[0]) or screen.resized()
 
     while True:
+        # Asked before what it saw is drawn: what it sees meanwhile is not drawn yet, and would be only after a pause.
+        busy = looker.busy
         if looker.error is not None:
             raise looker.error
         screen.draw(lines(looker.rows if looker.looked else None, clock(), every, screen.size.lines))
         # Short waits while it looks, so that what it saw is shown at once.
-        pause = 0.05 if looker.busy else max((asked + every - clock()).total_seconds(), 0.0)
+        pause = 0.05 if busy else max((asked + every - clock()).total_seconds(), 0.0)
         if stop.wait(pause, screen.wakes, woken) or set(keys[0]) & QUIT:
             return
         if clock() >= asked + every or " " in keys[0]:

@@ -1,9 +1,11 @@
 """`bookkeeper top`: what is wrong is first and said in words; the terminal is left as it was."""
 
 import json
+import os
 import re
 import sys
 import termios
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +15,9 @@ import click
 import pytest
 
 from bookkeeper.cli.overview import Overview, ask
-from bookkeeper.cli.top import lines
+from bookkeeper.cli.top import Looker, lines, watch
 from bookkeeper.console.screen import cut
+from bookkeeper.console.stopping import Stop
 from bookkeeper.core.settings import Settings, Table
 from tests.cli.terminal import terminal
 from tests.daemon.lake import Lake, Writes
@@ -152,6 +155,53 @@ def test_where_no_terminal_is_it_shows_once(lake: Lake, writer: Writes, run: Any
     assert shown[1].split()[:2] == ["events", "1"]
     assert asked("top")[0]["trouble"] is None
     assert asked("top", "--once")[0]["pending"] == 1
+
+
+class Quick(Looker):
+    """Looks in no time, once it may."""
+
+    def begin(self) -> "Quick":
+        return self
+
+    def ask(self) -> None:
+        self.busy = True
+
+    def look(self) -> None:
+        self.rows, self.looked, self.busy = self._rows(), self.looked + 1, False
+
+
+class Paper:
+    """A screen on which `drawn` waits to be read; while a frame is drawn, something else goes on."""
+
+    size = os.terminal_size((80, 24))
+    wakes = staticmethod(tuple)
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.drawn, self._meanwhile = list[str](), meanwhile
+
+    def draw(self, lines: list[str]) -> None:
+        self.drawn.append(click.unstyle("\n".join(lines)))
+        self._meanwhile()
+
+
+class Pauses(Stop):
+    """Ends after so many of them, none of which it waits for."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.seconds, self._most = list[float](), most
+
+    def wait(self, seconds: float, *_: Any) -> bool:
+        self.seconds.append(seconds)
+        return len(self.seconds) >= self._most
+
+
+def test_what_it_sees_while_it_draws_is_drawn_at_once() -> None:
+    looker, stop = Quick(lambda: [row("events")]), Pauses(2)
+    screen: Any = Paper(looker.look)
+    watch(screen, looker, timedelta(hours=1), stop, lambda: NOW)
+    assert "looking" in screen.drawn[0] and "events" in screen.drawn[1]
+    assert stop.seconds == [0.05, 3600.0]
 
 
 def test_on_a_terminal_it_draws_resizes_and_leaves_it_as_it_was(lake: Lake, writer: Writes, run: Any) -> None:
