@@ -9,8 +9,11 @@ import struct
 import subprocess
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_END = "\x04 nothing more"
 
 
 class Terminal:
@@ -30,28 +33,30 @@ class Terminal:
             env={**kept, "TERM": "xterm", **environ},
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- no thread is at work here
         )
-        self.drawn = ""
+        self.drawn, self._decoder = "", getincrementaldecoder("utf-8")()
 
     def resize(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def until(self, wanted: str, seconds: float = 30) -> str:
+    def until(self, wanted: str, seconds: float = 60) -> str:
         """The newest frame that holds this."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.drawn += os.read(self.master, 65536).decode()
+            self._read()
             if re.search(wanted, self.frame()):
                 return self.frame()
         raise AssertionError(f"{wanted} not within {seconds} s: {self.drawn[-2000:]!r}")
 
-    def wait_for(self, wanted: str, seconds: float = 30) -> None:
+    def wait_for(self, wanted: str, seconds: float = 60) -> None:
         """Anything at all that holds this."""
         deadline = time.monotonic() + seconds
         while not re.search(wanted, self.drawn):
             assert time.monotonic() < deadline, self.drawn
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.drawn += os.read(self.master, 65536).decode()
+            self._read()
+
+    def _read(self) -> None:
+        if select.select([self.master], [], [], 0.05)[0]:
+            self.drawn += self._decoder.decode(os.read(self.master, 65536))
 
     def frame(self) -> str:
         whole = self.drawn.rpartition("\x1b[J")[0]
@@ -62,10 +67,15 @@ class Terminal:
 
     def end(self) -> int:
         """Its exit code; what it wrote until then is drawn."""
-        code = self.process.wait(30)
-        while select.select([self.master], [], [], 0.05)[0]:
-            self.drawn += os.read(self.master, 65536).decode()
-        return code
+        deadline = time.monotonic() + 60
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.drawn
+            self._read()  # a terminal that nobody reads would hold it up
+        # What it wrote last may come after it is gone, but before what is written now.
+        os.write(self.slave, _END.encode())
+        self.wait_for(_END)
+        self.drawn = self.drawn.removesuffix(_END)
+        return self.process.returncode
 
 
 @contextmanager

@@ -248,7 +248,6 @@ def test_a_table_too_wide_for_the_terminal_is_shown_as_records(lake: Lake, write
     writer.publish("a")
     words = [sys.executable, "-m", "bookkeeper", "pending", "--config", f"{lake.root}/bookkeeper.toml"]
     with terminal(*words, columns=40) as shown:
-        shown.process.wait(30)
         assert shown.end() == 0
     assert re.search(r"writer\s*(\x1b\[0m)?  w1\r\n", shown.drawn)
 
