@@ -35,6 +35,7 @@ def ask(listen: str) -> Daemon:
     """
     What a bookkeeper at `listen` says of each table; nothing when none answers there.
     """
+    from http.client import HTTPException
     from urllib.request import ProxyHandler, build_opener
 
     if not listen or listen.endswith(":0"):
@@ -45,7 +46,7 @@ def ask(listen: str) -> Daemon:
         with build_opener(ProxyHandler({})).open(f"http://{where}/status.json", timeout=_ANSWER_SECONDS) as answer:
             said = json.load(answer)
         return {item["table"]: item for item in said["tables"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return {}
 
 

@@ -35,7 +35,10 @@ def run(lake: Lake, tmp_path: Path) -> Iterator[Run]:
     """Runs `bookkeeper ARGUMENTS` on the lake; logging is put back as it was."""
     config = tmp_path / "bookkeeper.toml"
     catalog = "\n".join(f'{key} = "{value}"' for key, value in lake.catalog_settings.properties.items())
-    config.write_text(f'[catalog]\nname = "lake"\n{catalog}\n[tables.events]\nidentifier = "demo.events"\n')
+    # No port of this machine: another one's bookkeeper may answer at it.
+    config.write_text(
+        f'[catalog]\nname = "lake"\n{catalog}\n[bookkeeper]\nlisten = ""\n[tables.events]\nidentifier = "demo.events"\n'
+    )
     with logging_put_back():
         yield lambda *arguments: CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
 

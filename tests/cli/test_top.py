@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import socket
 import sys
 import termios
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -124,6 +126,23 @@ def test_a_bookkeeper_of_another_table_of_that_name_is_not_believed(lake: Lake, 
 @pytest.mark.parametrize("listen", ["", "127.0.0.1:0", "127.0.0.1:9", "nonsense"])
 def test_no_bookkeeper_answers_and_that_is_no_trouble(listen: str) -> None:
     assert ask(listen) == {}
+
+
+@pytest.mark.parametrize(
+    "said", ["", "220 mail", "HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{", "HTTP/1.0 200 OK\r\n\r\n[]"]
+)
+def test_somebody_else_answers_or_ends_in_the_middle_and_that_is_no_trouble(said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with listening.accept()[0] as asking:
+                asking.recv(4096)
+                asking.sendall(said.encode())
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert ask(f"127.0.0.1:{listening.getsockname()[1]}") == {}
+        answering.join()
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
