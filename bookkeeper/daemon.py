@@ -147,7 +147,7 @@ class Bookkeeper:
             turn.settle(done)
             self._delete(done)
         settled = {*map(str, done), *turn.rejected}
-        rest = in_turn([item for item in found if str(item.name) not in settled])
+        rest = in_turn([item for item in found if str(item.name) not in settled] if settled else found)
         # What could not go on comes last next time, or enough of it would take every place.
         rest.sort(key=lambda item: (item.name.writer, item.name.incarnation) in self.stuck)
         turn.waiting = len(rest)

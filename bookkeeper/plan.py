@@ -8,7 +8,7 @@ incarnation waits, so a mark never passes over a txlog that may still get in.
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, TooManyHoles
+from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
@@ -16,6 +16,7 @@ from bookkeeper.core.txlog import Txlog
 from bookkeeper.order import Limits, gaps
 
 Run = tuple[str, str]  # writer and incarnation
+NO_MARK = Mark()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +142,13 @@ class _Planner:
         run = (name.writer, name.incarnation)
         if run in self.stopped or name in self.known.bad or name in self.accepted or name in self.batch.refused:
             return
-        txlog = self.known.good.get(name)
-        if txlog is None or not self._contiguous(name):
+        txlog, mark = self.known.good.get(name), self._mark(name)
+        if txlog is None or not self._contiguous(name, mark):
             self._stop(run, stuck=True)
         elif not self._fits(txlog):
             self._stop(run, stuck=False)
         else:
-            self._try(txlog, run)
+            self._try(txlog, run, mark)
 
     def _stop(self, run: Run, stuck: bool) -> None:
         self.stopped.add(run)
@@ -155,9 +156,9 @@ class _Planner:
         if stuck:
             self.batch.stuck.add(run)
 
-    def _try(self, txlog: Txlog, run: Run) -> None:
+    def _try(self, txlog: Txlog, run: Run, mark: Mark) -> None:
         try:
-            self._accept(txlog)
+            self._accept(txlog, mark)
         except _Waits:
             self.unfit = True
             self.stopped.add(run)
@@ -168,17 +169,15 @@ class _Planner:
             self.batch.held[txlog.name] = error
             self._stop(run, stuck=True)
 
-    def _contiguous(self, name: TxlogName) -> bool:
+    def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
+        gap = name.sequence - mark.last - 1
+        if gap <= 0 or gap > MOST_HOLES:  # a longer one is refused as TooManyHoles whatever is in it
+            return True
         gone = (self.known.absent, self.known.bad, self.batch.refused)
-        return all(any(name.at(number) in known for known in gone) for number in self._between(name))
-
-    def _between(self, name: TxlogName) -> range:
-        last = self._mark(name).last
-        # A longer gap is refused as TooManyHoles whatever is in it.
-        return range(last + 1, name.sequence) if name.sequence - last - 1 <= MOST_HOLES else range(0)
+        return all(any(name.at(number) in known for known in gone) for number in mark.passed(name))
 
     def _mark(self, name: TxlogName) -> Mark:
-        return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or Mark()
+        return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or NO_MARK
 
     def _fits(self, txlog: Txlog) -> bool:
         batch = self.batch.txlogs
@@ -188,15 +187,15 @@ class _Planner:
             and self.bytes + txlog.data_bytes <= self.limits.bytes
         )
 
-    def _accept(self, txlog: Txlog) -> None:
+    def _accept(self, txlog: Txlog, mark: Mark) -> None:
         name = txlog.name
         self._check_age(txlog)
         # Before position and paths: where too many are missing, nobody knows what those say.
-        mark = self._advanced(name)
+        advanced = mark.advanced(name)
         self._check_position(txlog)
         self.paths.update(self._new_paths(txlog))
-        self.batch.holes += [name.at(number) for number in self._between(name)]
-        self.last[name.writer, name.incarnation] = mark
+        self.batch.holes += [name.at(number) for number in mark.passed(name)]
+        self.last[name.writer, name.incarnation] = advanced
         self.files += len(txlog.rows)
         self.bytes += txlog.data_bytes
         self.accepted.add(name)
@@ -211,17 +210,6 @@ class _Planner:
             raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
         if run in self.pruned:
             raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
-
-    def _advanced(self, name: TxlogName) -> Mark:
-        mark = self._mark(name)
-        if name.sequence == mark.last + 1:
-            return Mark(name.sequence, mark.holes, mark.seen_ms)
-        if name.sequence - mark.last - 1 > MOST_HOLES:
-            raise TooManyHoles(f"{name} comes {name.sequence - mark.last - 1} sequences after the last one that is in")
-        holes = {*mark.holes, *range(mark.last + 1, name.sequence)} - {name.sequence}
-        if len(holes) > MOST_HOLES:
-            raise TooManyHoles(f"{name.writer}.{name.incarnation} would have {len(holes)} holes")
-        return Mark(max(mark.last, name.sequence), tuple(sorted(holes)), mark.seen_ms)
 
     def _check_position(self, txlog: Txlog) -> None:
         if txlog.position is None:

@@ -9,7 +9,7 @@ from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
 from bookkeeper.core.local_store import TEMPORARY
 from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import PREFIX, VERSION
-from bookkeeper.format import manifest
+from bookkeeper.format import avro, manifest
 from reaper.reading import spelled
 
 #: a txlog rejected as too large may come back under a higher limit, so the limit is no reason not to look
@@ -45,7 +45,8 @@ def _is_txlog(key: str) -> bool:
 
 def _paths(key: str, data: bytes, place: str) -> set[str]:
     try:
-        decoded = manifest.decode(data, MOST_BYTES)
+        header = avro.read_header(data)
+        decoded = manifest.decode(data, MOST_BYTES, header=header)
     except errors.TxlogCorrupt as exc:
         if place == REJECTED:
             # Refused for what its bytes are: no replay can ever bring its files into the table.
@@ -55,7 +56,7 @@ def _paths(key: str, data: bytes, place: str) -> set[str]:
     except errors.TxlogTooLarge as exc:
         hint = "Delete it if it is not to be replayed; until then nothing is deleted."
         raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
-    version = decoded.meta.get(f"{PREFIX}version", b"")
+    version = header.meta.get(f"{PREFIX}version", b"")
     if version.isdigit() and int(version) > VERSION:
         raise errors.NewerVersion(
             f"{key} has version {int(version)}: who knows what it names", hint="Upgrade the reaper."

@@ -18,8 +18,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from sqlalchemy import update
-from sqlalchemy.orm import Session
+from sqlalchemy import bindparam, update
 
 from bookkeeper.catalogs.applying import applied
 from bookkeeper.catalogs.metadata_json import MetadataJson
@@ -27,6 +26,18 @@ from bookkeeper.core.store import create_once, open_store
 
 _REMEMBERED = 8
 _GZIP = ".gz.metadata.json"
+_ROWS: Any = IcebergTables.__table__
+#: made once, without the ORM: 1 ms instead of 3
+_SWAP = (
+    update(_ROWS)
+    .where(
+        _ROWS.c.catalog_name == bindparam("catalog"),
+        _ROWS.c.table_namespace == bindparam("namespace"),
+        _ROWS.c.table_name == bindparam("name"),
+        _ROWS.c.metadata_location == bindparam("before"),
+    )
+    .values(metadata_location=bindparam("after"), previous_metadata_location=bindparam("before"))
+)
 
 
 class FlatSqlCatalog(SqlCatalog):
@@ -85,18 +96,9 @@ class FlatSqlCatalog(SqlCatalog):
         identifier = table.name()
         namespace = Catalog.namespace_to_string(Catalog.namespace_from(identifier))
         name = Catalog.table_name_from(identifier)
-        statement = (
-            update(IcebergTables)
-            .where(
-                IcebergTables.catalog_name == self.name,
-                IcebergTables.table_namespace == namespace,
-                IcebergTables.table_name == name,
-                IcebergTables.metadata_location == table.metadata_location,
-            )
-            .values(metadata_location=location, previous_metadata_location=table.metadata_location)
-        )
-        with Session(self.engine) as session:
-            changed: Any = session.execute(statement)
+        given = {"catalog": self.name, "namespace": namespace, "name": name}
+        with self.engine.connect() as connection:
+            changed = connection.execute(_SWAP, given | {"before": table.metadata_location, "after": location})
             if changed.rowcount < 1:
                 raise CommitFailedException(f"Table has been updated by another process: {namespace}.{name}")
-            session.commit()
+            connection.commit()

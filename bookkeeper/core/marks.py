@@ -30,6 +30,21 @@ class Mark(NamedTuple):
         """Whether this sequence is in the table."""
         return sequence <= self.last and sequence not in self.holes
 
+    def passed(self, name: TxlogName) -> range:
+        """The sequences between the last one that is in and this one; raises TooManyHoles."""
+        passed = range(self.last + 1, name.sequence)
+        if len(passed) > MOST_HOLES:
+            raise TooManyHoles(f"{name} comes {len(passed)} sequences after the last one that is in")
+        return passed
+
+    def advanced(self, name: TxlogName, at_ms: int = 0) -> "Mark":
+        """After `name` got in at that time; sequences passed over become holes. Raises TooManyHoles."""
+        seen = max(at_ms, self.seen_ms)
+        if name.sequence == self.last + 1:
+            return Mark(name.sequence, self.holes, seen)
+        holes = tuple(sorted({*self.holes, *self.passed(name)} - {name.sequence}))
+        return _checked(name, Mark(max(self.last, name.sequence), holes, seen))
+
 
 @dataclass(frozen=True, slots=True)
 class WriterMarks:
@@ -94,7 +109,7 @@ class Marks:
             known = touched.get(name.writer)
             if known is None:
                 known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
-            known[name.incarnation] = _advanced(known.get(name.incarnation, _NONE), name, at_ms)
+            known[name.incarnation] = known.get(name.incarnation, _NONE).advanced(name, at_ms)
         for writer, incarnations in touched.items():
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
         return replace(self, writers=writers)
@@ -145,7 +160,7 @@ class Marks:
         if mark is None:
             mark, holes = Mark(max(run)), run
         else:
-            holes = {*mark.holes, *_passed(mark, name), name.sequence}
+            holes = {*mark.holes, *mark.passed(name), name.sequence}
         opened = Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms))
         return self._with(name, _checked(name, opened))
 
@@ -162,20 +177,6 @@ class Marks:
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
         marks = WriterMarks(self.writer(name.writer).position, incarnations)
         return replace(self, writers={**self.writers, name.writer: marks})
-
-
-def _passed(mark: Mark, name: TxlogName) -> range:
-    passed = range(mark.last + 1, name.sequence)
-    if len(passed) > MOST_HOLES:
-        raise TooManyHoles(f"{name} comes {len(passed)} sequences after the last one that is in")
-    return passed
-
-
-def _advanced(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
-    if name.sequence == mark.last + 1:
-        return Mark(name.sequence, mark.holes, max(at_ms, mark.seen_ms))
-    holes = tuple(sorted({*mark.holes, *_passed(mark, name)} - {name.sequence}))
-    return _checked(name, Mark(max(mark.last, name.sequence), holes, max(at_ms, mark.seen_ms)))
 
 
 def _checked(name: TxlogName, mark: Mark) -> Mark:

@@ -30,9 +30,9 @@ class TxlogName(NamedTuple):
         The name in `text`; raises NameMismatch when it is none.
         """
         match = _TXLOG.fullmatch(text)
-        if not match or int(match[3]) == 0:
+        if not match or (sequence := int(match[3])) == 0:
             raise NameMismatch(f"{text[:200]!r} is not named <writer>.<incarnation>.<sequence>.txlog.avro")
-        return cls(match[1], match[2], int(match[3]))
+        return cls(match[1], match[2], sequence)
 
     def __str__(self) -> str:
         return f"{self.writer}.{self.incarnation}.{self.sequence:010d}.txlog.avro"

@@ -5,7 +5,7 @@ Encoded once by its writer; decoding runs no code and refuses whatever it does n
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,12 +15,12 @@ from pyiceberg.schema import Schema
 from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.core.locations import normal_file
 from bookkeeper.core.names import TxlogName
-from bookkeeper.format import manifest
+from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
-from bookkeeper.format.headers import Headers
+from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.skim import Row
+from bookkeeper.format.skim import Row, Skimmer, skimmer
 
 VERSION = 1
 PREFIX = "bookkeeper."
@@ -31,7 +31,40 @@ _KEYS = _REQUIRED | _OPTIONAL
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
-_HEADERS = Headers(PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What txlogs with headers of a kind have in common: `keys`, whose values differ, and what all others say."""
+
+    keys: tuple[str, ...]
+    schema_id: int
+    spec_id: int
+    skims: Skimmer
+
+
+def _kind(meta: Mapping[str, bytes], keys: Iterable[str]) -> _Kind:
+    """The kind of a header; raises TxlogCorrupt."""
+    if "avro.schema" not in meta:
+        raise TxlogCorrupt("the header has no avro.schema")
+    if meta.get("format-version", b"") != b"2" or meta.get("content", b"") != b"data":
+        raise TxlogCorrupt("the header must say format-version 2 and content data")
+    names = tuple(key.removeprefix(PREFIX) for key in keys)
+    return _Kind(names, _schema_id(meta), _number(meta, "partition-spec-id"), skimmer(meta["avro.schema"]))
+
+
+def _common(meta: Mapping[str, bytes], keys: Sequence[str]) -> _Kind | None:
+    """The kind of all headers that begin with `meta` and go on with `keys`, where none but ours come last."""
+    own = {key.removeprefix(PREFIX) for key in keys if key.startswith(PREFIX)}
+    if not _REQUIRED <= own <= _KEYS or len(own) != len(keys) - 1 or keys[-1] != avro.CODEC:
+        return None
+    try:
+        return _kind(meta, keys)
+    except TxlogCorrupt:
+        return None
+
+
+_HEADERS = Headers(PREFIX, _common)
 
 
 @dataclass(eq=False)
@@ -49,11 +82,11 @@ class Txlog:
     position: bytes | None
     previous_position: bytes | None
     body: Manifest = field(repr=False)
+    #: its records, skimmed: what a commit needs to know of each data file
+    rows: tuple[Row, ...] = field(init=False, repr=False)
 
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Its records, skimmed: what a commit needs to know of each data file."""
-        return self.body.rows
+    def __post_init__(self) -> None:
+        self.rows = self.body.rows
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -68,17 +101,17 @@ class Txlog:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The normal location of each data file; raises PathRefused."""
-        return tuple(normal_file(row.path) for row in self.body.rows)
+        return tuple([normal_file(row.path) for row in self.rows])
 
-    @cached_property
+    @property
     def row_count(self) -> int:
         """Rows in all its data files."""
-        return sum(row.record_count for row in self.body.rows)
+        return sum([row.record_count for row in self.rows])
 
-    @cached_property
+    @property
     def data_bytes(self) -> int:
         """Bytes of all its data files."""
-        return sum(row.size_bytes for row in self.body.rows)
+        return sum([row.size_bytes for row in self.rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +158,33 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
 
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
-    header = _HEADERS.read(data)
-    own = _own_keys(header.meta)
-    raw = manifest.decode(data, most_bytes, MOST_ENTRIES, header)
+    kind, own, end = _header(data)
+    raw = manifest.proven(avro.blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
     _check_name(name, own)
-    _check_header(raw.meta)
     _check_count(own, raw)
     return Txlog(
         name,
         _text(own, "table-uuid"),
         _number(own, "created-ms"),
-        _schema_id(raw.meta),
-        _number(raw.meta, "partition-spec-id"),
+        kind.schema_id,
+        kind.spec_id,
         raw.layout.partition,
         own.get("position"),
         own.get("previous-position"),
         raw,
     )
+
+
+def _header(data: bytes) -> tuple[_Kind, dict[str, bytes], int]:
+    """What its kind has in common, our own keys and the codec, and the byte behind the header."""
+    header = _HEADERS.read(data)
+    if isinstance(header, Alike):
+        own = dict(zip(header.kind.keys, header.values, strict=True))
+        _check_version(_number(own, "version"))
+        return header.kind, own, header.end
+    own = _own_keys(header.meta)
+    kind = _kind(header.meta, [PREFIX + key for key in own])
+    return kind, own | {avro.CODEC: header.meta.get(avro.CODEC, b"null")}, header.end
 
 
 def _own_keys(meta: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -197,11 +240,6 @@ def _check_name(name: TxlogName, own: Mapping[str, bytes]) -> None:
     said = (_text(own, "writer"), _text(own, "incarnation"), _number(own, "sequence"))
     if said != (name.writer, name.incarnation, name.sequence):
         raise NameMismatch(f"the header says {said[0][:70]}.{said[1][:40]}.{said[2]}, the file is named {name}")
-
-
-def _check_header(meta: Mapping[str, bytes]) -> None:
-    if meta.get("format-version", b"") != b"2" or meta.get("content", b"") != b"data":
-        raise TxlogCorrupt("the header must say format-version 2 and content data")
 
 
 def _text(values: Mapping[str, bytes], key: str) -> str:

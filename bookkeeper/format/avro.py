@@ -7,7 +7,7 @@ decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds 
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
+CODEC = "avro.codec"
+CODECS = (b"null", b"deflate")
 _LONG_BYTES = 10  # of a 64 bit varint
 #: each takes 200 bytes of memory, however short it is
 _MOST_KEYS = 1000
@@ -42,7 +44,7 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block], codec: str = "def
     The bytes of an Avro file; the same input gives the same bytes.
     """
     packed = [_pack_block(block, codec) for block in blocks if block.count]
-    full = {**meta, "avro.codec": codec.encode()}
+    full = {**meta, CODEC: codec.encode()}
     header = MAGIC + _encode_meta(full)
     sync = hashlib.md5(b"".join([header, *packed]), usedforsecurity=False).digest()
     return b"".join([header, sync, *(part + sync for part in packed)])
@@ -108,6 +110,9 @@ class Cursor:
     def long(self) -> int:
         """The next zigzag varint of at most 64 bits."""
         data, at, value = self.data, self.at, 0
+        if at < len(data) and (byte := data[at]) < 0x80:  # most are small
+            self.at = at + 1
+            return byte >> 1 ^ -(byte & 1)
         for shift, byte in enumerate(data[at : at + _LONG_BYTES]):
             value |= (byte & 0x7F) << 7 * shift
             if byte < 0x80:
@@ -202,28 +207,31 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
 
     Raises TxlogCorrupt, TxlogTooLarge.
     """
+    header = header or read_header(data)
+    return Container(header.meta, blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
+
+
+def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
+    """
+    What comes behind a header that ends before byte `at`; `most_bytes` and raises like `decode`.
+    """
     if len(data) > most_bytes:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
-    meta, at = header or read_header(data)
-    cursor = Cursor(data, at)
+    if codec not in CODECS:
+        shown = codec[:40].decode("ascii", "replace")
+        raise TxlogCorrupt(f"Avro codec {shown!r} is not supported; null and deflate are")
+    cursor, found, left = Cursor(data, at), list[Block](), most_bytes
     sync = cursor.take(SYNC_BYTES)
-    codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
-    if codec not in ("null", "deflate"):
-        raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
-    return Container(meta, tuple(_blocks(cursor, sync, codec, most_bytes)))
-
-
-def _blocks(cursor: Cursor, sync: bytes, codec: str, most_bytes: int) -> Iterator[Block]:
-    left = most_bytes
     while not cursor.done():
         count, stored = cursor.long(), cursor.text()
         if count <= 0:
             raise TxlogCorrupt(f"a block of {count} records")
-        payload = _inflate(stored, left) if codec == "deflate" else stored
+        payload, packed = (_inflate(stored, left), stored) if codec == b"deflate" else (stored, None)
         left -= len(payload)
         if cursor.take(SYNC_BYTES) != sync:
             raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
-        yield Block(count, payload, stored if codec == "deflate" else None)
+        found.append(Block(count, payload, packed))
+    return tuple(found)
 
 
 def _inflate(payload: bytes, most_bytes: int) -> bytes:

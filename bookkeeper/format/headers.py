@@ -6,11 +6,14 @@ Learns from whatever it reads, so what it keeps is bounded, and it says of no fi
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
 
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Cursor, Header, encode_bytes
+
+K = TypeVar("K")
 
 _MOST_KNOWN = 64
 #: what a writer pads must not be kept
@@ -20,25 +23,40 @@ _MOST_ENDINGS = 4
 _ENDING_KEYS, _ENDING_BYTES = 16, 1024
 
 
+class Alike(NamedTuple, Generic[K]):
+    """A header of a `kind` that is known: its last values, in the order of the kind's keys, and the byte behind it."""
+
+    kind: K
+    values: tuple[bytes, ...]
+    end: int
+
+
+#: of the values before the last keys, and of those keys, what all headers of that kind have in common; None where
+#: they have nothing
+Common = Callable[[Mapping[str, bytes], Sequence[str]], K | None]
+
+
 @dataclass(slots=True)
-class Beginning:
+class Beginning(Generic[K]):
     """What the beginning of a header holds, how many keys follow, and the keys that followed so far."""
 
     meta: Mapping[str, bytes]
     left: int
-    endings: "list[Ending]" = field(default_factory=list)
+    endings: "list[tuple[Ending, K | None]]" = field(default_factory=list)
 
-    def rest(self, data: bytes, at: int) -> Header:
+    def rest(self, data: bytes, at: int, common: Common[K]) -> Header | Alike[K]:
         """The whole header, of which `at` bytes are known."""
-        for ending in self.endings:
-            values = ending.values(data, at)
-            if values is not None:
-                return Header({**self.meta, **values[0]}, values[1])
+        for ending, kind in self.endings:
+            found = ending.values(data, at)
+            if found is not None and kind is not None:
+                return Alike(kind, *found)
+            if found is not None:
+                return Header({**self.meta, **dict(zip(ending.keys, found[0], strict=True))}, found[1])
         header = avro.rest(Cursor(data, at), dict(self.meta), self.left)
         keys = [*header.meta][len(self.meta) :]
         usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
         if usual and len(self.endings) < _MOST_ENDINGS:
-            self.endings.append(Ending(keys))
+            self.endings.append((Ending(keys), common(self.meta, keys)))
         return header
 
 
@@ -50,13 +68,13 @@ class Ending:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = keys
+        self.keys = keys
         behind = [re.escape(encode_bytes(key.encode())) for key in keys[1:]] + [rb"\0"]
         # Atomic: a writer must not be able to make it try the ends of all values with each other.
         parts = [rb"([\0-\x7e])(?>(.{0,63}?)" + text + b")" for text in behind]
         self._expression = re.compile(re.escape(encode_bytes(keys[0].encode())) + b"".join(parts), re.DOTALL)
 
-    def values(self, data: bytes, at: int) -> tuple[dict[str, bytes], int] | None:
+    def values(self, data: bytes, at: int) -> tuple[tuple[bytes, ...], int] | None:
         """The value of each key and the byte behind them; None where it cannot tell."""
         found = self._expression.match(data, at)
         if found is None:
@@ -65,26 +83,27 @@ class Ending:
         values = groups[1::2]
         if b"".join(groups[::2]) != bytes([2 * len(value) for value in values]):
             return None
-        return dict(zip(self._keys, values, strict=True)), found.end()
+        return values, found.end()
 
 
-class Headers:
+class Headers(Generic[K]):
     """
     Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
 
     The schemas there are nearly all of a small txlog; comparing them costs 1 us, taking them apart 40.
     """
 
-    def __init__(self, own: str) -> None:
+    def __init__(self, own: str, common: Common[K]) -> None:
         self._own = own.encode()
-        self.known: dict[bytes, Beginning] = {}
+        self._common = common
+        self.known: dict[bytes, Beginning[K]] = {}
         self._adding = threading.Lock()
 
-    def read(self, data: bytes) -> Header:
+    def read(self, data: bytes) -> Header | Alike[K]:
         """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
         for start, beginning in [*self.known.items()]:  # another table's thread may add one meanwhile
             if data.startswith(start):
-                return beginning.rest(data, len(start))
+                return beginning.rest(data, len(start), self._common)
         return self._first(data)
 
     def _first(self, data: bytes) -> Header:
@@ -102,7 +121,7 @@ class Headers:
             meta[avro.key(name)] = cursor.text()
         return avro.rest(cursor, meta, 0)
 
-    def _keep(self, start: bytes, what: Beginning) -> None:
+    def _keep(self, start: bytes, what: Beginning[K]) -> None:
         if len(start) > _KNOWN_BYTES:
             return
         with self._adding:

@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import Row, skimmer
+from bookkeeper.format.skim import Row, Skimmer, skimmer
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -29,9 +29,8 @@ MOST_ENTRIES = 1_000_000
 
 @dataclass(eq=False)
 class Manifest:
-    """A manifest's header (Iceberg's keys and ours), its blocks, and the skimmed records of each block."""
+    """A manifest's blocks, and the skimmed records of each block."""
 
-    meta: Mapping[str, bytes]
     layout: Layout
     blocks: tuple[Block, ...] = field(repr=False)
     skimmed: tuple[tuple[Row, ...], ...] = field(repr=False)
@@ -41,7 +40,7 @@ class Manifest:
         """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
         return self.layout.standard
 
-    @cached_property
+    @property
     def rows(self) -> tuple[Row, ...]:
         """Every record, skimmed."""
         return self.skimmed[0] if len(self.skimmed) == 1 else tuple(row for rows in self.skimmed for row in rows)
@@ -104,15 +103,20 @@ def decode(
 
     `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
     """
-    container = avro.decode(data, most_bytes, header)
-    if "avro.schema" not in container.meta:
+    meta, blocks = avro.decode(data, most_bytes, header)
+    if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    skims = skimmer(container.meta["avro.schema"], column)
-    for block in container.blocks:
+    return proven(blocks, skimmer(meta["avro.schema"], column), most_entries)
+
+
+def proven(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int) -> Manifest:
+    """
+    The manifest of these blocks, every record proven; raises TxlogCorrupt or TxlogTooLarge.
+    """
+    for block in blocks:
         if block.count > len(block.payload):
             raise TxlogCorrupt(f"{block.count} records in {len(block.payload)} bytes")
-    count = sum(block.count for block in container.blocks)
+    count = sum([block.count for block in blocks])
     if count > most_entries:
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")
-    rows = tuple(tuple(skims.rows(block.payload, block.count)) for block in container.blocks)
-    return Manifest(container.meta, skims.layout, container.blocks, rows)
+    return Manifest(skims.layout, blocks, tuple([skims.rows(block.payload, block.count) for block in blocks]))

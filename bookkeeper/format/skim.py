@@ -10,7 +10,7 @@ of the length their columns had. A record that does not match is decoded in full
 import re
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -82,19 +82,20 @@ class Skimmer:
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
     learning: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def rows(self, payload: bytes, count: int) -> Iterator[Row]:
+    def rows(self, payload: bytes, count: int) -> tuple[Row, ...]:
         """
         The `count` records in `payload`; raises TxlogCorrupt when they are not exactly that.
         """
         if count > len(payload):
             raise TxlogCorrupt(f"{count} records in {len(payload)} bytes")
-        at = 0
+        at, rows = 0, list[Row]()
         for _ in range(count):
             row = self._quick(payload, at) or self._slow(payload, at)
             at = row.end
-            yield row
+            rows.append(row)
         if at != len(payload):
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
+        return tuple(rows)
 
     def _quick(self, payload: bytes, at: int) -> Row | None:
         head = HEAD.match(payload, at)

@@ -13,10 +13,12 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, Manif
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
-from bookkeeper.core.errors import NameMismatch, NewerVersion, PathRefused, TxlogCorrupt, TxlogTooLarge
+from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.errors import BookkeeperError, NameMismatch, NewerVersion, PathRefused, TxlogCorrupt, TxlogTooLarge
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import MOST_ENTRIES, Envelope, Txlog, decode, encode
+from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, Envelope, Txlog, decode, encode
 from bookkeeper.format import avro
+from bookkeeper.format.headers import Headers
 from tests.core.txlogs import ENVELOPE, MOST, NAME, SCHEMA, SPEC, block_ends, data_file, own, txlog, with_header
 
 positions = st.none() | st.binary(max_size=1024)
@@ -38,6 +40,44 @@ def test_a_txlog_is_read_as_it_was_written(
     assert (found.schema_id, found.spec_id, found.partition) == (0, 0, ((1000, "int"),))
     assert found.files == files
     assert (found.row_count, found.data_bytes) == (100 * count, sum(file.size_bytes for file in files))
+
+
+words = st.sampled_from([b"", b"0", b"1", b"01", b"2", b"99", b"-1", b"x", b"null", b"deflate", b"data", b"9" * 40])
+keys = st.sampled_from(["version", "writer", "sequence", "created-ms", "entries", "position", "table-uuid", "new"])
+changed_headers = st.dictionaries(
+    st.builds("bookkeeper.{}".format, keys) | st.sampled_from(["format-version", "content", "schema-id"]),
+    words | st.none(),
+    max_size=2,
+)
+
+
+@given(changed_headers, st.sampled_from(["null", "deflate"]), st.integers(0, 5000), st.integers(0, 255))
+def test_a_txlog_whose_header_is_of_a_known_kind_is_read_or_refused_as_any_other(
+    changes: dict[str, bytes | None], codec: str, at: int, byte: int
+) -> None:
+    found = avro.decode(with_header(txlog(2), changes), MOST)
+    plain = avro.encode(found.meta, found.blocks, codec)
+    spoiled = plain[: at % len(plain)] + bytes([byte]) + plain[at % len(plain) + 1 :]
+    for data in (plain, spoiled, plain[: at % len(plain)]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(txlog_format, "_HEADERS", Headers(PREFIX, lambda meta, keys: None))
+            apart = outcome(data)
+        for _ in range(3):  # at the third time a kind is known
+            assert outcome(data) == apart
+
+
+def test_a_key_of_iceberg_behind_our_own_is_read_from_each_header() -> None:
+    meta = {key: value for key, value in avro.read_meta(txlog()).items() if key not in ("schema-id", "avro.codec")}
+    last = avro.encode({**meta, "schema-id": b"7"}, avro.decode(txlog(), MOST).blocks)
+    assert [decoded(data).schema_id for data in (txlog(), last, last, last, last)] == [0, 7, 7, 7, 7]
+
+
+def outcome(data: bytes) -> object:
+    try:
+        found = decoded(data)
+    except BookkeeperError as error:
+        return type(error), str(error)
+    return {key: value for key, value in vars(found).items() if key not in ("body", "rows")}, found.files
 
 
 def test_a_txlog_is_the_same_bytes_every_time() -> None:

@@ -1,7 +1,7 @@
 """Headers that begin and end alike: read the same as one by one, whatever their bytes, and nothing grows."""
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from bookkeeper.core.errors import TxlogCorrupt
 from bookkeeper.format import avro
 from bookkeeper.format.avro import encode_bytes, encode_long
-from bookkeeper.format.headers import Ending, Headers
+from bookkeeper.format.headers import Alike, Ending, Headers
 
 
 def test_a_header_is_read_the_same_when_its_beginning_is_known_and_a_padded_one_is_not_kept() -> None:
-    headers = Headers("own.")
+    headers = Headers("own.", nothing)
     for number in range(3):
         data = avro.encode({"schema": b"s" * 500, "own.number": b"%d" % number, "other": b"x"}, [])
         assert headers.read(data) == avro.read_header(data)
@@ -33,23 +33,55 @@ owns = st.dictionaries(st.sampled_from(["own.a", "own.b", "own.c"]), values, min
 def test_a_header_whose_end_is_known_too_is_read_the_same_whatever_its_bytes(
     several: list[dict[str, bytes]], at: int, byte: int
 ) -> None:
-    headers = Headers("own.")
-    for meta in [*several, *several]:
-        data = avro.encode({"schema": b"s" * 30, **meta}, [])
-        changed = data[: at % len(data)] + bytes([byte]) + data[at % len(data) + 1 :]
-        for text in (data, changed, data[: at % len(data)]):
-            assert header_of(headers.read, text) == header_of(avro.read_header, text)
+    for headers in (Headers("own.", nothing), Headers("own.", everything)):
+        for meta in [*several, *several]:
+            data = avro.encode({"schema": b"s" * 30, **meta}, [])
+            changed = data[: at % len(data)] + bytes([byte]) + data[at % len(data) + 1 :]
+            for text in (data, changed, data[: at % len(data)]):
+                assert header_of(headers.read, text) == header_of(avro.read_header, text)
 
 
-def header_of(read: Callable[[bytes], avro.Header], data: bytes) -> avro.Header | None:
+def test_what_headers_of_a_kind_have_in_common_is_found_out_once() -> None:
+    asked: list[list[str]] = []
+
+    def common(meta: Mapping[str, bytes], keys: Sequence[str]) -> str:
+        asked.append([*meta, *keys])
+        return "a kind"
+
+    headers = Headers("own.", common)
+    written = [avro.encode({"schema": b"s" * 30, "own.a": b"%d" % number}, []) for number in range(4)]
+    *first, third, fourth = [headers.read(data) for data in written]
+    assert first == [avro.read_header(data) for data in written[:2]]
+    assert third == Alike("a kind", (b"2", b"deflate"), avro.read_header(written[2]).end)
+    assert fourth == Alike("a kind", (b"3", b"deflate"), avro.read_header(written[3]).end)
+    assert asked == [["schema", "own.a", "avro.codec"]]
+
+
+Common = tuple[dict[str, bytes], list[str]]
+
+
+def nothing(meta: Mapping[str, bytes], keys: Sequence[str]) -> Common | None:
+    return None
+
+
+def everything(meta: Mapping[str, bytes], keys: Sequence[str]) -> Common | None:
+    return dict(meta), list(keys)
+
+
+def header_of(read: Callable[[bytes], avro.Header | Alike[Common]], data: bytes) -> avro.Header | None:
     try:
-        return read(data)
+        found = read(data)
     except TxlogCorrupt:
         return None
+    if isinstance(found, avro.Header):
+        return found
+    meta, keys = found.kind
+    return avro.Header(meta | dict(zip(keys, found.values, strict=True)), found.end)
 
 
 def test_another_thread_may_learn_a_header_while_one_is_read() -> None:
-    headers, others = Headers("own."), [avro.encode({"schema": b"%d" % n, "own.n": b"1"}, []) for n in range(3)]
+    headers = Headers("own.", nothing)
+    others = [avro.encode({"schema": b"%d" % n, "own.n": b"1"}, []) for n in range(3)]
 
     class Interrupted(bytes):
         def startswith(self, *arguments: Any) -> bool:
@@ -71,7 +103,7 @@ def test_the_end_of_a_value_is_looked_for_once() -> None:
 
 
 def test_many_or_long_keys_are_not_learned() -> None:
-    headers = Headers("own.")
+    headers = Headers("own.", nothing)
     for keys in ([f"own.{number}" for number in range(20)], ["own." + "k" * 2000]):
         for _ in range(2):
             headers.read(header_bytes([(key, b"1") for key in keys], b"\0"))
@@ -90,7 +122,7 @@ def test_a_header_of_very_many_keys_is_refused_before_they_take_memory() -> None
     many = avro.MAGIC + encode_long(10**6) + b"\0\0" * 10**6 + b"\0"
     blocks = avro.MAGIC + b"".join(header_bytes([(f"{n}-{m}", b"") for m in range(500)], b"")[4:] for n in range(3))
     for data in (many, blocks + b"\0"):
-        for read in (avro.read_header, Headers("own.").read):
+        for read in (avro.read_header, Headers("own.", nothing).read):
             tracemalloc.start()
             with pytest.raises(TxlogCorrupt, match="keys"):
                 read(data)
