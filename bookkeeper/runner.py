@@ -200,6 +200,7 @@ def settled() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _rest(
