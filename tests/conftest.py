@@ -1,6 +1,5 @@
 """Fixtures for all tests: plain values, no lakes; those have a conftest of their own."""
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,21 +8,26 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
+from tests.servers.process import scratch
+
 # Others may be at work on this machine: a slow example is no failure.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
 @pytest.fixture
-def ram_path(tmp_path: Path) -> Iterator[Path]:
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """
-    An empty directory in memory where the system has one: hundreds of rounds without waiting for a disk.
+    An empty directory, in memory where there is room: hundreds of rounds without waiting for a disk.
+
+    A JVM's is on disk, and still there afterwards, for what it leaves is much and worth a look.
     """
-    ram = "/dev/shm"
-    if not os.access(ram, os.W_OK):
-        yield tmp_path
+    memory = scratch()
+    if memory is None or request.node.get_closest_marker("spark"):
+        yield tmp_path_factory.mktemp("test")
         return
-    with TemporaryDirectory(dir=ram, prefix="bookkeeper-test-") as path:
+    # A thread that a test has left frozen may still write there.
+    with TemporaryDirectory(dir=memory, prefix="bookkeeper-test-", ignore_cleanup_errors=True) as path:
         yield Path(path)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from benchmarks.day import SIZES, opened
 
 
-def test_a_day_of_commits_expiry_and_consumers_stays_bounded_and_loses_nothing(ram_path: Path) -> None:
-    with opened(ram_path, SIZES["toy"]) as day:
+def test_a_day_of_commits_expiry_and_consumers_stays_bounded_and_loses_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path, SIZES["toy"]) as day:
         rows = list(day.run())
         account = day.close()
 

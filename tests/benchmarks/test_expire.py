@@ -7,9 +7,9 @@ from pathlib import Path
 from benchmarks import expire, kit
 
 
-def test_expiry_is_measured_by_phase_with_its_requests_and_its_memory(ram_path: Path) -> None:
-    results = ram_path / "results.jsonl"
-    work = ram_path / "work"
+def test_expiry_is_measured_by_phase_with_its_requests_and_its_memory(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    work = tmp_path / "work"
     work.mkdir()
     expire.measure(kit.chosen(Namespace(peer=None, big=False, toy=True, results=results, work=work)))
     lines = [json.loads(line) for line in results.read_text().splitlines()]

@@ -28,8 +28,8 @@ from tests.daemon.lake import Lake, Writes, append_by_others
 
 
 @pytest.fixture
-def lake(ram_path: Path) -> Lake:
-    return Lake(ram_path)
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
 
 
 def follower(lake: Lake, start: str = "beginning", columns: tuple[str, ...] = ("key",)) -> Follower:
@@ -234,8 +234,8 @@ def test_rows_of_others_are_shown_too(lake: Lake, writer: Writes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_row_once_across_merges_retention_expiry_and_kills(ram_path: Any, seed: int) -> None:
-    lake = Lake(ram_path, retention=Retention(keep=timedelta(hours=5), every=timedelta(0), brake=1.0))
+def test_every_row_once_across_merges_retention_expiry_and_kills(tmp_path: Any, seed: int) -> None:
+    lake = Lake(tmp_path, retention=Retention(keep=timedelta(hours=5), every=timedelta(0), brake=1.0))
     writer, dice, book = Writes(lake), random.Random(seed), lake.book()
     following, seen, wanted, number, operations = follower(lake), [], [], 0, set()
     for _ in range(60):

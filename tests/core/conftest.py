@@ -11,11 +11,11 @@ from tests.core.stores import BACKENDS, Opener
 
 
 @pytest.fixture(params=sorted(BACKENDS))
-def stores(request: pytest.FixtureRequest, ram_path: Path) -> Opener:
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """
     Opens one and the same place, empty at first, on each backend.
     """
-    return BACKENDS[request.param](ram_path)
+    return BACKENDS[request.param](tmp_path)
 
 
 @pytest.fixture

@@ -32,8 +32,8 @@ def names(root: Path) -> list[str]:
 
 
 @pytest.fixture
-def root(ram_path: Path) -> Path:
-    path = ram_path / "lake" / "_bookkeeper"
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "lake" / "_bookkeeper"
     path.mkdir(parents=True)
     return path
 

@@ -52,9 +52,9 @@ def is_sound(lake: Lake, what: str) -> None:
 @pytest.mark.parametrize(("error", "calls"), PARTS, ids=[errno.errorcode[error] for error, _ in PARTS])
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 def test_a_tick_that_the_disk_refuses_anything_at_all_loses_nothing(
-    ram_path: Path, error: int, calls: tuple[str, ...], lasting: bool
+    tmp_path: Path, error: int, calls: tuple[str, ...], lasting: bool
 ) -> None:
-    lake = scene(ram_path)
+    lake = scene(tmp_path)
     saved = lake.saved()
     with mounted(Disk()) as disk:
         cycle(lake)
@@ -74,9 +74,9 @@ def refusing(point: int, calls: tuple[str, ...], lasting: bool) -> Callable[[int
 
 @pytest.mark.parametrize(("error", "calls"), PARTS, ids=["ENOSPC", "EACCES"])
 def test_a_publish_that_the_disk_refuses_is_there_whole_or_not_at_all(
-    ram_path: Path, error: int, calls: tuple[str, ...]
+    tmp_path: Path, error: int, calls: tuple[str, ...]
 ) -> None:
-    lake = Lake(ram_path / "lake")
+    lake = Lake(tmp_path / "lake")
     name, data = Writes(lake).encoded([Writes(lake).file(["a"])])
     with mounted(Disk()) as disk:
         lake.folder.publish(name, data)
@@ -92,9 +92,9 @@ def test_a_publish_that_the_disk_refuses_is_there_whole_or_not_at_all(
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES])
 def test_a_disk_that_stays_full_is_said_waited_for_and_forgotten(
-    ram_path: Path, error: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, error: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lake = scene(ram_path)
+    lake = scene(tmp_path)
     slot, states = Slot("events", lake.book), []
     with mounted(Disk(lambda _, call: call in WRITES, error)):
         for _ in range(12):

@@ -29,8 +29,8 @@ NAME = TxlogName("w", "0190163d-8694-739b-aea5-966c26f8ad91", 1)
 
 
 @pytest.fixture
-def lake(ram_path: Path) -> Lake:
-    found = Lake(ram_path, reaper=replace(REAPER, older_than=timedelta(days=3650)))
+def lake(tmp_path: Path) -> Lake:
+    found = Lake(tmp_path, reaper=replace(REAPER, older_than=timedelta(days=3650)))
     for _ in range(3):
         found.append()
     return found
@@ -162,10 +162,10 @@ def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: Lake) -> No
     assert sweep(lake, later + 3 * HOUR) == {"in-flight-m0.avro"}
 
 
-def test_the_data_path_may_lie_elsewhere(lake: Lake, ram_path: Path) -> None:
-    (ram_path / "elsewhere").mkdir()
-    lake.properties(write__data__path=f"file://{ram_path}/elsewhere")
-    path = ram_path / "elsewhere" / "lost.parquet"
+def test_the_data_path_may_lie_elsewhere(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    lake.properties(write__data__path=f"file://{tmp_path}/elsewhere")
+    path = tmp_path / "elsewhere" / "lost.parquet"
     path.write_bytes(b"1234")
     stamp(path, 9 * DAY, lake.now)
     sweep(lake, lake.now)

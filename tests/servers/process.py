@@ -42,7 +42,8 @@ def scratch() -> str | None:
     except OSError:
         return None
     enough = room.f_bavail * room.f_frsize > 2**29 and os.access(_MEMORY, os.W_OK)
-    return _MEMORY if enough else None
+    # In a container no program may be run from there.
+    return _MEMORY if enough and not room.f_flag & os.ST_NOEXEC else None
 
 
 def answers(port: int) -> bool:

@@ -54,8 +54,8 @@ class Drop:
 
 
 @pytest.fixture
-def drop(ram_path: Path) -> Drop:
-    return Drop(ram_path)
+def drop(tmp_path: Path) -> Drop:
+    return Drop(tmp_path)
 
 
 def test_a_bare_file_becomes_rows_once(drop: Drop) -> None:

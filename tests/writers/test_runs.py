@@ -19,8 +19,8 @@ def _in_time() -> None:
 
 
 @pytest.fixture
-def queue(ram_path: Path) -> Queue:
-    return Queue(ram_path / "queue")
+def queue(tmp_path: Path) -> Queue:
+    return Queue(tmp_path / "queue")
 
 
 def keys(queue: Queue) -> list[str]:
