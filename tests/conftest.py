@@ -26,9 +26,11 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if memory is None or request.node.get_closest_marker("spark"):
         yield tmp_path_factory.mktemp("test")
         return
-    # A thread that a test has left frozen may still write there.
+    # A thread that a test has left frozen may still write there; and a test may put something beside its own.
     with TemporaryDirectory(dir=memory, prefix="bookkeeper-test-", ignore_cleanup_errors=True) as path:
-        yield Path(path)
+        own = Path(path, "test")
+        own.mkdir()
+        yield own
 
 
 @pytest.fixture(autouse=True)
