@@ -183,7 +183,7 @@ def _header(data: bytes) -> tuple[_Kind, dict[str, bytes], int]:
         _check_version(_number(own, "version"))
         return header.kind, own, header.end
     own = _own_keys(header.meta)
-    kind = _kind(header.meta, [PREFIX + key for key in own])
+    kind = _kind(header.meta, own)
     return kind, own | {avro.CODEC: header.meta.get(avro.CODEC, b"null")}, header.end
 
 
