@@ -101,4 +101,9 @@ class FlatSqlCatalog(SqlCatalog):
             changed = connection.execute(_SWAP, given | {"before": table.metadata_location, "after": location})
             if changed.rowcount < 1:
                 raise CommitFailedException(f"Table has been updated by another process: {namespace}.{name}")
-            connection.commit()
+            try:
+                connection.commit()
+            except BaseException:
+                # It may still be open: the next one to get this connection would read what was never committed.
+                connection.invalidate()
+                raise

@@ -183,7 +183,12 @@ def _make_warehouse(location: str) -> None:
 def _write_ahead(catalog: IcebergCatalog) -> None:
     # Readers (Spark) must not fail while we hold the write lock; the mode is kept in the file.
     with catalog.engine.connect() as connection:  # type: ignore[attr-defined]
-        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
+    if mode not in ("wal", "memory"):
+        raise CatalogUnavailable(
+            f"SQLite cannot write ahead there: its journal mode stays {mode!r}",
+            hint="Does somebody hold it open? A network file system cannot: use a local disk, or Postgres.",
+        )
 
 
 @contextmanager

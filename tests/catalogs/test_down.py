@@ -5,11 +5,16 @@ import os
 import sqlite3
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from bookkeeper import runner
+from bookkeeper.core.catalog import _write_ahead
+from bookkeeper.core.errors import CatalogUnavailable
 from bookkeeper.core.settings import Catalog, Daemon, Settings
 from bookkeeper.opening import open_bookkeeper
 from bookkeeper.runner import Slot
@@ -122,6 +127,13 @@ def test_an_sqlite_catalog_that_somebody_else_keeps_locked_is_waited_for(
         other.close()
     _recovers(down)
     assert [action for action in down.said() if action != "retry"] == ["postpone", "recover"]
+
+
+def test_a_disk_on_which_sqlite_cannot_write_ahead_is_refused(tmp_path: Path) -> None:
+    """Not silently: readers would lock us out, and a COMMIT could fail in the middle."""
+    engine = create_engine(f"sqlite:///file:{tmp_path}/catalog.db?vfs=unix-dotfile&uri=true")
+    with pytest.raises(CatalogUnavailable, match="journal mode stays 'delete'"):
+        _write_ahead(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
 
 
 def _recovers(down: Down, turns: int = 1) -> None:

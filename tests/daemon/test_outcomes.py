@@ -1,6 +1,8 @@
 """Whatever the catalog answers to a commit, or does not: every row is in the table exactly once."""
 
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -41,6 +43,29 @@ def test_a_catalog_that_refuses_every_time_is_left_alone_till_the_next_tick(
     faults.clear()
     lake.tick(book)
     assert lake.keys() == ["a"]
+
+
+def test_a_commit_that_the_driver_refuses_is_not_seen_by_the_next_one_to_get_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The UPDATE was done in it, and read there it looks as if it were committed."""
+    lake = Lake(tmp_path)
+    writer, book = Writes(lake), lake.book()
+    dialect = book.ledger.catalog.engine.dialect  # type: ignore[attr-defined]
+    writer.publish("a")
+    lake.tick(book)
+    writer.publish("b")
+    commit, refused = dialect.do_commit, list[object]()
+
+    def once(connection: object) -> None:
+        if not refused:
+            refused.append(connection)
+            raise sqlite3.OperationalError("database is locked")
+        commit(connection)
+
+    monkeypatch.setattr(dialect, "do_commit", once)
+    lake.tick(book)
+    assert (lake.keys(), lake.pending(), len(refused)) == (["a", "b"], [], 1)
 
 
 def test_a_catalog_that_is_down_after_the_commit_loses_nothing(lake: Lake, writer: Writes, faults: Faults) -> None:
