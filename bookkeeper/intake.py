@@ -16,6 +16,7 @@ from bookkeeper.core.errors import (
     Missing,
     Reject,
     StorageUnavailable,
+    without_frames,
 )
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.locations import normal
@@ -64,9 +65,9 @@ class Intake:
 
     def _against(self, name: TxlogName, error: Exception) -> None:
         if isinstance(error, Reject):
-            self.bad[name] = error
+            self.bad[name] = without_frames(error)
         elif isinstance(error, Hold):
-            self.held[name] = error
+            self.held[name] = without_frames(error)
         else:
             # Ours to mend, not its writer's; and no reason to stop the others.
             self.held[name] = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")

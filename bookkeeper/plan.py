@@ -8,7 +8,7 @@ incarnation waits, so a mark never passes over a txlog that may still get in.
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject
+from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, without_frames
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName
@@ -164,9 +164,9 @@ class _Planner:
             self.stopped.add(run)
             self.batch.stuck.add(run)
         except Reject as error:
-            self.batch.refused[txlog.name] = error
+            self.batch.refused[txlog.name] = without_frames(error)
         except Hold as error:
-            self.batch.held[txlog.name] = error
+            self.batch.held[txlog.name] = without_frames(error)
             self._stop(run, stuck=True)
 
     def _contiguous(self, name: TxlogName, mark: Mark) -> bool:

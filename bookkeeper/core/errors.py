@@ -16,6 +16,10 @@ What can go wrong, named by what the loop does next.
   - writer's own end:  Fenced, Backpressure, SchemaRefused, UnknownOutcome
 """
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 
 class BookkeeperError(Exception):
     """
@@ -225,3 +229,14 @@ class UnknownOutcome(BookkeeperError):
     """A publish may or may not have reached the storage; nothing more is published by this run."""
 
     hint = "Restart the writer: it finds out from pending/ and marks.json where to continue."
+
+
+def without_frames(error: E) -> E:
+    """
+    The same error without the frames that it and its causes came through: they would keep a whole txlog in memory.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error
