@@ -31,6 +31,8 @@ _KEYS = _REQUIRED | _OPTIONAL
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
+#: 10,000 columns; parsed, it takes 25 times as much memory
+_SCHEMA_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
 
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
-    kind, own, end = _header(data)
+    kind, own, end = _header(data, most_bytes)
     raw = manifest.proven(avro.blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
     _check_name(name, own)
     _check_count(own, raw)
@@ -175,7 +177,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
     )
 
 
-def _header(data: bytes) -> tuple[_Kind, dict[str, bytes], int]:
+def _header(data: bytes, most_bytes: int) -> tuple[_Kind, dict[str, bytes], int]:
     """What its kind has in common, our own keys and the codec, and the byte behind the header."""
     header = _HEADERS.read(data)
     if isinstance(header, Alike):
@@ -183,6 +185,7 @@ def _header(data: bytes) -> tuple[_Kind, dict[str, bytes], int]:
         _check_version(_number(own, "version"))
         return header.kind, own, header.end
     own = _own_keys(header.meta)
+    avro.check_size(data, most_bytes)  # before anything in it is parsed
     kind = _kind(header.meta, own)
     return kind, own | {avro.CODEC: header.meta.get(avro.CODEC, b"null")}, header.end
 
@@ -227,8 +230,11 @@ def _schema_id(meta: Mapping[str, bytes]) -> int:
     if "schema-id" in meta:
         return _number(meta, "schema-id")
     # Iceberg Java writes it nowhere but in the schema.
+    schema = meta.get("schema", b"")
+    if len(schema) > _SCHEMA_BYTES:
+        raise TxlogCorrupt(f"the header has no schema-id, and a schema of {len(schema)} bytes is not looked through")
     try:
-        number = json.loads(meta.get("schema", b""))["schema-id"]
+        number = json.loads(schema)["schema-id"]
     except (ValueError, LookupError, TypeError, RecursionError) as exc:
         raise TxlogCorrupt("the header has neither schema-id nor a schema that says its id") from exc
     if type(number) is not int:

@@ -211,12 +211,19 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
     return Container(header.meta, blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
 
 
+def check_size(data: bytes, most_bytes: int) -> None:
+    """
+    Raises TxlogTooLarge.
+    """
+    if len(data) > most_bytes:
+        raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
+
+
 def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
     """
     What comes behind a header that ends before byte `at`; `most_bytes` and raises like `decode`.
     """
-    if len(data) > most_bytes:
-        raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
+    check_size(data, most_bytes)
     if codec not in CODECS:
         shown = codec[:40].decode("ascii", "replace")
         raise TxlogCorrupt(f"Avro codec {shown!r} is not supported; null and deflate are")

@@ -18,7 +18,7 @@ from bookkeeper.core.errors import BookkeeperError, NameMismatch, NewerVersion, 
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, Envelope, Txlog, decode, encode
 from bookkeeper.format import avro
-from bookkeeper.format.headers import Headers
+from bookkeeper.format.headers import Alike, Headers
 from tests.core.txlogs import ENVELOPE, MOST, NAME, SCHEMA, SPEC, block_ends, data_file, own, txlog, with_header
 
 positions = st.none() | st.binary(max_size=1024)
@@ -70,6 +70,21 @@ def test_a_key_of_iceberg_behind_our_own_is_read_from_each_header() -> None:
     meta = {key: value for key, value in avro.read_meta(txlog()).items() if key not in ("schema-id", "avro.codec")}
     last = avro.encode({**meta, "schema-id": b"7"}, avro.decode(txlog(), MOST).blocks)
     assert [decoded(data).schema_id for data in (txlog(), last, last, last, last)] == [0, 7, 7, 7, 7]
+
+
+def test_a_writers_txlogs_are_of_a_known_kind_from_the_third_on() -> None:
+    headers = Headers(PREFIX, txlog_format._common)
+    read = [headers.read(encode(replace(ENVELOPE, created_ms=n), SCHEMA, SPEC, [data_file(n)])) for n in range(4)]
+    assert [isinstance(header, Alike) for header in read] == [False, False, True, True]
+
+
+def test_a_schema_is_not_parsed_where_the_txlog_or_the_schema_is_too_large() -> None:
+    meta = {key: value for key, value in avro.read_meta(txlog()).items() if key != "schema-id"}
+    large = avro.encode({**meta, "schema": b"[" + b"[]," * 2**20 + b"[]]"}, avro.decode(txlog(), MOST).blocks)
+    with pytest.raises(TxlogTooLarge):
+        decode(NAME, large, 2**20)
+    with pytest.raises(TxlogCorrupt, match="not looked through"):
+        decoded(large)
 
 
 def outcome(data: bytes) -> object:
