@@ -62,7 +62,8 @@ class TimedStore(LocalStore):
 
     def create(self, key: str, data: bytes) -> None:
         super().create(key, data)
-        self._stamp(key)
+        with suppress(FileNotFoundError):  # a daemon beside the test has taken it already
+            self._stamp(key)
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
         super().replace(key, data, if_match)
@@ -70,8 +71,7 @@ class TimedStore(LocalStore):
 
     def _stamp(self, key: str) -> None:
         seconds = self.clock.now.timestamp()
-        with suppress(FileNotFoundError):  # a daemon beside the test has taken it already
-            os.utime(self._path(key), (seconds, seconds))
+        os.utime(self._path(key), (seconds, seconds))
 
 
 class Lake:
