@@ -128,7 +128,7 @@ class CarelessFolder(Folder):
         self.store.create(f"{REJECTED}{name}", data)
 
 
-def holes_forgotten(mark: Mark, name: TxlogName, at_ms: int) -> Mark:
+def holes_forgotten(mark: Mark, name: TxlogName, at_ms: int = 0) -> Mark:
     """
     Whatever was passed over counts as in.
     """

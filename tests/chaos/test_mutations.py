@@ -57,7 +57,7 @@ BROKEN = {
         "tests.daemon.lake.Bookkeeper", broken.HastyBookkeeper, crash, Ticking, BEFORE, "commit_table", "missing",
     ),
     "holes are not recorded": (
-        "bookkeeper.core.marks._advanced", broken.holes_forgotten, crash, Ticking, AFTER, "commit_table", "wrong",
+        "bookkeeper.core.marks.Mark.advanced", broken.holes_forgotten, crash, Ticking, AFTER, "commit_table", "wrong",
     ),
     "positions are not compared": (
         "bookkeeper.plan._Planner._check_position", broken.any_position, crash, Ticking, AFTER, "commit_table",
