@@ -7,6 +7,7 @@ Every side commits to the same table, whose metadata lists so many snapshots. St
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from benchmarks.kit import (
 from benchmarks.made import Queue, data_file, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
 from bookkeeper.core.catalog import open_catalog
+from bookkeeper.daemon import Bookkeeper
 
 FILES = 5
 
@@ -52,19 +54,24 @@ SIZES = {
 COLUMNS = ("retained snapshots", OURS, FLOOR, HADOOP, JDBC, STOCK, "Hadoop / ours", "Jdbc / ours", "stock / ours")
 
 
-def ours_and_floor(queue: Queue, rounds: int) -> tuple[Took, Took]:
+def ours_and_floor(queues: Sequence[Queue], rounds: int) -> list[tuple[Took, Took]]:
     """
-    A tick with one txlog of 5 files, and the same bytes written and fsynced.
+    Of each queue: a tick with one txlog of 5 files, and the same bytes written and fsynced.
+
+    In turns: a disk that is twice as fast a minute later must not decide what history costs.
     """
-    book, ours, least = queue.book(), [], []
-    for _ in range(rounds):
-        queue.publish(1, FILES, now())
-        before = floor.sizes_in(queue.metadata)
-        ours.append(timed(lambda: book.tick(now())))
-        written = floor.written_since(before, queue.metadata)
-        least.append(timed(lambda written=written: floor.write_all(queue.root / "floor", written)))  # type: ignore[misc]
-    warm = rounds // 5
-    return median(ours[warm:]), median(least[warm:])
+    books = [queue.book() for queue in queues]
+    taken = [[_once(queue, book) for queue, book in zip(queues, books, strict=True)] for _ in range(rounds)]
+    warm = zip(*taken[rounds // 5 :], strict=True)
+    return [(median(ours), median(least)) for ours, least in (zip(*one, strict=True) for one in warm)]
+
+
+def _once(queue: Queue, book: Bookkeeper) -> tuple[Took, Took]:
+    queue.publish(1, FILES, now())
+    before = floor.sizes_in(queue.metadata)
+    ours = timed(lambda: book.tick(now()))
+    written = floor.written_since(before, queue.metadata)
+    return ours, timed(lambda: floor.write_all(queue.root / "floor", written))
 
 
 def stock(queue: Queue, rounds: int) -> Took:
@@ -111,11 +118,11 @@ def measure(chosen: Chosen) -> None:
     """
     One row per number of snapshots.
     """
-    size, report, first = SIZES[chosen.size], chosen.report, None
+    size, report = SIZES[chosen.size], chosen.report
     report.table("retained", "One commit of 5 files against retained snapshots; wall (CPU), ms", COLUMNS)
-    for retained in size.retained:
-        with chosen.folder() as root:
-            us, least = ours_and_floor(long_queue(root, retained), size.rounds)
+    with chosen.folder() as root:
+        taken = ours_and_floor([long_queue(root / str(number), number) for number in size.retained], size.rounds)
+    for retained, (us, least) in zip(size.retained, taken, strict=True):
         others: list[Took | None] = [None, None, None]
         for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ()):
             with chosen.folder() as root:
@@ -124,8 +131,7 @@ def measure(chosen: Chosen) -> None:
             with chosen.folder() as root:
                 others[2] = stock(long_queue(root, retained), size.stock_rounds)
         report.row(f"{retained:,}", us, least, *others, *(times(item, us) for item in others))
-        first = first or us
-        report.note(f"{us.wall / first.wall:.2f} x ours at {size.retained[0]:,}")
+        report.note(f"{us.wall / taken[0][0].wall:.2f} x ours at {size.retained[0]:,}")
 
 
 if __name__ == "__main__":
