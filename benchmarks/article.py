@@ -122,15 +122,14 @@ class Experiment:
     def plan(self, batches: int) -> None:
         """A Spark stream at the head: a round for each of its batches, which read 500 MB and may take longer."""
         with stream(self.queue, now(), "head", "200ms") as reported:
-            deadline, turn, seen = time.monotonic() + 300, 1, list[dict[str, Any]]()
-            while len(seen) < batches + 3 and time.monotonic() < deadline:
+            deadline, turn = time.monotonic() + 300, 1
+            while len(seen := reported()) < batches + 3 and time.monotonic() < deadline:
                 self.queue.publish(PER_ROUND, 1, now())
                 self._retain(turn % 6 == 0)
                 self.book.tick(now())
                 turn += 1
-                while len(now_seen := reported()) == len(seen) and time.monotonic() < deadline:
+                while len(reported()) == len(seen) and time.monotonic() < deadline:
                     time.sleep(0.1)
-                seen = now_seen
         took = [batch["durations_ms"] for batch in seen[3:]]
         self.taken["Spark planning"] = [float(one.get("latestOffset", 0) + one.get("queryPlanning", 0)) for one in took]
 

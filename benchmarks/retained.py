@@ -7,7 +7,7 @@ Every side commits to the same table, whose metadata lists so many snapshots. St
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from benchmarks.kit import (
     Chosen,
     Took,
     alone,
+    in_turns,
     median,
     now,
     timed,
@@ -30,7 +31,6 @@ from benchmarks.kit import (
 from benchmarks.made import Queue, data_file, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
 from bookkeeper.core.catalog import open_catalog
-from bookkeeper.daemon import Bookkeeper
 
 FILES = 5
 
@@ -54,24 +54,36 @@ SIZES = {
 COLUMNS = ("retained snapshots", OURS, FLOOR, HADOOP, JDBC, STOCK, "Hadoop / ours", "Jdbc / ours", "stock / ours")
 
 
-def ours_and_floor(queues: Sequence[Queue], rounds: int) -> list[tuple[Took, Took]]:
+class Ours:
+    """One table: a tick with one txlog of 5 files, and the bytes it wrote written and fsynced once more."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.book = queue, queue.book()
+        self.written: list[int] = []
+
+    def tick(self) -> Took:
+        """One commit."""
+        self.queue.publish(1, FILES, now())
+        before = floor.sizes_in(self.queue.metadata)
+        took = timed(lambda: self.book.tick(now()))
+        self.written = floor.written_since(before, self.queue.metadata)
+        return took
+
+    def floor(self) -> Took:
+        """The same bytes."""
+        return timed(lambda: floor.write_all(self.queue.root / "floor", self.written))
+
+
+def ours_and_floor(root: Path, size: Size) -> dict[str, Took]:
     """
-    Of each queue: a tick with one txlog of 5 files, and the same bytes written and fsynced.
-
-    In turns: a disk that is twice as fast a minute later must not decide what history costs.
+    "ours" and "floor" of each number of snapshots: a disk that is faster a minute later must not decide between them.
     """
-    books = [queue.book() for queue in queues]
-    taken = [[_once(queue, book) for queue, book in zip(queues, books, strict=True)] for _ in range(rounds)]
-    warm = zip(*taken[rounds // 5 :], strict=True)
-    return [(median(ours), median(least)) for ours, least in (zip(*one, strict=True) for one in warm)]
-
-
-def _once(queue: Queue, book: Bookkeeper) -> tuple[Took, Took]:
-    queue.publish(1, FILES, now())
-    before = floor.sizes_in(queue.metadata)
-    ours = timed(lambda: book.tick(now()))
-    written = floor.written_since(before, queue.metadata)
-    return ours, timed(lambda: floor.write_all(queue.root / "floor", written))
+    sides: dict[str, Callable[[], Took]] = {}
+    for retained in size.retained:
+        one = Ours(long_queue(root / str(retained), retained))
+        sides |= {f"{OURS} {retained}": one.tick, f"{FLOOR} {retained}": one.floor}
+    warm = size.rounds // 5
+    return in_turns(sides, size.rounds - warm, warm)
 
 
 def stock(queue: Queue, rounds: int) -> Took:
@@ -121,8 +133,9 @@ def measure(chosen: Chosen) -> None:
     size, report = SIZES[chosen.size], chosen.report
     report.table("retained", "One commit of 5 files against retained snapshots; wall (CPU), ms", COLUMNS)
     with chosen.folder() as root:
-        taken = ours_and_floor([long_queue(root / str(number), number) for number in size.retained], size.rounds)
-    for retained, (us, least) in zip(size.retained, taken, strict=True):
+        taken = ours_and_floor(root, size)
+    for retained in size.retained:
+        us, least = taken[f"{OURS} {retained}"], taken[f"{FLOOR} {retained}"]
         others: list[Took | None] = [None, None, None]
         for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ()):
             with chosen.folder() as root:
@@ -131,7 +144,8 @@ def measure(chosen: Chosen) -> None:
             with chosen.folder() as root:
                 others[2] = stock(long_queue(root, retained), size.stock_rounds)
         report.row(f"{retained:,}", us, least, *others, *(times(item, us) for item in others))
-        report.note(f"{us.wall / taken[0][0].wall:.2f} x ours at {size.retained[0]:,}")
+        first = taken[f"{OURS} {size.retained[0]}"]
+        report.note(f"{us.wall / first.wall:.2f} x ours at {size.retained[0]:,}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from bookkeeper.core.errors import NotPossible
 from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.marks import MOST_HOLES, Mark
+from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -76,9 +76,9 @@ def _mark(view: View, run: TxlogName) -> Mark:
             f"the mark of {_shown(run)} was pruned, so nobody can tell which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
         )
-    if run.sequence - (mark or Mark()).last > MOST_SEQUENCES:
+    if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:
         raise NotPossible(f"more than {MOST_SEQUENCES} sequences at once", hint="Give a smaller --up-to.")
-    return mark or Mark()
+    return mark or NO_MARK
 
 
 def _open(mark: Mark, up_to: int) -> Iterator[int]:

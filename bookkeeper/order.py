@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
+from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Marks
 from bookkeeper.core.names import TxlogName
 
 READ_BYTES = 2**28
@@ -59,7 +59,7 @@ def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     for name in sorted(names):
         run = (name.writer, name.incarnation)
         if before is None or (before.writer, before.incarnation) != run:
-            before = name.at((marks.mark(name) or Mark()).last)
+            before = name.at((marks.mark(name) or NO_MARK).last)
         first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
         missing += [name.at(number) for number in range(first, name.sequence)]
         before = name

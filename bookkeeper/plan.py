@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, without_frames
 from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
+from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.order import Limits, gaps
 
 Run = tuple[str, str]  # writer and incarnation
-NO_MARK = Mark()
 
 
 @dataclass(frozen=True, slots=True)

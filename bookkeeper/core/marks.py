@@ -54,7 +54,7 @@ class WriterMarks:
     incarnations: Mapping[str, Mark] = field(default_factory=dict)
 
 
-_NONE = Mark()
+NO_MARK = Mark()
 _UNKNOWN = WriterMarks()
 
 
@@ -109,7 +109,7 @@ class Marks:
             known = touched.get(name.writer)
             if known is None:
                 known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
-            known[name.incarnation] = known.get(name.incarnation, _NONE).advanced(name, at_ms)
+            known[name.incarnation] = known.get(name.incarnation, NO_MARK).advanced(name, at_ms)
         for writer, incarnations in touched.items():
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
         return replace(self, writers=writers)
@@ -168,7 +168,7 @@ class Marks:
         """
         With every sequence of this incarnation up to that of `name` counted as in, except `holes` and later holes.
         """
-        mark = self.mark(name) or Mark()
+        mark = self.mark(name) or NO_MARK
         left = {*holes, *(hole for hole in mark.holes if hole > name.sequence)}
         last = max(mark.last, name.sequence)
         return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), max(at_ms, mark.seen_ms))))

@@ -86,9 +86,14 @@ class Txlog:
     body: Manifest = field(repr=False)
     #: its records, skimmed: what a commit needs to know of each data file
     rows: tuple[Row, ...] = field(init=False, repr=False)
+    #: rows in all its data files, and bytes of them
+    row_count: int = field(init=False)
+    data_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = self.body.rows
+        self.row_count = sum([row.record_count for row in self.rows])
+        self.data_bytes = sum([row.size_bytes for row in self.rows])
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -104,16 +109,6 @@ class Txlog:
     def paths(self) -> tuple[str, ...]:
         """The normal location of each data file; raises PathRefused."""
         return tuple([normal_file(row.path) for row in self.rows])
-
-    @property
-    def row_count(self) -> int:
-        """Rows in all its data files."""
-        return sum([row.record_count for row in self.rows])
-
-    @property
-    def data_bytes(self) -> int:
-        """Bytes of all its data files."""
-        return sum([row.size_bytes for row in self.rows])
 
 
 @dataclass(frozen=True, slots=True)

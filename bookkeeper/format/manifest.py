@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from fastavro import schemaless_writer
@@ -34,16 +35,16 @@ class Manifest:
     layout: Layout
     blocks: tuple[Block, ...] = field(repr=False)
     skimmed: tuple[tuple[Row, ...], ...] = field(repr=False)
+    #: every record, skimmed
+    rows: tuple[Row, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.skimmed[0] if len(self.skimmed) == 1 else tuple(chain.from_iterable(self.skimmed))
 
     @property
     def standard(self) -> bool:
         """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
         return self.layout.standard
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """Every record, skimmed."""
-        return self.skimmed[0] if len(self.skimmed) == 1 else tuple(row for rows in self.skimmed for row in rows)
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
