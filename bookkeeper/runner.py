@@ -2,7 +2,6 @@
 Repeats the ticks of one table: failures with backoff, until told to stop. Nothing a table does ends its loop.
 """
 
-import gc
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -191,16 +190,6 @@ def repeat(slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Ca
         done = turn(slot, settings, clock(), clock)
         if _rest(slot, settings, clock, wait, committed=bool(done and done.commit)):
             return
-
-
-def settled() -> None:
-    """
-    What is loaded by now stays for good: without this, each full collection of garbage goes through all of it again,
-    which takes 60 ms in the middle of a tick of 100.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.enable()
 
 
 def _rest(

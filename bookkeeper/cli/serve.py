@@ -2,7 +2,6 @@
 `bookkeeper run` and `bookkeeper once`.
 """
 
-import gc
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.cli.watching import watched
-from bookkeeper.console import logs
+from bookkeeper.console import garbage, logs
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
 from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
@@ -37,22 +36,12 @@ _LATE_SECONDS = 3.0
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
-@contextmanager
-def _unsettled() -> Iterator[None]:
-    """Nobody looks for garbage until memory is settled: there is hardly any, and that takes a tenth of the start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @click.command(cls=Command, short_help="Commit what is published, until SIGTERM.")
 @config_option
 @tables_option
 @log_options
 @listen_option("BOOKKEEPER_LISTEN", "Serve page, metrics and probes there, not where the configuration says.")
-@_unsettled()
+@garbage.unsettled()
 def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, listen: str | None) -> None:
     """
     Commit what is published, every tick, until SIGTERM; ends after the current commit.
@@ -130,11 +119,9 @@ def _make_way() -> None:
 
 def _settled(at_work: "Tables", look: int) -> bool:
     """Settles memory once every table was opened, or one of them takes too long for that."""
-    from bookkeeper.runner import settled
-
     if not at_work.begun and look * _BEGIN_SECONDS < _LONGEST_BEGIN_SECONDS:
         return False
-    settled()
+    garbage.settled()
     return True
 
 

@@ -1,6 +1,5 @@
 """The loop: every table on its own, failures with backoff, said once, until told to stop."""
 
-import gc
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.daemon import Commit, Turn
 from bookkeeper.discover.discovery import Listing
-from bookkeeper.runner import Slot, repeat, settled, turn
+from bookkeeper.runner import Slot, repeat, turn
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -229,13 +228,3 @@ def test_an_observer_that_fails_does_not_touch_the_loop(caplog: pytest.LogCaptur
     one.told = lambda *_: 1 / 0
     assert ticked(one, 3) == [0, 1, 2]
     assert said(caplog) == [("defect", "ERROR")]
-
-
-def test_garbage_is_collected_again_once_memory_has_settled() -> None:
-    gc.disable()
-    try:
-        settled()
-        assert gc.isenabled() and gc.get_freeze_count()
-    finally:
-        gc.unfreeze()
-        gc.enable()
