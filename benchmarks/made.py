@@ -22,6 +22,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, StringType, TimestamptzType
 
+from bookkeeper.console import garbage
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
 from bookkeeper.core.catalog import open_catalog
@@ -36,7 +37,6 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile
 from bookkeeper.initialise import initialise
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.runner import settled
 
 BASE_US = 1_760_000_000_000_000
 ROWS, FILE_BYTES = 20_000, 20_000_000
@@ -154,7 +154,7 @@ class Queue:
         """A bookkeeper of it, as after a start."""
         clock = parts.pop("clock", lambda: datetime.now(UTC))
         book = Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
-        settled()  # as the daemon does after its first tick
+        garbage.settled()  # as the daemon does after its first tick
         return book
 
     @cached_property
