@@ -18,6 +18,8 @@ SYNC_BYTES = 16
 CODEC = "avro.codec"
 CODECS = (b"null", b"deflate")
 _LONG_BYTES = 10  # of a 64 bit varint
+#: of a block in a manifest, decompressed
+_STORED_BYTES = 2**31
 #: each takes 200 bytes of memory, however short it is
 _MOST_KEYS = 1000
 
@@ -32,6 +34,19 @@ class Block:
     packed: bytes | None = field(default=None, compare=False, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Records of one block as they lie in a file of our own, compressed by deflate."""
+
+    count: int
+    packed: bytes
+
+    @property
+    def payload(self) -> bytes:
+        """They are decompressed anew each time; raises TxlogCorrupt, TxlogTooLarge."""
+        return _inflate(self.packed, _STORED_BYTES)
+
+
 class Container(NamedTuple):
     """An Avro file: its header's metadata and its blocks."""
 
@@ -39,7 +54,7 @@ class Container(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def encode(meta: Mapping[str, bytes], blocks: Iterable[Block], codec: str = "deflate") -> bytes:
+def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | Stored], codec: str = "deflate") -> bytes:
     """
     The bytes of an Avro file; the same input gives the same bytes.
     """
@@ -50,11 +65,16 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block], codec: str = "def
     return b"".join([header, sync, *(part + sync for part in packed)])
 
 
-def _pack_block(block: Block, codec: str) -> bytes:
-    payload = block.payload
-    if codec == "deflate":
-        payload = block.packed or _compress(payload)
+def _pack_block(block: Block | Stored, codec: str) -> bytes:
+    payload = stored(block).packed if codec == "deflate" else block.payload
     return encode_long(block.count) + encode_long(len(payload)) + payload
+
+
+def stored(block: Block | Stored) -> Stored:
+    """
+    The block, compressed; as it was read, if it was.
+    """
+    return Stored(block.count, block.packed or _compress(block.payload))
 
 
 def _compress(payload: bytes) -> bytes:
@@ -227,18 +247,32 @@ def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, 
     if codec not in CODECS:
         shown = codec[:40].decode("ascii", "replace")
         raise TxlogCorrupt(f"Avro codec {shown!r} is not supported; null and deflate are")
-    cursor, found, left = Cursor(data, at), list[Block](), most_bytes
-    sync = cursor.take(SYNC_BYTES)
-    while not cursor.done():
-        count, stored = cursor.long(), cursor.text()
-        if count <= 0:
-            raise TxlogCorrupt(f"a block of {count} records")
-        payload, packed = (_inflate(stored, left), stored) if codec == b"deflate" else (stored, None)
+    found, left = list[Block](), most_bytes
+    for count, raw in _parts(data, at):
+        payload, packed = (_inflate(raw, left), raw) if codec == b"deflate" else (raw, None)
         left -= len(payload)
-        if cursor.take(SYNC_BYTES) != sync:
-            raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
         found.append(Block(count, payload, packed))
     return tuple(found)
+
+
+def stored_blocks(data: bytes, at: int) -> list[Stored]:
+    """
+    What comes behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
+    """
+    return [Stored(*part) for part in _parts(data, at)]
+
+
+def _parts(data: bytes, at: int) -> list[tuple[int, bytes]]:
+    cursor, found = Cursor(data, at), list[tuple[int, bytes]]()
+    sync = cursor.take(SYNC_BYTES)
+    while not cursor.done():
+        count, part = cursor.long(), cursor.text()
+        if count <= 0:
+            raise TxlogCorrupt(f"a block of {count} records")
+        if cursor.take(SYNC_BYTES) != sync:
+            raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
+        found.append((count, part))
+    return found
 
 
 def _inflate(payload: bytes, most_bytes: int) -> bytes:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 from fastavro import schemaless_writer
 from pyiceberg.partitioning import PartitionSpec
@@ -79,16 +78,18 @@ def encode_blocks(avro_schema: bytes, entries: Iterable[Entry]) -> list[Block]:
     """
     `entries` as blocks of records.
     """
-    schema = parse_layout(avro_schema).schema
-    records = [_encode_record(schema, entry) for entry in entries]
+    records = [encode_record(avro_schema, entry) for entry in entries]
     starts = range(0, len(records), RECORDS_PER_BLOCK)
     parts = [records[start : start + RECORDS_PER_BLOCK] for start in starts]
     return [Block(len(part), b"".join(part)) for part in parts]
 
 
-def _encode_record(schema: Any, entry: Entry) -> bytes:
+def encode_record(avro_schema: bytes, entry: Entry) -> bytes:
+    """
+    One record.
+    """
     out = io.BytesIO()
-    schemaless_writer(out, schema, to_record(entry))
+    schemaless_writer(out, parse_layout(avro_schema).schema, to_record(entry))
     return out.getvalue()
 
 
@@ -105,12 +106,19 @@ def decode(
     `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
     """
     meta, blocks = avro.decode(data, most_bytes, header)
+    return proven(blocks, skimmer_of(meta, column), most_entries)
+
+
+def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
+    """
+    The skimmer of a manifest with this header; raises TxlogCorrupt.
+    """
     if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    return proven(blocks, skimmer(meta["avro.schema"], column), most_entries)
+    return skimmer(meta["avro.schema"], column)
 
 
-def proven(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int) -> Manifest:
+def proven(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:
     """
     The manifest of these blocks, every record proven; raises TxlogCorrupt or TxlogTooLarge.
     """

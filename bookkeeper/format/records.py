@@ -5,11 +5,13 @@ A record of the standard layout is a prefix (status, snapshot id, sequence numbe
 data file. Carrying a file on changes the prefix only.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from bookkeeper.format.avro import Block, Cursor, encode_long
+from bookkeeper.format.avro import Block, Cursor, Stored, encode_long
+
+T = TypeVar("T")
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 #: smaller blocks are joined before they are compressed
@@ -39,7 +41,7 @@ class Prefix:
 class Records:
     """Records of one spec, ready to be a manifest; `counts` are (files, rows) by status."""
 
-    blocks: Sequence[Block]
+    blocks: Sequence[Block | Stored]
     counts: dict[int, tuple[int, int]]
     partitions: frozenset[tuple[Any, ...]]
     least_sequence: int | None = None
@@ -62,22 +64,32 @@ def write_prefix(prefix: Prefix) -> bytes:
     return encode_long(prefix.status) + b"".join(b"\0" if item is None else b"\x02" + encode_long(item) for item in ids)
 
 
+def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """
+    Items that together make a block of a good size; what is large enough stays alone.
+    """
+    total, group = 0, list[T]()
+    for item in items:
+        if size(item) >= BLOCK_BYTES:
+            yield [item]
+            continue
+        group.append(item)
+        total += size(item)
+        if total >= BLOCK_BYTES:
+            yield group
+            total, group = 0, []
+    if group:
+        yield group
+
+
 def joined(blocks: Iterable[Block]) -> Iterator[Block]:
     """
     The same records in blocks of a good size; what is large enough is passed on as it is, still compressed.
     """
-    count, size, parts = 0, 0, []
-    for block in blocks:
-        if len(block.payload) >= BLOCK_BYTES:
-            yield block
-            continue
-        count, size = count + block.count, size + len(block.payload)
-        parts.append(block.payload)
-        if size >= BLOCK_BYTES:
-            yield Block(count, b"".join(parts))
-            count, size, parts = 0, 0, []
-    if count:
-        yield Block(count, b"".join(parts))
+    for group in grouped(blocks, lambda block: len(block.payload)):
+        alone = len(group) == 1
+        payload = b"".join([block.payload for block in group])
+        yield group[0] if alone else Block(sum([block.count for block in group]), payload)
 
 
 def counted(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:

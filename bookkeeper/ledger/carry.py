@@ -1,65 +1,66 @@
 """
-Carries the live records of a manifest into another one: as bytes, only their prefixes are written anew.
+Carries the live records of a manifest into another one: whole blocks as they are stored where nothing changes, else
+records as bytes, of which only the prefixes are written anew.
 
 Spec: "Manifest Entry Fields", "Sequence Number Inheritance".
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 
 from pyiceberg.manifest import ManifestFile
 
-from bookkeeper.format.avro import Block
-from bookkeeper.format.entries import Entry
-from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.records import DELETED, EXISTING, Prefix, Records, counted, read_prefix, write_prefix
-from bookkeeper.format.skim import Row
+from bookkeeper.format.decoder import decode_block
+from bookkeeper.format.records import DELETED, EXISTING, Prefix, read_prefix, write_prefix
 from bookkeeper.ledger.contents import inherited
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.parts import Known, Opened, Read
+from bookkeeper.ledger.pieces import Carried, Piece, pieces
 
-_NONE: Collection[int] = frozenset()
+_NONE: Collection[int] = ()
 
 
 def carried(
-    found: Manifest, manifest: ManifestFile, header: Header, gone: Collection[int] = _NONE, snapshot_id: int = 0
-) -> Records:
+    found: Opened, header: Header, gone: Sequence[Collection[int]] = (), snapshot_id: int = 0
+) -> Iterator[Piece]:
     """
-    The live records of `manifest` as EXISTING, snapshot id and both sequence numbers written out.
+    The live records of a manifest as EXISTING, snapshot id and both sequence numbers written out.
 
-    Those at the places in `gone` become DELETED by `snapshot_id`, so that whoever expires can delete the files.
+    Those at the places in `gone`, by block, become DELETED by `snapshot_id`, so that whoever expires can delete the
+    files.
     """
     # A widened column lies otherwise in tuples of before and after, under one and the same spec.
-    if header.joins(found):
-        return _joined(found, _Fates(manifest, snapshot_id), gone)
-    given = (_carried(inherited(entry, manifest), at in gone, snapshot_id) for at, entry in enumerate(found.entries))
-    return header.records([entry for entry in given if entry])
+    joins, fates = header.joins(found.layout), _Fates(found.manifest, snapshot_id)
+    for number, part in enumerate(found.parts):
+        places = gone[number] if gone else _NONE
+        if isinstance(part, Known):
+            yield Piece(EXISTING, part.stored, part.stretch)
+        elif joins:
+            yield from pieces(_joined(part, fates, places))
+        else:
+            yield from pieces(_anew(part, found, header, places, snapshot_id))
 
 
-def _carried(entry: Entry, gone: bool, snapshot_id: int) -> Entry | None:
-    if entry.status == DELETED:
-        return None
-    return replace(entry, status=DELETED, snapshot_id=snapshot_id) if gone else replace(entry, status=EXISTING)
-
-
-def _joined(found: Manifest, fates: "_Fates", gone: Collection[int]) -> Records:
-    records: list[bytes] = []
-    rows: list[tuple[int, Row]] = []
-    least: int | None = None
-    places = count()
-    for block, skimmed in zip(found.blocks, found.skimmed, strict=True):
-        for row in skimmed:
-            fate = fates.of(row.prefix, next(places) in gone)
-            if fate is None:
-                continue
+def _joined(part: Read, fates: "_Fates", places: Collection[int]) -> Iterator[Carried]:
+    payload = part.block.payload
+    for place, row in enumerate(part.rows):
+        fate = fates.of(row.prefix, place in places)
+        if fate is not None:
             prefix, raw = fate
-            if prefix.status != DELETED and prefix.sequence is not None:
-                least = prefix.sequence if least is None else min(least, prefix.sequence)
-            records.append(raw + block.payload[row.start + len(row.prefix) : row.end])
-            rows.append((prefix.status, row))
-    counts = counted((status, row.record_count) for status, row in rows)
-    blocks = [Block(len(records), b"".join(records))] if records else []
-    return Records(blocks, counts, frozenset(row.partition for _, row in rows), least)
+            whole = raw + payload[row.start + len(row.prefix) : row.end]
+            yield Carried(prefix.status, whole, row, prefix.sequence or 0, row.partition)
+
+
+def _anew(part: Read, found: Opened, header: Header, places: Collection[int], snapshot_id: int) -> Iterator[Carried]:
+    entries = decode_block(part.block, found.layout)
+    for place, (row, entry) in enumerate(zip(part.rows, entries, strict=True)):
+        before = inherited(entry, found.manifest)
+        if before.status != DELETED:
+            after = replace(before, status=EXISTING)
+            if place in places:
+                after = replace(before, status=DELETED, snapshot_id=snapshot_id)
+            raw, partition = header.record(after)
+            yield Carried(after.status, raw, row, after.sequence_number or 0, partition)
 
 
 class _Fates:

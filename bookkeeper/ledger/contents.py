@@ -15,7 +15,7 @@ from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
 
-_MANIFEST_BYTES = 2**31
+MANIFEST_BYTES = 2**31
 
 
 def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:
@@ -23,7 +23,7 @@ def read_manifest(store: Store, manifest: ManifestFile, column: int | None = Non
     A data manifest; its rows say of `column` how many nulls there are, and the upper bound.
     """
     data = store.read(key_in(store, manifest.manifest_path))
-    return manifest_format.decode(data, _MANIFEST_BYTES, column=column)
+    return manifest_format.decode(data, MANIFEST_BYTES, column=column)
 
 
 def unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -27,9 +28,11 @@ from bookkeeper.format.records import Records
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
-from bookkeeper.ledger.retain import Doomed, Drops, Range, Ranges, Reaches
+from bookkeeper.ledger.pieces import assembled
+from bookkeeper.ledger.retain import Doomed, Drops, Reaches
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
+from bookkeeper.ledger.stretches import Range, Ranges
 from bookkeeper.ledger.view import View, view
 
 log = logging.getLogger("bookkeeper")
@@ -105,7 +108,7 @@ class Ledger:
             header = self._header(seen, group[0])
             try:
                 if header is not None:
-                    yield group, header, *merge.merged(self._store(seen), group, header, self.ranges.column)
+                    yield group, header, *merge.merged(self._store(seen), group, header, self.ranges)
             except BookkeeperError as error:
                 self._leave(seen, group, error)
 
@@ -161,8 +164,9 @@ class Ledger:
         reaches: Reaches = lambda _: True,
     ) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""
-        known = [manifest for manifest in self.manifests(seen) if self._header(seen, manifest)]
-        return retain.find(self._store(seen), known, column, may_drop, drops, self.ranges, reaches)
+        self.ranges.column = column
+        headers = partial(self._header, seen)
+        return retain.find(self._store(seen), self.manifests(seen), headers, may_drop, drops, self.ranges, reaches)
 
     def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
         """
@@ -173,13 +177,11 @@ class Ledger:
         draft, step_id, sequence = self._draft(seen), new_id(), seen.metadata.last_sequence_number + 1
         written, touched = [], set[Partition]()
         for index, item in enumerate(doomed):
-            header = self._header(seen, item.manifest)
-            assert header is not None
-            touched |= header.touched(row.partition for row in item.dropped)
-            records = carried(item.found, item.manifest, header, item.places, step_id)
+            touched |= item.header.touched(row.partition for row in item.dropped)
+            records, left = assembled(carried(item.opened, item.header, item.gone, step_id), item.header, self.ranges)
             key = f"{draft.tag}-m{index}.avro"
-            written.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
-            self.ranges.put(written[-1].manifest_path, item.column, item.left)
+            written.append(self.writer.write(self._store(seen), key, item.header, records, step_id, sequence))
+            self.ranges.put(written[-1].manifest_path, self.ranges.column, left)
         replaced = {item.manifest.manifest_path for item in doomed}
         others = [manifest for manifest in self.manifests(seen) if manifest.manifest_path not in replaced]
         counts = summary.deleted([row for item in doomed for row in item.dropped])

@@ -20,10 +20,11 @@ from bookkeeper.core.locations import join
 from bookkeeper.core.store import Store, create_once
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry
-from bookkeeper.format.layout import Physical, parse_layout
+from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.partition import widened
-from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, counted
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.format.summaries import summarise
 
 #: spec id and comparable values
@@ -118,21 +119,19 @@ class Header:
         distinct = set(tuples)
         return {(self.spec_id, *map(_comparable, values, decimals)) for values in distinct}
 
-    def joins(self, found: manifest_format.Manifest) -> bool:
-        """Whether the records of a manifest lie as ours do, so that they can be joined with them as bytes."""
-        theirs = [_lies(kind) for _, kind in found.layout.partition]
-        return found.standard and theirs == [_lies(kind) for kind, _ in self.kinds]
+    def joins(self, layout: Layout) -> bool:
+        """Whether records of this layout lie as ours do, so that they can be joined with them as bytes."""
+        theirs = [_lies(kind) for _, kind in layout.partition]
+        return layout.standard and theirs == [_lies(kind) for kind, _ in self.kinds]
 
-    def records(self, given: Sequence[Entry]) -> Records:
-        """Decoded entries as records; for those whose records cannot be joined as bytes."""
-        entries = [self._fitted(entry) for entry in given]
-        live = [entry.sequence_number for entry in entries if entry.status != DELETED]
-        return Records(
-            manifest_format.encode_blocks(self.meta["avro.schema"], entries),
-            counted((entry.status, entry.data_file.record_count) for entry in entries),
-            frozenset(entry.data_file.partition for entry in entries),
-            min((sequence for sequence in live if sequence is not None), default=None),
-        )
+    def blocks(self, given: Iterable[Entry]) -> list[Block]:
+        """Decoded entries as blocks; for those whose records cannot be joined as bytes."""
+        return manifest_format.encode_blocks(self.meta["avro.schema"], map(self._fitted, given))
+
+    def record(self, given: Entry) -> tuple[bytes, tuple[Any, ...]]:
+        """One such entry as a record, and its partition."""
+        entry = self._fitted(given)
+        return manifest_format.encode_record(self.meta["avro.schema"], entry), entry.data_file.partition
 
     def _fitted(self, entry: Entry) -> Entry:
         """The entry with decimals of its partition as wide as they are here: their column may have been widened."""

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.core.store import Store
-from bookkeeper.format.records import EXISTING, Records, counted, joined
-from bookkeeper.format.skim import Row
+from bookkeeper.format.records import Records
 from bookkeeper.ledger.carry import carried
-from bookkeeper.ledger.contents import read_manifest
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.retain import Range, live, spanned
+from bookkeeper.ledger.parts import opened
+from bookkeeper.ledger.pieces import assembled
+from bookkeeper.ledger.stretches import Range, Ranges
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
@@ -70,21 +70,9 @@ def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
     return chosen
 
 
-def merged(store: Store, group: Sequence[ManifestFile], header: Header, column: int | None) -> tuple[Records, Range]:
+def merged(store: Store, group: Sequence[ManifestFile], header: Header, ranges: Ranges) -> tuple[Records, Range]:
     """
-    The live records of a group as EXISTING, with snapshot id and both sequence numbers written out; and their range,
-    or retention would have to read again what was just written.
+    The live records of a group as EXISTING, with snapshot id and both sequence numbers written out; and their range.
     """
-    parts, files = list[Records](), list[tuple[int, Row, int]]()
-    for manifest in group:
-        found = read_manifest(store, manifest, column)
-        parts.append(carried(found, manifest, header))
-        files += live(found.rows, manifest)
-    counts = [sum(part.counts[EXISTING][index] for part in parts) for index in (0, 1)]
-    records = Records(
-        list(joined(block for part in parts for block in part.blocks)),
-        counted(()) | {EXISTING: (counts[0], counts[1])},
-        frozenset(values for part in parts for values in part.partitions),
-        min((part.least_sequence for part in parts if part.least_sequence is not None), default=None),
-    )
-    return records, spanned(files)
+    found = (opened(store, manifest, header, ranges, lambda _: False) for manifest in group)
+    return assembled((piece for item in found for piece in carried(item, header)), header, ranges)

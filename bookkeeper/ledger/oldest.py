@@ -9,7 +9,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.core.store import Store
 from bookkeeper.ledger.contents import read_manifest
-from bookkeeper.ledger.retain import live
+from bookkeeper.ledger.parts import live
 
 NOTHING = -1
 

@@ -31,7 +31,7 @@ class Share:
 
 def _blocks(txlog: Txlog, header: Header) -> Sequence[Block]:
     # Records of another layout must not stand beside ours in one manifest.
-    return txlog.body.blocks if header.joins(txlog.body) else header.records(txlog.entries).blocks
+    return txlog.body.blocks if header.joins(txlog.body.layout) else header.blocks(txlog.entries)
 
 
 def shares(txlogs: Iterable[Txlog]) -> list[Share]:

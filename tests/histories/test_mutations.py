@@ -9,8 +9,8 @@ import pytest
 
 from bookkeeper.core.errors import BookkeeperError
 from bookkeeper.format import summaries
-from bookkeeper.format.records import write_prefix
-from bookkeeper.ledger import manifests, summary
+from bookkeeper.format.records import EXISTING, Prefix, write_prefix
+from bookkeeper.ledger import manifests, parts, retain, summary
 from bookkeeper.ledger.carry import _Fates
 from bookkeeper.ledger.manifests import Header
 from tests.histories.walk import walk
@@ -59,12 +59,39 @@ def joined_across_layouts() -> Broken:
     return Header, "joins", lambda header, found: True
 
 
+def blocks_known_by_their_count_only() -> Broken:
+    def broken(avro_schema: bytes, column: int | None) -> Any:
+        return lambda block: b"%d" % block.count
+
+    return parts, "digests", broken
+
+
+def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
+    def broken(block: Any, rows: Any) -> Any:
+        written = Prefix(EXISTING, 1, 1, 1)
+        return rightly(block, [row._replace(prefix=write_prefix(written)) for row in rows])
+
+    rightly = parts._stretch
+    return parts, "_stretch", broken
+
+
+def blocks_that_lose_files_not_read() -> Broken:
+    def broken(*given: Any) -> Any:
+        return rightly(*given[:-1], lambda _: False)
+
+    rightly = retain.opened
+    return retain, "opened", broken
+
+
 CAUGHT = {
     totals_off_by_one: "summaries_count_what_their_snapshot_holds",
     carried_with_the_manifests_sequence_number: "entries_are_carried_on_as_they_were",
     bounds_of_the_first_partition_only: "lists_describe_their_manifests",
     tombstones_left_out: "snapshots_follow_from_their_parents",
     joined_across_layouts: "undecodable",
+    blocks_known_by_their_count_only: "snapshots_follow_from_their_parents",
+    blocks_with_ids_to_inherit_carried_as_they_are: "snapshots_follow_from_their_parents",
+    blocks_that_lose_files_not_read: "live_files_are_the_models",
 }
 
 

@@ -1,0 +1,121 @@
+"""Blocks of manifests: those that lose nothing are carried on as they are, unread, and proven again when changed."""
+
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.core.settings import Retention
+from bookkeeper.format import avro, records
+from bookkeeper.format.skim import Skimmer
+from bookkeeper.ledger import merge, stretches
+from bookkeeper.ledger.stretches import NOTHING, Range, Ranges, Stretch, digests, spanned, united
+from tests.daemon.lake import Lake, Writes
+
+#: of about four records
+BLOCK_BYTES = 1000
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setattr(records, "BLOCK_BYTES", BLOCK_BYTES)
+    retention = Retention(keep=timedelta(days=1), every=timedelta(0), brake=1.0)
+    return Lake(tmp_path, check_files=False, partition_by=(), retention=retention)
+
+
+@pytest.fixture
+def skimmed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many records were read."""
+    count, rows = Counter[str](), Skimmer.rows
+
+    def counted(self: Skimmer, payload: bytes, number: int) -> Any:
+        count["records"] += number
+        return rows(self, payload, number)
+
+    monkeypatch.setattr(Skimmer, "rows", counted)
+    return count
+
+
+def merged(lake: Lake, book: Any, files: int = 2 * merge.FAN) -> list[str]:
+    """Commits files, each an hour older than the next, until the oldest lie in manifests of several blocks."""
+    writer = Writes(lake)
+    for number in range(files):
+        writer.publish(f"k{number:02d}", at=lake.clock.now - timedelta(minutes=60 * (files - number)))
+        lake.tick(book, seconds=1)
+    return writer.keys
+
+
+def blocks(lake: Lake) -> list[avro.Block]:
+    """Of all manifests of the head."""
+    table = lake.table()
+    paths = [item.manifest_path for item in table.current_snapshot().manifests(table.io)]
+    return [block for path in paths for block in avro.decode(_local(path).read_bytes(), 2**24).blocks]
+
+
+def _local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
+
+
+def test_a_retention_reads_and_writes_only_the_blocks_that_lose_files(lake: Lake, skimmed: Counter[str]) -> None:
+    book = lake.book()
+    keys = merged(lake, book, 2 * merge.FAN)
+    lake.tick(book, hours=1)
+    before, read = blocks(lake), skimmed["records"]
+    assert len(before) > 4
+    turn = lake.tick(book, hours=1)
+    assert turn.dropped_files == 1
+    assert skimmed["records"] - read <= 2 * max(block.count for block in before)
+    same = {block.packed for block in before} & {block.packed for block in blocks(lake)}
+    assert len(same) >= len(before) - 3
+    assert lake.keys() == keys[-len(lake.keys()) :]
+
+
+def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counter[str]) -> None:
+    book = lake.book()
+    merged(lake, book)
+    view, read = lake.view(), skimmed["records"]
+    group = [item for item in book.ledger.manifests(view) if not item.added_files_count]
+    header = book.ledger.writer.header(view.metadata.schema(), view.metadata.spec())
+    found, _ = merge.merged(book.ledger._store(view), group, header, book.ledger.ranges)
+    assert found.counts[records.EXISTING][0] == sum(item.existing_files_count or 0 for item in group) >= merge.FAN
+    assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
+
+
+def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake) -> None:
+    book = lake.book()
+    merged(lake, book)
+    oldest = min(book.ledger.manifests(lake.view()), key=lambda item: item.min_sequence_number or 0)
+    path = _local(oldest.manifest_path)
+    data = path.read_bytes()
+    last = avro.decode(data, 2**24).blocks[-1]
+    at = data.index(last.packed or b"?") + len(last.packed or b"") // 2
+    path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+    head = lake.table().metadata.current_snapshot_id
+    assert lake.tick(book, hours=2).dropped_files == 0
+    assert "a manifest cannot be read" in book.upkeep.warned
+    assert lake.table().metadata.current_snapshot_id == head
+
+
+def test_the_same_bytes_are_another_block_under_another_schema_column_or_count() -> None:
+    block = avro.Stored(3, b"packed")
+    same = digests(b"schema", 1)(block)
+    assert digests(b"schema", 1)(avro.Stored(3, b"packed")) == same
+    others = [digests(b"scheme", 1)(block), digests(b"schema", None)(block), digests(b"schema", 2)(block)]
+    others += [digests(b"schema", 1)(avro.Stored(2, b"packed")), digests(b"schema", 1)(avro.Stored(3, b"packet"))]
+    assert len({same, *others}) == 6
+
+
+def test_what_is_remembered_of_blocks_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "_MOST", 100)
+    ranges, wide = Ranges(), frozenset((number,) for number in range(9))
+    for number in range(30):
+        ranges.note(b"%d" % number, Stretch(1, 1, 1, NOTHING, wide))
+    assert [number for number in range(30) if ranges.stretch(b"%d" % number)] == list(range(20, 30))
+
+
+def test_ranges_unite_to_the_range_of_all() -> None:
+    files = [(b"\x05" + bytes(7), 7), (None, 3), (b"\xff" * 8, 9)]  # -1 is the least
+    assert spanned(files) == united(spanned([item]) for item in files) == Range(b"\xff" * 8, 3)
+    assert united([]) == NOTHING
