@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+#: the kernel takes several times as long for many MB at once
+_PIECE = 2**20
+
 
 def sizes_in(*folders: Path) -> dict[Path, int]:
     """
@@ -29,7 +32,8 @@ def write_all(folder: Path, sizes: Sequence[int]) -> None:
     for size in sizes:
         data = bytes(size)
         with open(folder / os.urandom(8).hex(), "xb") as out:
-            out.write(data)
+            for start in range(0, size, _PIECE):
+                out.write(data[start : start + _PIECE])
             out.flush()
             os.fsync(out.fileno())
         handle = os.open(folder, os.O_RDONLY)

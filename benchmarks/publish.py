@@ -20,6 +20,23 @@ PLOT = "performance-curve.svg"
 Line = Mapping[str, Any]
 
 
+def latest(lines: Iterable[Line]) -> list[Line]:
+    """
+    Of each benchmark only what its last run said; a run begins by saying which machine it runs on.
+    """
+    runs = list[list[Line]]()
+    for line in lines:
+        if "machine" in line or not runs:
+            runs.append([])
+        runs[-1].append(line)
+    last = {_of(line): number for number, run in enumerate(runs) for line in run}
+    return [line for number, run in enumerate(runs) for line in run if last[_of(line)] == number]
+
+
+def _of(line: Line) -> str:
+    return str(line.get("benchmark") or line.get("plot") or "machine")
+
+
 def sections(lines: Sequence[Line]) -> dict[str, str]:
     """
     The Markdown of each benchmark in these results, and of the machine if they name one.
@@ -82,7 +99,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("results", nargs="?", type=Path, default=RESULTS)
     options.add_argument("--doc", type=Path, default=DOC)
     given = options.parse_args(words)
-    lines = [json.loads(line) for line in given.results.read_text().splitlines()]
+    lines = latest(map(json.loads, given.results.read_text().splitlines()))
     found, texts = sections(lines), {path: path.read_text() for path in documents(given.doc)}
     _check_places(found, texts.values())
     for path, text in texts.items():

@@ -36,7 +36,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Records of one block as they lie in a file of our own, compressed by deflate."""
+    """Records of one block as they lie in a manifest, compressed by deflate."""
 
     count: int
     packed: bytes

@@ -80,8 +80,11 @@ def _part(
 
 
 def _stretch(block: Block, rows: Sequence[Row]) -> Stretch | None:
+    """What is known of a block once it was read; None for one that must be written anew."""
     sequences: dict[bytes, int] = {}
     for raw in {row.prefix for row in rows}:
+        if not raw:
+            return None
         prefix = read_prefix(raw)
         if prefix.status != EXISTING or None in (prefix.snapshot_id, prefix.sequence, prefix.file_sequence):
             return None

@@ -44,6 +44,18 @@ def test_what_was_measured_is_in_its_place_and_the_rest_stays(results: Path, doc
     )
 
 
+def test_of_a_benchmark_that_ran_twice_the_last_run_counts(results: Path, doc: Path):
+    report = kit.Report(results)
+    report.keep({"machine": {"cpu": "1 x slow"}})
+    report.table("curve", "Commits; ms", ("side", "p50"), "of another run")
+    report.row("ours", kit.Took(33.3, 4.5))
+    publish.main([str(results), "--doc", str(doc)])
+    text = doc.read_text()
+    assert "Of another run.\n\n| side | p50 |\n|---|---:|\n| ours | 33.3 (4.50) |\n\n" in text
+    assert "12.3" not in text.partition(publish.BEGIN.format(name="curve"))[2].partition(publish.END)[0]
+    assert "* cpu: 1 x slow\n" in text
+
+
 def test_publishing_twice_is_publishing_once(results: Path, doc: Path):
     publish.main([str(results), "--doc", str(doc)])
     once = doc.read_text()
