@@ -20,7 +20,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
 from bookkeeper.core.units import spoken
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.retain import Doomed
+from bookkeeper.ledger.retain import Reaches
 from bookkeeper.ledger.view import View
 from bookkeeper.loading import is_behind
 from bookkeeper.retention import Rule
@@ -32,6 +32,8 @@ CLOCK_AHEAD = timedelta(hours=1)
 SWEEP_EVERY = timedelta(minutes=1)
 UNFINISHED_EVERY = timedelta(hours=1)
 PRUNE_EVERY = timedelta(minutes=10)
+#: entries, after a start: a fifth of a second, where all of a million would be seven
+READ_AT_ONCE = 20_000
 #: marks are written with every commit, and read by everybody who loads the table
 LARGE_MARKS_BYTES = 256 * 1024
 
@@ -44,11 +46,18 @@ class Retained:
     live: int = 0
     held_back: str = ""
     after: View | None = None
+    #: nothing was decided yet: there are manifests that were not read
+    unread: bool = False
 
 
-def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True) -> Retained:
+def retained(
+    ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True, most: int | None = None
+) -> Retained:
     """
     Drops the files past retention in one commit, unless the brake holds it back. Raises Retry.
+
+    Of manifests that were never read about `most` entries are, and nothing goes before all were: the brake weighs
+    what goes against what stays.
     """
     try:
         rule = retention.rule(settings, view.metadata.schema(), view.marks.times, now)
@@ -61,20 +70,25 @@ def retained(ledger: Ledger, view: View, settings: Retention, now: datetime, com
         rule = rule.up_to(ledger.oldest(view, excess))
     if rule.idle:
         return Retained(live=ledger.live_count(view))
-    doomed = _doomed(ledger, view, rule)
+    reaches = _reaches(view, rule)
+    if most is not None and not ledger.learn(view, rule.column, reaches, most):
+        return Retained(unread=True)
+    doomed = ledger.find(
+        view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches
+    )
     files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
     if retention.braked(files, live, settings.brake):
         return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
     return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
 
 
-def _doomed(ledger: Ledger, view: View, rule: Rule) -> list[Doomed]:
+def _reaches(view: View, rule: Rule) -> Reaches:
     def reaches(manifest: ManifestFile) -> bool:
         spec = view.specs[manifest.partition_spec_id]
         schema = view.schema_for(spec.spec_id)
         return schema is None or rule.reaches(manifest, spec, schema)
 
-    return ledger.find(view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches)
+    return reaches
 
 
 def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:
@@ -106,6 +120,8 @@ class Upkeep:
         self.done: dict[str, datetime] = {}
         self.warned = ""
         self.heavy = False
+        #: how often in a row retention had to leave manifests unread
+        self.looks = 0
         #: what we last made sure marks.json says, and the highest sequence number it ever showed
         self.published: MarksCopy | None = None
         self.seen = -1
@@ -232,7 +248,13 @@ class Upkeep:
     def _retain(self, view: View, now: datetime) -> View:
         if not self.clocks_agree(now):
             return view
-        found = retained(self.ledger, view, self.settings.retention, now)
+        # More each time: what is committed meanwhile must be read too.
+        self.looks += 1
+        found = retained(self.ledger, view, self.settings.retention, now, most=self.looks * READ_AT_ONCE)
+        if found.unread:
+            del self.done["retention"]  # the next tick goes on: rows do not wait for it
+            return view
+        self.looks = 0
         if found.after is None:
             return self._stay(view, found.held_back)
         log.info("files dropped", extra=self._about("retain", files=found.files, snapshot=found.after.marks.snapshot))

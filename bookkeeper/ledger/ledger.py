@@ -32,7 +32,7 @@ from bookkeeper.ledger.pieces import assembled
 from bookkeeper.ledger.retain import Doomed, Drops, Reaches
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
-from bookkeeper.ledger.stretches import Range, Ranges
+from bookkeeper.ledger.stretches import MOST_RANGES, Range, Ranges
 from bookkeeper.ledger.view import View, view
 
 log = logging.getLogger("bookkeeper")
@@ -167,6 +167,16 @@ class Ledger:
         self.ranges.column = column
         headers = partial(self._header, seen)
         return retain.find(self._store(seen), self.manifests(seen), headers, may_drop, drops, self.ranges, reaches)
+
+    def learn(self, seen: View, column: int | None, reaches: Reaches, most: int) -> bool:
+        """
+        Reads about `most` entries of manifests that `find` would have to read whole; whether there are no more such.
+        """
+        self.ranges.column = column
+        listed = self.manifests(seen)
+        if len(listed) > MOST_RANGES:  # more than can be remembered: that would never end
+            return True
+        return retain.learn(self._store(seen), listed, partial(self._header, seen), self.ranges, most, reaches)
 
     def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
         """

@@ -10,6 +10,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.merge import live_files
 from bookkeeper.ledger.parts import Known, Opened, live, opened
 from bookkeeper.ledger.stretches import Range, Ranges, spanned, united
 
@@ -37,6 +38,33 @@ class Doomed:
     def dropped(self) -> list[Row]:
         """The records that go."""
         return [row for part in self.gone for row in part.values()]
+
+
+def learn(
+    store: Store,
+    manifests: Sequence[ManifestFile],
+    headers: Headers,
+    ranges: Ranges,
+    most: int,
+    reaches: Reaches = lambda _: True,
+) -> bool:
+    """
+    Reads manifests whose range is not known, until about `most` entries were read; says whether all are known then.
+    """
+    for manifest in manifests:
+        header = headers(manifest) if _unknown(manifest, ranges) and reaches(manifest) else None
+        if header is None:
+            continue
+        if most <= 0:
+            return False
+        found = opened(store, manifest, header, ranges, lambda _: False)
+        _sifted(found, lambda *_: False, ranges)
+        most -= live_files(manifest)
+    return True
+
+
+def _unknown(manifest: ManifestFile, ranges: Ranges) -> bool:
+    return manifest.content == ManifestContent.DATA and ranges.get(manifest.manifest_path, ranges.column) is None
 
 
 def find(

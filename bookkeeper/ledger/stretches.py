@@ -12,7 +12,8 @@ from typing import Any
 
 from bookkeeper.format.avro import Stored
 
-_REMEMBERED = 100_000
+#: manifests
+MOST_RANGES = 100_000
 #: blocks, and partitions in them: about 20 MB
 _MOST = 200_000
 _DIGEST_BYTES = 16
@@ -85,7 +86,7 @@ class Ranges:
 
     def put(self, path: str, column: int | None, found: Range) -> None:
         """Remembers a range; the oldest is forgotten when there are too many."""
-        if len(self._known) >= _REMEMBERED:
+        if len(self._known) >= MOST_RANGES:
             self._known.pop(next(iter(self._known)))
         self._known[path, column] = found
 
