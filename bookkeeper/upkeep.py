@@ -67,7 +67,7 @@ def retained(
         return Retained()
     excess = ledger.live_bytes(view) - settings.keep_bytes if settings.keep_bytes is not None else 0
     if excess > 0:
-        rule = rule.up_to(ledger.oldest(view, excess))
+        rule = rule.up_to(ledger.oldest(view, rule.column, excess))
     if rule.idle:
         return Retained(live=ledger.live_count(view))
     reaches = _reaches(view, rule)

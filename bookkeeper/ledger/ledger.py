@@ -144,9 +144,10 @@ class Ledger:
         counts = seen.head.summary.additional_properties if seen.head and seen.head.summary else {}
         return int(counts.get("total-files-size", 0))
 
-    def oldest(self, seen: View, excess: int) -> int:
+    def oldest(self, seen: View, column: int | None, excess: int) -> int:
         """The newest sequence number up to which all live files come to at most so many bytes."""
-        return oldest.oldest(self._store(seen), self.manifests(seen), excess)
+        self.ranges.column = column
+        return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), self.ranges, excess)
 
     def live_files(self, seen: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest, so only a person should ask."""

@@ -1,37 +1,73 @@
 """
-Up to which commit the oldest files may go when a table has too many bytes; decodes the oldest manifests only.
+Up to which commit the oldest files may go when a table has too many bytes; reads the oldest blocks of manifests only.
 """
 
+import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.core.store import Store
-from bookkeeper.ledger.contents import read_manifest
-from bookkeeper.ledger.parts import live
+from bookkeeper.format.skim import Row
+from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
+from bookkeeper.ledger.stretches import Ranges
 
 NOTHING = -1
+#: a manifest, or one of its blocks
+Lot = ManifestFile | tuple[Opened, Known]
 
 
-def oldest(store: Store, manifests: Sequence[ManifestFile], excess: int) -> int:
+def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, ranges: Ranges, excess: int) -> int:
     """
     The newest sequence number for which all live files up to it come to at most `excess` bytes, or NOTHING.
 
     So what stays is never less than what was asked to be kept; the files of one commit go together.
     """
     known: Counter[int] = Counter()
-    upto = NOTHING
-    data = [item for item in manifests if item.content == ManifestContent.DATA]
-    for manifest in sorted(data, key=lambda item: item.min_sequence_number or 0):
-        # Every file of an older commit than this manifest's oldest has been counted.
-        settled = (manifest.min_sequence_number or 0) - 1
-        upto, excess, full = _taken(known, settled, upto, excess)
+    upto, lots = NOTHING, _Lots(item for item in manifests if item.content == ManifestContent.DATA)
+    for least, lot in lots:
+        # Every file of an older commit than the oldest of what is left has been counted.
+        upto, excess, full = _taken(known, least - 1, upto, excess)
         if full:
             return upto
-        for _, row, sequence in live(read_manifest(store, manifest).rows, manifest):
-            known[sequence] += row.size_bytes
+        if isinstance(lot, ManifestFile):
+            found = opened(store, lot, headers(lot), ranges, lambda _: False)
+            lots.add(found)
+            for part in found.read:
+                _count(known, part.rows, lot)
+        else:
+            _count(known, lot[0].rows(lot[1]), lot[0].manifest)
     return _taken(known, max(known, default=NOTHING), upto, excess)[0]
+
+
+class _Lots:
+    """What may hold files, that which may hold the oldest first; a manifest is followed by its blocks."""
+
+    def __init__(self, manifests: Iterable[ManifestFile]) -> None:
+        self._order = count()
+        self._heap: list[tuple[int, int, Lot]] = []
+        for manifest in manifests:
+            self._push(manifest.min_sequence_number or 0, manifest)
+
+    def add(self, found: Opened) -> None:
+        """The blocks of which only the range is known."""
+        for part in found.known:
+            self._push(part.stretch.range.least_sequence, (found, part))
+
+    def _push(self, least: int, lot: Lot) -> None:
+        heapq.heappush(self._heap, (least, next(self._order), lot))
+
+    def __iter__(self) -> Iterator[tuple[int, Lot]]:
+        while self._heap:
+            least, _, lot = heapq.heappop(self._heap)
+            yield least, lot
+
+
+def _count(known: Counter[int], rows: Sequence[Row], manifest: ManifestFile) -> None:
+    for _, row, sequence in live(rows, manifest):
+        known[sequence] += row.size_bytes
 
 
 def _taken(known: Counter[int], settled: int, upto: int, excess: int) -> tuple[int, int, bool]:

@@ -19,6 +19,9 @@ from bookkeeper.ledger.contents import MANIFEST_BYTES, inherited
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.stretches import Range, Ranges, Stretch, digests, spanned
 
+#: what a manifest is written anew under; None for those that cannot be
+Headers = Callable[[ManifestFile], Header | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -38,29 +41,48 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A manifest's blocks, and how its records lie."""
+    """A manifest's blocks, and what skims their records."""
 
     manifest: ManifestFile
-    layout: Layout
+    skims: Skimmer
     parts: Sequence[Known | Read]
+
+    @property
+    def layout(self) -> Layout:
+        """How its records lie."""
+        return self.skims.layout
+
+    @property
+    def known(self) -> list[Known]:
+        """The blocks that were not read."""
+        return [part for part in self.parts if isinstance(part, Known)]
+
+    @property
+    def read(self) -> list[Read]:
+        """The blocks that were read."""
+        return [part for part in self.parts if isinstance(part, Read)]
+
+    def rows(self, part: Known) -> Sequence[Row]:
+        """The records of a block that was not read; raises Reject."""
+        return _skimmed(part.stored, self.skims).rows
 
 
 def opened(
-    store: Store, manifest: ManifestFile, header: Header, ranges: Ranges, wanted: Callable[[Range], bool]
+    store: Store, manifest: ManifestFile, header: Header | None, ranges: Ranges, wanted: Callable[[Range], bool]
 ) -> Opened:
     """
     A data manifest; read are those of its blocks whose range is `wanted`, and those that must be written anew under
-    this header. Raises Reject when it does not decode.
+    this header (all, under none). Raises Reject when it does not decode.
     """
     data = store.read(key_in(store, manifest.manifest_path))
     head = avro.read_header(data)
     skims = manifest_format.skimmer_of(head.meta, ranges.column)
-    if not header.joins(skims.layout) or head.meta.get(avro.CODEC) != b"deflate":
+    if header is None or not header.joins(skims.layout) or head.meta.get(avro.CODEC) != b"deflate":
         found = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=ranges.column)
-        return Opened(manifest, skims.layout, [*map(Read, found.blocks, found.skimmed)])
+        return Opened(manifest, skims, [*map(Read, found.blocks, found.skimmed)])
     digest = digests(head.meta["avro.schema"], ranges.column)
     stored = avro.stored_blocks(data, head.end)
-    return Opened(manifest, skims.layout, [_part(item, digest(item), skims, ranges, wanted) for item in stored])
+    return Opened(manifest, skims, [_part(item, digest(item), skims, ranges, wanted) for item in stored])
 
 
 def _part(
@@ -69,19 +91,23 @@ def _part(
     known = ranges.stretch(digest)
     if known is not None and not wanted(known.range):
         return Known(stored, known)
-    block = Block(stored.count, stored.payload, stored.packed)
-    rows = manifest_format.proven((block,), skims).rows
-    found = known or _stretch(block, rows)
+    part = _skimmed(stored, skims)
+    found = known or _stretch(part)
     if found is not None:
         ranges.note(digest, found)
         if not wanted(found.range):
             return Known(stored, found)
-    return Read(block, rows)
+    return part
 
 
-def _stretch(block: Block, rows: Sequence[Row]) -> Stretch | None:
+def _skimmed(stored: Stored, skims: Skimmer) -> Read:
+    block = Block(stored.count, stored.payload, stored.packed)
+    return Read(block, manifest_format.proven((block,), skims).rows)
+
+
+def _stretch(part: Read) -> Stretch | None:
     """What is known of a block once it was read; None for one that must be written anew."""
-    sequences: dict[bytes, int] = {}
+    rows, sequences = part.rows, dict[bytes, int]()
     for raw in {row.prefix for row in rows}:
         if not raw:
             return None
@@ -91,7 +117,7 @@ def _stretch(block: Block, rows: Sequence[Row]) -> Stretch | None:
         sequences[raw] = prefix.sequence or 0
     count = sum(row.record_count for row in rows)
     found = spanned((row.upper, sequences[row.prefix]) for row in rows)
-    return Stretch(len(rows), count, len(block.payload), found, frozenset(row.partition for row in rows))
+    return Stretch(len(rows), count, len(part.block.payload), found, frozenset(row.partition for row in rows))
 
 
 def live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:

@@ -11,13 +11,12 @@ from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.merge import live_files
-from bookkeeper.ledger.parts import Known, Opened, live, opened
+from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
 from bookkeeper.ledger.stretches import Range, Ranges, spanned, united
 
 #: of a data file and its sequence number
 Drops = Callable[[Row, int], bool]
 Reaches = Callable[[ManifestFile], bool]
-Headers = Callable[[ManifestFile], Header | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.settings import Retention
+from bookkeeper.format import records
 from bookkeeper.upkeep import retained, without_bounds
 from tests.daemon.lake import Lake, Writes, live_files
 from tests.faults.faults import Faults
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    """Twenty commits of one file each; size number i is a thousand times i."""
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Twenty commits of one file each, in manifests of small blocks; size number i is a thousand times i."""
+    monkeypatch.setattr(records, "BLOCK_BYTES", 700)
     lake = Lake(tmp_path / "lake", check_files=False)
     writer, book = Writes(lake), lake.book()
     for number in range(1, 21):

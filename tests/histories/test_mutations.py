@@ -67,9 +67,9 @@ def blocks_known_by_their_count_only() -> Broken:
 
 
 def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
-    def broken(block: Any, rows: Any) -> Any:
-        written = Prefix(EXISTING, 1, 1, 1)
-        return rightly(block, [row._replace(prefix=write_prefix(written)) for row in rows])
+    def broken(part: Any) -> Any:
+        written = write_prefix(Prefix(EXISTING, 1, 1, 1))
+        return rightly(replace(part, rows=[row._replace(prefix=written) for row in part.rows]))
 
     rightly = parts._stretch
     return parts, "_stretch", broken

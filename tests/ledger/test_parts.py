@@ -10,7 +10,7 @@ import pytest
 from bookkeeper.core.settings import Retention
 from bookkeeper.format import avro, records
 from bookkeeper.format.skim import Skimmer
-from bookkeeper.ledger import merge, stretches
+from bookkeeper.ledger import contents, merge, stretches
 from bookkeeper.ledger.stretches import NOTHING, Range, Ranges, Stretch, digests, spanned, united
 from tests.daemon.lake import Lake, Writes
 
@@ -70,6 +70,18 @@ def test_a_retention_reads_and_writes_only_the_blocks_that_lose_files(lake: Lake
     same = {block.packed for block in before} & {block.packed for block in blocks(lake)}
     assert len(same) >= len(before) - 3
     assert lake.keys() == keys[-len(lake.keys()) :]
+
+
+def test_which_commits_are_too_many_bytes_is_found_in_the_oldest_blocks(lake: Lake, skimmed: Counter[str]) -> None:
+    book = lake.book()
+    merged(lake, book)
+    view, ledger = lake.view(), book.ledger
+    live = [entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger._store(view), item)]
+    sizes = sorted((entry.sequence_number, entry.data_file.size_bytes) for entry in live)
+    for dropped in (1, 3):
+        read, excess = skimmed["records"], sum(size for _, size in sizes[:dropped])
+        assert ledger.oldest(view, ledger.ranges.column, excess) == sizes[dropped - 1][0]
+        assert skimmed["records"] - read < len(live) // 2
 
 
 def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counter[str]) -> None:
