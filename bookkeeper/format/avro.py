@@ -7,7 +7,7 @@ decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds 
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -262,8 +262,8 @@ def stored_blocks(data: bytes, at: int) -> list[Stored]:
     return [Stored(*part) for part in _parts(data, at)]
 
 
-def _parts(data: bytes, at: int) -> list[tuple[int, bytes]]:
-    cursor, found = Cursor(data, at), list[tuple[int, bytes]]()
+def _parts(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    cursor = Cursor(data, at)
     sync = cursor.take(SYNC_BYTES)
     while not cursor.done():
         count, part = cursor.long(), cursor.text()
@@ -271,8 +271,7 @@ def _parts(data: bytes, at: int) -> list[tuple[int, bytes]]:
             raise TxlogCorrupt(f"a block of {count} records")
         if cursor.take(SYNC_BYTES) != sync:
             raise TxlogCorrupt(f"sync marker expected before byte {cursor.at}")
-        found.append((count, part))
-    return found
+        yield count, part
 
 
 def _inflate(payload: bytes, most_bytes: int) -> bytes:

@@ -8,14 +8,17 @@ manifest as it is, and read once.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from sys import getsizeof
 from typing import Any
 
 from bookkeeper.format.avro import Stored
 
 #: manifests
 MOST_RANGES = 100_000
-#: blocks, and partitions in them: about 20 MB
-_MOST = 200_000
+#: of blocks: a million files of 50 columns, some 30 million of three
+_MOST_BYTES = 32 * 2**20
+#: of memory, measured: a block without its partitions, and a partition's place in a set
+_BLOCK_BYTES, _PLACE_BYTES = 500, 64
 _DIGEST_BYTES = 16
 
 
@@ -100,12 +103,12 @@ class Ranges:
             return
         self._stretches[digest] = found
         self._weight += _weight(found)
-        while self._weight > _MOST:
+        while self._weight > _MOST_BYTES:
             self._weight -= _weight(self._stretches.pop(next(iter(self._stretches))))
 
 
 def _weight(found: Stretch) -> int:
-    return 1 + len(found.partitions)
+    return _BLOCK_BYTES + sum(_PLACE_BYTES + getsizeof(one) + sum(map(getsizeof, one)) for one in found.partitions)
 
 
 def digests(avro_schema: bytes, column: int | None) -> Callable[[Stored], bytes]:

@@ -120,11 +120,14 @@ def test_the_same_bytes_are_another_block_under_another_schema_column_or_count()
 
 
 def test_what_is_remembered_of_blocks_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "_MOST", 100)
-    ranges, wide = Ranges(), frozenset((number,) for number in range(9))
-    for number in range(30):
-        ranges.note(b"%d" % number, Stretch(1, 1, 1, NOTHING, wide))
-    assert [number for number in range(30) if ranges.stretch(b"%d" % number)] == list(range(20, 30))
+    monkeypatch.setattr(stretches, "_MOST_BYTES", 20_000)
+    for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1500,)]):
+        ranges = Ranges()
+        for number in range(100):
+            ranges.note(b"%d" % number, Stretch(1, 1, 1, NOTHING, frozenset(partitions)))
+        kept = [number for number in range(100) if ranges.stretch(b"%d" % number)]
+        assert kept == list(range(100 - len(kept), 100))
+        assert 5 <= len(kept) <= 40
 
 
 def test_ranges_unite_to_the_range_of_all() -> None:
