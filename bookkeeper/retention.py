@@ -14,7 +14,7 @@ from pyiceberg.types import NestedField
 from bookkeeper.core.errors import ConfigInvalid
 from bookkeeper.core.settings import Retention
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.stretches import Range
+from bookkeeper.ledger.memory import Range
 
 _MICROS = timedelta(microseconds=1)
 _EPOCH_MS = timedelta(milliseconds=1)

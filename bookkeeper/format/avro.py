@@ -41,11 +41,6 @@ class Stored:
     count: int
     packed: bytes
 
-    @property
-    def payload(self) -> bytes:
-        """They are decompressed anew each time; raises TxlogCorrupt, TxlogTooLarge."""
-        return _inflate(self.packed, _STORED_BYTES)
-
 
 class Container(NamedTuple):
     """An Avro file: its header's metadata and its blocks."""
@@ -66,7 +61,7 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | Stored], codec: s
 
 
 def _pack_block(block: Block | Stored, codec: str) -> bytes:
-    payload = stored(block).packed if codec == "deflate" else block.payload
+    payload = stored(block).packed if codec == "deflate" else payload_of(block)
     return encode_long(block.count) + encode_long(len(payload)) + payload
 
 
@@ -74,7 +69,14 @@ def stored(block: Block | Stored) -> Stored:
     """
     The block, compressed; as it was read, if it was.
     """
-    return Stored(block.count, block.packed or _compress(block.payload))
+    return Stored(block.count, block.packed or _compress(payload_of(block)))
+
+
+def payload_of(block: Block | Stored) -> bytes:
+    """
+    The records of a block; what is stored is decompressed anew each time. Raises TxlogCorrupt, TxlogTooLarge.
+    """
+    return block.payload if isinstance(block, Block) else _inflate(block.packed, _STORED_BYTES)
 
 
 def _compress(payload: bytes) -> bytes:

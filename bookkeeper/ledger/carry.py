@@ -35,6 +35,8 @@ def carried(
         places = gone[number] if gone else _NONE
         if isinstance(part, Known):
             yield Piece(EXISTING, part.stored, part.stretch)
+        elif part.stretch is not None and not places:
+            yield Piece(EXISTING, part.block, part.stretch)
         elif joins:
             yield from pieces(_joined(part, fates, places))
         else:

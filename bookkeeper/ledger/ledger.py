@@ -24,15 +24,14 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import Store, stores_with
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.records import Records
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
-from bookkeeper.ledger.pieces import assembled
+from bookkeeper.ledger.memory import MOST_RANGES, Memory, Range
+from bookkeeper.ledger.pieces import Assembled, assembled
 from bookkeeper.ledger.retain import Doomed, Drops, Reaches
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
-from bookkeeper.ledger.stretches import MOST_RANGES, Range, Ranges
 from bookkeeper.ledger.view import View, view
 
 log = logging.getLogger("bookkeeper")
@@ -55,7 +54,8 @@ class Ledger:
         self.identifier = identifier
         self.clock = clock
         self.open_store = store or stores_with(catalog.properties)
-        self.ranges = Ranges()
+        #: of the column that retention asked for last
+        self.memory = Memory()
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode
         self.unreadable: set[str] = set()
@@ -90,27 +90,35 @@ class Ledger:
 
     def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        store, step_id = self._store(seen), new_id([before.id])
-        sequence, written, gone = seen.metadata.last_sequence_number + 2, [], set[str]()
-        for index, (group, header, records, found) in enumerate(self._merges(seen, before)):
+        step_id, sequence = new_id([before.id]), seen.metadata.last_sequence_number + 2
+        written, gone = list[ManifestFile](), set[str]()
+        self.memory.keep(manifest.manifest_path for manifest in before.manifests)
+        for index, (group, header, found) in enumerate(self._merges(seen, before)):
             key = f"{draft.tag}-r{index}.avro"
-            written.append(self.writer.write(store, key, header, records, step_id, sequence))
-            self.ranges.put(written[-1].manifest_path, self.ranges.column, found)
+            written.append(self._write(seen, key, header, found, self.memory, step_id, sequence))
             gone.update(manifest.manifest_path for manifest in group)
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
         counts = summary.merged(written, gone, kept)
         return [Step(step_id, Operation.REPLACE, written + kept, counts)] if written else []
 
-    def _merges(self, seen: View, before: Step) -> Iterator[tuple[list[ManifestFile], Header, Records, Range]]:
-        """Groups to merge, with header, records and range of what they become; an append never fails for one."""
+    def _merges(self, seen: View, before: Step) -> Iterator[tuple[list[ManifestFile], Header, Assembled]]:
+        """Groups to merge, with header and records of what they become; an append never fails for one."""
         listed = [manifest for manifest in before.manifests if manifest.manifest_path not in self.unreadable]
         for group in merge.groups(listed):
             header = self._header(seen, group[0])
             try:
                 if header is not None:
-                    yield group, header, *merge.merged(self._store(seen), group, header, self.ranges)
+                    yield group, header, merge.merged(self._store(seen), group, header, self.memory)
             except BookkeeperError as error:
                 self._leave(seen, group, error)
+
+    def _write(
+        self, seen: View, key: str, header: Header, found: Assembled, memory: Memory, step_id: int, sequence: int
+    ) -> ManifestFile:
+        """A manifest, which is remembered."""
+        written = self.writer.write(self._store(seen), key, header, found.records, step_id, sequence)
+        memory.put(written.manifest_path, found.range, found.digests)
+        return written
 
     def _leave(self, seen: View, group: Sequence[ManifestFile], error: BookkeeperError) -> None:
         """Says why a group stays as it is; a manifest that no try will ever read is not tried again."""
@@ -146,8 +154,14 @@ class Ledger:
 
     def oldest(self, seen: View, column: int | None, excess: int) -> int:
         """The newest sequence number up to which all live files come to at most so many bytes."""
-        self.ranges.column = column
-        return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), self.ranges, excess)
+        memory = self._memory(column)
+        return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), memory, excess)
+
+    def _memory(self, column: int | None) -> Memory:
+        """What is remembered for retention by this column; with another one, everything is read again."""
+        if column != self.memory.column:
+            self.memory = Memory(column)
+        return self.memory
 
     def live_files(self, seen: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest, so only a person should ask."""
@@ -165,19 +179,18 @@ class Ledger:
         reaches: Reaches = lambda _: True,
     ) -> list[Doomed]:
         """The manifests that lose whole files under a retention rule."""
-        self.ranges.column = column
-        headers = partial(self._header, seen)
-        return retain.find(self._store(seen), self.manifests(seen), headers, may_drop, drops, self.ranges, reaches)
+        memory, listed = self._memory(column), self.manifests(seen)
+        memory.keep(manifest.manifest_path for manifest in listed)
+        return retain.find(self._store(seen), listed, partial(self._header, seen), may_drop, drops, memory, reaches)
 
     def learn(self, seen: View, column: int | None, reaches: Reaches, most: int) -> bool:
         """
         Reads about `most` entries of manifests that `find` would have to read whole; whether there are no more such.
         """
-        self.ranges.column = column
-        listed = self.manifests(seen)
+        memory, listed = self._memory(column), self.manifests(seen)
         if len(listed) > MOST_RANGES:  # more than can be remembered: that would never end
             return True
-        return retain.learn(self._store(seen), listed, partial(self._header, seen), self.ranges, most, reaches)
+        return retain.learn(self._store(seen), listed, partial(self._header, seen), memory, most, reaches)
 
     def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
         """
@@ -189,10 +202,9 @@ class Ledger:
         written, touched = [], set[Partition]()
         for index, item in enumerate(doomed):
             touched |= item.header.touched(row.partition for row in item.dropped)
-            records, left = assembled(carried(item.opened, item.header, item.gone, step_id), item.header, self.ranges)
-            key = f"{draft.tag}-m{index}.avro"
-            written.append(self.writer.write(self._store(seen), key, item.header, records, step_id, sequence))
-            self.ranges.put(written[-1].manifest_path, self.ranges.column, left)
+            memory, key = item.opened.memory, f"{draft.tag}-m{index}.avro"
+            left = assembled(carried(item.opened, item.header, item.gone, step_id), item.header, memory)
+            written.append(self._write(seen, key, item.header, left, memory, step_id, sequence))
         replaced = {item.manifest.manifest_path for item in doomed}
         others = [manifest for manifest in self.manifests(seen) if manifest.manifest_path not in replaced]
         counts = summary.deleted([row for item in doomed for row in item.dropped])

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.core.store import Store
-from bookkeeper.format.records import Records
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.memory import Memory
 from bookkeeper.ledger.parts import opened
-from bookkeeper.ledger.pieces import assembled
-from bookkeeper.ledger.stretches import Range, Ranges
+from bookkeeper.ledger.pieces import Assembled, assembled
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
@@ -70,9 +69,9 @@ def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
     return chosen
 
 
-def merged(store: Store, group: Sequence[ManifestFile], header: Header, ranges: Ranges) -> tuple[Records, Range]:
+def merged(store: Store, group: Sequence[ManifestFile], header: Header, memory: Memory) -> Assembled:
     """
-    The live records of a group as EXISTING, with snapshot id and both sequence numbers written out; and their range.
+    The live records of a group as EXISTING, with snapshot id and both sequence numbers written out.
     """
-    found = (opened(store, manifest, header, ranges, lambda _: False) for manifest in group)
-    return assembled((piece for item in found for piece in carried(item, header)), header, ranges)
+    found = (opened(store, manifest, header, memory, lambda _: False) for manifest in group)
+    return assembled((piece for item in found for piece in carried(item, header)), header, memory)

@@ -11,15 +11,15 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
+from bookkeeper.ledger.memory import Memory
 from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
-from bookkeeper.ledger.stretches import Ranges
 
 NOTHING = -1
 #: a manifest, or one of its blocks
 Lot = ManifestFile | tuple[Opened, Known]
 
 
-def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, ranges: Ranges, excess: int) -> int:
+def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, memory: Memory, excess: int) -> int:
     """
     The newest sequence number for which all live files up to it come to at most `excess` bytes, or NOTHING.
 
@@ -33,7 +33,7 @@ def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, ra
         if full:
             return upto
         if isinstance(lot, ManifestFile):
-            found = opened(store, lot, headers(lot), ranges, lambda _: False)
+            found = opened(store, lot, headers(lot), memory, lambda _: False)
             lots.add(found)
             for part in found.read:
                 _count(known, part.rows, lot)

@@ -17,7 +17,7 @@ from bookkeeper.format.records import DELETED, EXISTING, read_prefix
 from bookkeeper.format.skim import Row, Skimmer
 from bookkeeper.ledger.contents import MANIFEST_BYTES, inherited
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.stretches import Range, Ranges, Stretch, digests, spanned
+from bookkeeper.ledger.memory import Memory, Range, Stretch, digests
 
 #: what a manifest is written anew under; None for those that cannot be
 Headers = Callable[[ManifestFile], Header | None]
@@ -28,23 +28,26 @@ class Known:
     """A block that is carried as it is stored."""
 
     stored: Stored
+    digest: bytes
     stretch: Stretch
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A block with its records."""
+    """A block with its records; with a stretch it can be carried as it is."""
 
     block: Block
     rows: Sequence[Row]
+    stretch: Stretch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A manifest's blocks, and what skims their records."""
+    """A manifest's blocks, what skims their records, and where they are remembered."""
 
     manifest: ManifestFile
     skims: Skimmer
+    memory: Memory
     parts: Sequence[Known | Read]
 
     @property
@@ -68,7 +71,7 @@ class Opened:
 
 
 def opened(
-    store: Store, manifest: ManifestFile, header: Header | None, ranges: Ranges, wanted: Callable[[Range], bool]
+    store: Store, manifest: ManifestFile, header: Header | None, memory: Memory, wanted: Callable[[Range], bool]
 ) -> Opened:
     """
     A data manifest; read are those of its blocks whose range is `wanted`, and those that must be written anew under
@@ -76,38 +79,40 @@ def opened(
     """
     data = store.read(key_in(store, manifest.manifest_path))
     head = avro.read_header(data)
-    skims = manifest_format.skimmer_of(head.meta, ranges.column)
+    skims = manifest_format.skimmer_of(head.meta, memory.column)
     if header is None or not header.joins(skims.layout) or head.meta.get(avro.CODEC) != b"deflate":
-        found = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=ranges.column)
-        return Opened(manifest, skims, [*map(Read, found.blocks, found.skimmed)])
-    digest = digests(head.meta["avro.schema"], ranges.column)
+        found = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=memory.column)
+        return Opened(manifest, skims, memory, [*map(Read, found.blocks, found.skimmed)])
+    digest = digests(head.meta["avro.schema"])
     stored = avro.stored_blocks(data, head.end)
-    return Opened(manifest, skims, [_part(item, digest(item), skims, ranges, wanted) for item in stored])
+    return Opened(manifest, skims, memory, [_part(item, digest(item), skims, memory, wanted) for item in stored])
 
 
 def _part(
-    stored: Stored, digest: bytes, skims: Skimmer, ranges: Ranges, wanted: Callable[[Range], bool]
+    stored: Stored, digest: bytes, skims: Skimmer, memory: Memory, wanted: Callable[[Range], bool]
 ) -> Known | Read:
-    known = ranges.stretch(digest)
+    known = memory.stretch(digest)
     if known is not None and not wanted(known.range):
-        return Known(stored, known)
+        return Known(stored, digest, known)
     part = _skimmed(stored, skims)
-    found = known or _stretch(part)
-    if found is not None:
-        ranges.note(digest, found)
-        if not wanted(found.range):
-            return Known(stored, found)
+    if part.stretch is not None:
+        memory.note(digest, part.stretch)
+        if not wanted(part.stretch.range):
+            return Known(stored, digest, part.stretch)
     return part
 
 
 def _skimmed(stored: Stored, skims: Skimmer) -> Read:
-    block = Block(stored.count, stored.payload, stored.packed)
-    return Read(block, manifest_format.proven((block,), skims).rows)
+    block = Block(stored.count, avro.payload_of(stored), stored.packed)
+    rows = manifest_format.proven((block,), skims).rows
+    return Read(block, rows, stretch_of(rows, len(block.payload)))
 
 
-def _stretch(part: Read) -> Stretch | None:
-    """What is known of a block once it was read; None for one that must be written anew."""
-    rows, sequences = part.rows, dict[bytes, int]()
+def stretch_of(rows: Sequence[Row], size: int) -> Stretch | None:
+    """
+    What is known of a block with these records; None for one that must be written anew.
+    """
+    sequences: dict[bytes, int] = {}
     for raw in {row.prefix for row in rows}:
         if not raw:
             return None
@@ -115,9 +120,7 @@ def _stretch(part: Read) -> Stretch | None:
         if prefix.status != EXISTING or None in (prefix.snapshot_id, prefix.sequence, prefix.file_sequence):
             return None
         sequences[raw] = prefix.sequence or 0
-    count = sum(row.record_count for row in rows)
-    found = spanned((row.upper, sequences[row.prefix]) for row in rows)
-    return Stretch(len(rows), count, len(part.block.payload), found, frozenset(row.partition for row in rows))
+    return Stretch.of([(row, sequences[row.prefix], row.partition) for row in rows], size)
 
 
 def live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:

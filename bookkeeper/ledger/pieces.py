@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block, Stored
-from bookkeeper.format.records import DELETED, EXISTING, Records, counted, grouped
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, grouped
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.stretches import Range, Ranges, Stretch, digests, spanned, united
+from bookkeeper.ledger.memory import Memory, Range, Stretch, digests, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +33,60 @@ class Carried(NamedTuple):
     partition: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The records of a manifest to be, and what will be remembered of it."""
+
+    records: Records
+    range: Range
+    digests: Sequence[bytes]
+
+
 def pieces(records: Iterable[Carried]) -> Iterator[Piece]:
     """
-    What stays and what goes are blocks of their own: what stays is carried as it is from then on.
+    What stays and what goes are blocks of their own, of a good size: what stays is carried as it is from then on.
     """
     sides: dict[int, list[Carried]] = {EXISTING: [], DELETED: []}
     for record in records:
         sides[record.status].append(record)
     for status, side in sides.items():
-        if side:
-            block = Block(len(side), b"".join([item.raw for item in side]))
-            rows = sum(item.row.record_count for item in side)
-            span = spanned((item.row.upper, item.sequence) for item in side)
-            partitions = frozenset(item.partition for item in side)
-            yield Piece(status, block, Stretch(len(side), rows, len(block.payload), span, partitions))
+        for group in grouped(side, lambda item: len(item.raw)):
+            block = Block(len(group), b"".join([item.raw for item in group]))
+            files = [(item.row, item.sequence, item.partition) for item in group]
+            yield Piece(status, block, Stretch.of(files, len(block.payload)))
 
 
-def assembled(found: Iterable[Piece], header: Header, ranges: Ranges) -> tuple[Records, Range]:
+def assembled(found: Iterable[Piece], header: Header, memory: Memory) -> Assembled:
     """
-    The records of a manifest, in blocks of a good size, and the range of its live files; both are remembered block
-    by block, or retention and merges would have to read again what was just written.
+    The records of a manifest, in blocks of a good size; what stays is remembered block by block, or retention and
+    merges would have to read again what was just written.
     """
-    sides: dict[int, list[Piece]] = {DELETED: [], EXISTING: []}
+    kept, gone = list[Piece](), list[Piece]()
     for piece in found:
-        sides[piece.status].append(piece)
-    gone, kept = (list(map(_one, grouped(side, lambda piece: piece.stretch.size))) for side in sides.values())
-    digest = digests(header.meta["avro.schema"], ranges.column)
-    for stored, stretch in kept:
-        ranges.note(digest(stored), stretch)
-    span = united(stretch.range for _, stretch in kept)
-    counts = counted(()) | {DELETED: _counts(gone), EXISTING: _counts(kept)}
-    partitions = frozenset(values for _, stretch in (*gone, *kept) for values in stretch.partitions)
-    blocks, least = [stored for stored, _ in (*gone, *kept)], span.least_sequence if kept else None
-    return Records(blocks, counts, partitions, least), span
+        (kept if piece.status == EXISTING else gone).append(piece)
+    kept, gone = _joined(kept), _joined(gone)
+    blocks = [avro.stored(piece.block) for piece in (*gone, *kept)]
+    digest = digests(header.meta["avro.schema"])
+    marks = [digest(block) for block in blocks[len(gone) :]]
+    for mark, piece in zip(marks, kept, strict=True):
+        memory.note(mark, piece.stretch)
+    span = united(piece.stretch.range for piece in kept)
+    counts = {ADDED: (0, 0), DELETED: _counts(gone), EXISTING: _counts(kept)}
+    partitions = frozenset(one for piece in (*gone, *kept) for one in piece.stretch.partitions)
+    return Assembled(Records(blocks, counts, partitions, span.least_sequence if kept else None), span, marks)
 
 
-def _one(group: Sequence[Piece]) -> tuple[Stored, Stretch]:
-    if len(group) == 1:
-        return avro.stored(group[0].block), group[0].stretch
-    found = [piece.stretch for piece in group]
-    payload = b"".join([piece.block.payload for piece in group])
-    files, rows = sum(item.files for item in found), sum(item.rows for item in found)
-    partitions = frozenset(values for item in found for values in item.partitions)
-    stretch = Stretch(files, rows, len(payload), united(item.range for item in found), partitions)
-    return avro.stored(Block(files, payload)), stretch
+def _joined(found: Sequence[Piece]) -> list[Piece]:
+    """The same, where small ones lie in one block."""
+    groups = grouped(found, lambda piece: piece.stretch.size)
+    return [group[0] if len(group) == 1 else _one(group) for group in groups]
 
 
-def _counts(side: Sequence[tuple[Stored, Stretch]]) -> tuple[int, int]:
-    return sum(stretch.files for _, stretch in side), sum(stretch.rows for _, stretch in side)
+def _one(group: Sequence[Piece]) -> Piece:
+    stretch = Stretch.joined([piece.stretch for piece in group])
+    payload = b"".join([avro.payload_of(piece.block) for piece in group])
+    return Piece(group[0].status, Block(stretch.files, payload), stretch)
+
+
+def _counts(side: Sequence[Piece]) -> tuple[int, int]:
+    return sum(piece.stretch.files for piece in side), sum(piece.stretch.rows for piece in side)

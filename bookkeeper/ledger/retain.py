@@ -10,9 +10,9 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.memory import Memory, Range, spanned, united
 from bookkeeper.ledger.merge import live_files
 from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
-from bookkeeper.ledger.stretches import Range, Ranges, spanned, united
 
 #: of a data file and its sequence number
 Drops = Callable[[Row, int], bool]
@@ -43,7 +43,7 @@ def learn(
     store: Store,
     manifests: Sequence[ManifestFile],
     headers: Headers,
-    ranges: Ranges,
+    memory: Memory,
     most: int,
     reaches: Reaches = lambda _: True,
 ) -> bool:
@@ -51,19 +51,19 @@ def learn(
     Reads manifests whose range is not known, until about `most` entries were read; says whether all are known then.
     """
     for manifest in manifests:
-        header = headers(manifest) if _unknown(manifest, ranges) and reaches(manifest) else None
+        header = headers(manifest) if _unknown(manifest, memory) and reaches(manifest) else None
         if header is None:
             continue
         if most <= 0:
             return False
-        found = opened(store, manifest, header, ranges, lambda _: False)
-        _sifted(found, lambda *_: False, ranges)
+        found = opened(store, manifest, header, memory, lambda _: False)
+        _sifted(found, lambda *_: False)
         most -= live_files(manifest)
     return True
 
 
-def _unknown(manifest: ManifestFile, ranges: Ranges) -> bool:
-    return manifest.content == ManifestContent.DATA and ranges.get(manifest.manifest_path, ranges.column) is None
+def _unknown(manifest: ManifestFile, memory: Memory) -> bool:
+    return manifest.content == ManifestContent.DATA and memory.range(manifest.manifest_path) is None
 
 
 def find(
@@ -72,7 +72,7 @@ def find(
     headers: Headers,
     may_drop: Callable[[Range], bool],
     drops: Drops,
-    ranges: Ranges,
+    memory: Memory,
     reaches: Reaches = lambda _: True,
 ) -> list[Doomed]:
     """
@@ -82,20 +82,20 @@ def find(
     """
     doomed = []
     for manifest in manifests:
-        known = ranges.get(manifest.manifest_path, ranges.column)
+        known = memory.range(manifest.manifest_path)
         hopeless = not reaches(manifest) if known is None else not may_drop(known)
         if manifest.content != ManifestContent.DATA or hopeless:
             continue
         header = headers(manifest)
         if header is not None:
-            found = opened(store, manifest, header, ranges, may_drop)
-            gone = _sifted(found, drops, ranges)
+            found = opened(store, manifest, header, memory, may_drop)
+            gone = _sifted(found, drops)
             if any(gone):
                 doomed.append(Doomed(found, header, gone))
     return doomed
 
 
-def _sifted(found: Opened, drops: Drops, ranges: Ranges) -> list[dict[int, Row]]:
+def _sifted(found: Opened, drops: Drops) -> list[dict[int, Row]]:
     """What goes of each block; remembers the manifest's range."""
     gone, spans = list[dict[int, Row]](), list[Range]()
     for part in found.parts:
@@ -106,5 +106,5 @@ def _sifted(found: Opened, drops: Drops, ranges: Ranges) -> list[dict[int, Row]]
         files = list(live(part.rows, found.manifest))
         gone.append({place: row for place, row, sequence in files if drops(row, sequence)})
         spans.append(spanned((row.upper, sequence) for _, row, sequence in files))
-    ranges.put(found.manifest.manifest_path, ranges.column, united(spans))
+    found.memory.put(found.manifest.manifest_path, united(spans), [part.digest for part in found.known])
     return gone

@@ -60,19 +60,19 @@ def joined_across_layouts() -> Broken:
 
 
 def blocks_known_by_their_count_only() -> Broken:
-    def broken(avro_schema: bytes, column: int | None) -> Any:
+    def broken(avro_schema: bytes) -> Any:
         return lambda block: b"%d" % block.count
 
     return parts, "digests", broken
 
 
 def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
-    def broken(part: Any) -> Any:
+    def broken(rows: Any, size: int) -> Any:
         written = write_prefix(Prefix(EXISTING, 1, 1, 1))
-        return rightly(replace(part, rows=[row._replace(prefix=written) for row in part.rows]))
+        return rightly([row._replace(prefix=written) for row in rows], size)
 
-    rightly = parts._stretch
-    return parts, "_stretch", broken
+    rightly = parts.stretch_of
+    return parts, "stretch_of", broken
 
 
 def blocks_that_lose_files_not_read() -> Broken:

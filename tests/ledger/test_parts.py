@@ -9,9 +9,11 @@ import pytest
 
 from bookkeeper.core.settings import Retention
 from bookkeeper.format import avro, records
+from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.format.skim import Skimmer
-from bookkeeper.ledger import contents, merge, stretches
-from bookkeeper.ledger.stretches import NOTHING, Range, Ranges, Stretch, digests, spanned, united
+from bookkeeper.ledger import contents, memory, merge, parts
+from bookkeeper.ledger.memory import NOTHING, Memory, Range, Stretch, digests, spanned, united
 from tests.daemon.lake import Lake, Writes
 
 #: of about four records
@@ -80,7 +82,7 @@ def test_which_commits_are_too_many_bytes_is_found_in_the_oldest_blocks(lake: La
     sizes = sorted((entry.sequence_number, entry.data_file.size_bytes) for entry in live)
     for dropped in (1, 3):
         read, excess = skimmed["records"], sum(size for _, size in sizes[:dropped])
-        assert ledger.oldest(view, ledger.ranges.column, excess) == sizes[dropped - 1][0]
+        assert ledger.oldest(view, ledger.memory.column, excess) == sizes[dropped - 1][0]
         assert skimmed["records"] - read < len(live) // 2
 
 
@@ -90,7 +92,7 @@ def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counte
     view, read = lake.view(), skimmed["records"]
     group = [item for item in book.ledger.manifests(view) if not item.added_files_count]
     header = book.ledger.writer.header(view.metadata.schema(), view.metadata.spec())
-    found, _ = merge.merged(book.ledger._store(view), group, header, book.ledger.ranges)
+    found = merge.merged(book.ledger._store(view), group, header, book.ledger.memory).records
     assert found.counts[records.EXISTING][0] == sum(item.existing_files_count or 0 for item in group) >= merge.FAN
     assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
 
@@ -110,24 +112,110 @@ def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake) -> None:
     assert lake.table().metadata.current_snapshot_id == head
 
 
-def test_the_same_bytes_are_another_block_under_another_schema_column_or_count() -> None:
+def test_a_bookkeeper_that_looks_before_anything_is_old_drops_it_once_it_is(lake: Lake) -> None:
+    merged(lake, lake.book())
+    anew = lake.book()
+    lake.tick(anew, seconds=1)
+    before = lake.keys()
+    assert lake.tick(anew, seconds=1).dropped_files == 0
+    assert lake.tick(anew, hours=3).dropped_files == 3
+    assert lake.keys() == before[3:]
+
+
+def test_blocks_that_are_not_compressed_lose_files_too(lake: Lake) -> None:
+    book = lake.book()
+    merged(lake, book)
+    for item in book.ledger.manifests(lake.view()):
+        path = _local(item.manifest_path)
+        found = avro.decode(path.read_bytes(), 2**24)
+        path.write_bytes(avro.encode(found.meta, found.blocks, "null"))
+    before = lake.keys()
+    assert lake.tick(lake.book(), hours=3).dropped_files == 3
+    assert lake.keys() == before[3:]
+
+
+def test_one_large_block_becomes_several_of_which_only_one_is_read_from_then_on(
+    lake: Lake, skimmed: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "BLOCK_BYTES", 2**16)
+    book = lake.book()
+    merged(lake, book)
+    assert max(block.count for block in blocks(lake)) >= merge.FAN
+    monkeypatch.setattr(records, "BLOCK_BYTES", BLOCK_BYTES)
+    lake.tick(book, hours=1)
+    read = skimmed["records"]
+    assert lake.tick(book, hours=1).dropped_files == 1
+    assert skimmed["records"] - read < merge.FAN
+
+
+@pytest.mark.parametrize("ids", [(7, 3, None), (7, None, 3), (None, 3, 3)])
+def test_a_block_with_anything_to_inherit_is_not_carried_on_unread(lake: Lake, ids: Any) -> None:
+    book = lake.book()
+    merged(lake, book, 3)
+    item = book.ledger.manifests(lake.view())[0]
+    (row, *_) = manifest_format.decode(_local(item.manifest_path).read_bytes(), 2**24).rows
+    whole, lacking = (write_prefix(Prefix(EXISTING, *given)) for given in ((7, 3, 3), ids))
+    assert parts.stretch_of([row._replace(prefix=whole)], 1) is not None
+    assert parts.stretch_of([row._replace(prefix=lacking)], 1) is None
+
+
+def test_a_find_by_another_column_in_between_does_not_make_a_drop_forget(lake: Lake) -> None:
+    book = lake.book()
+    merged(lake, book)
+    view, ledger = lake.view(), book.ledger
+    drops = ledger.find(view, None, lambda _: True, lambda row, _: row.path.endswith("-k20.parquet"))
+    every = (lambda found: found.least_upper is not None, lambda row, _: row.upper is not None)
+    before = ledger.find(view, 1, *every)
+    after = ledger.find(ledger.drop(view, drops), 1, *every)
+    assert len(drops) == 1
+    assert sum(len(item.dropped) for item in after) == sum(len(item.dropped) for item in before) - 1
+
+
+def test_the_same_bytes_are_another_block_under_another_schema_or_count() -> None:
     block = avro.Stored(3, b"packed")
-    same = digests(b"schema", 1)(block)
-    assert digests(b"schema", 1)(avro.Stored(3, b"packed")) == same
-    others = [digests(b"scheme", 1)(block), digests(b"schema", None)(block), digests(b"schema", 2)(block)]
-    others += [digests(b"schema", 1)(avro.Stored(2, b"packed")), digests(b"schema", 1)(avro.Stored(3, b"packet"))]
-    assert len({same, *others}) == 6
+    same = digests(b"schema")(block)
+    assert digests(b"schema")(avro.Stored(3, b"packed")) == same
+    others = [avro.Stored(2, b"packed"), avro.Stored(3, b"packet")]
+    assert len({same, digests(b"scheme")(block), *map(digests(b"schema"), others)}) == 4
 
 
-def test_what_is_remembered_of_blocks_is_bounded_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretches, "_MOST_BYTES", 20_000)
-    for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1500,)]):
-        ranges = Ranges()
+def stretch(*partitions: tuple[Any, ...]) -> Stretch:
+    return Stretch(1, 1, 1, NOTHING, frozenset(partitions))
+
+
+def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "_MOST_BYTES", 20_000)
+    for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1000,)]):
+        known = Memory()
         for number in range(100):
-            ranges.note(b"%d" % number, Stretch(1, 1, 1, NOTHING, frozenset(partitions)))
-        kept = [number for number in range(100) if ranges.stretch(b"%d" % number)]
-        assert kept == list(range(100 - len(kept), 100))
+            known.note(b"%d" % number, stretch(*partitions))
+            known.stretch(b"0")
+        kept = [number for number in range(100) if known.stretch(b"%d" % number)]
+        assert kept == [0, *range(101 - len(kept), 100)]
         assert 5 <= len(kept) <= 40
+
+
+def test_a_block_that_would_push_out_all_others_is_not_remembered() -> None:
+    known = Memory()
+    known.note(b"a", stretch((1,)))
+    known.note(b"b", stretch(*((number,) for number in range(200_000))))
+    assert known.stretch(b"a")
+    assert not known.stretch(b"b")
+
+
+def test_what_no_live_manifest_has_is_forgotten() -> None:
+    known = Memory()
+    for number in range(300):
+        name = b"%d" % number
+        known.note(name, stretch((number,)))
+        known.put(name.decode(), NOTHING, [name])
+        known.keep([name.decode(), "0"])
+    left = [number for number in range(300) if known.stretch(b"%d" % number)]
+    assert {0, 299} <= set(left)
+    assert len(left) < 100
+    assert [number for number in range(300) if known.range(str(number))] == left
 
 
 def test_ranges_unite_to_the_range_of_all() -> None:

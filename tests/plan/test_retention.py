@@ -13,7 +13,7 @@ from pyiceberg.types import DateType, LongType, NestedField, TimestampType, Time
 
 from bookkeeper.core.errors import ConfigInvalid
 from bookkeeper.core.settings import Retention
-from bookkeeper.ledger.stretches import Range
+from bookkeeper.ledger.memory import Range
 from bookkeeper.retention import braked, noted, rule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
