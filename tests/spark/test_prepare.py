@@ -2,9 +2,11 @@
 Making a machine ready is safe to repeat, quick when nothing is to be done, and clear when it cannot be done.
 """
 
+import fcntl
 import os
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,6 +55,32 @@ def test_a_jar_that_a_crash_cut_off_counts_as_missing(tmp_path):
     cut.write_bytes(cut.read_bytes()[:-10])
 
     assert prepare.missing(EMBEDDED, ivy) == [EMBEDDED[0]]
+
+
+def test_what_another_one_is_fetching_is_waited_for(tmp_path):
+    package, said, ivy = Package("org.example.nowhere", "nothing", "1.0"), [], tmp_path / ".ivy2.5.2"
+    ivy.mkdir()
+    environ = {**os.environ, "HOME": str(tmp_path)}
+    with (ivy / ".lock").open("w") as other, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = pool.submit(prepare.prepare, environ, [package], said.append)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        ivy_with(tmp_path, package)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        ready = waiting.result(60)
+
+    assert (ready.did, said) == ((), [])
+
+
+def test_a_home_that_nobody_may_write_to_is_named(tmp_path):
+    (tmp_path / "home").write_text("no directory")
+    unknown = Package("org.example.nowhere", "nothing", "1.0")
+
+    with pytest.raises(NotPossible, match=f"{tmp_path}/home/.ivy2.5.2: Not a directory") as failed:
+        prepare.prepare({**os.environ, "HOME": f"{tmp_path}/home"}, [unknown])
+
+    assert "HOME" in failed.value.hint
 
 
 @pytest.mark.spark
