@@ -2,10 +2,12 @@
 Programs from Debian's packages: used where they are installed, else fetched into the user's cache or installed as root.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers.installed import cache, once
@@ -47,11 +49,22 @@ def _apt(command: Sequence[str], folder: Path) -> None:
     """With the lists of packages fetched anew when the first try finds nothing by the old ones."""
     if shutil.which("apt-get") is None:
         raise Unavailable(f"no apt-get on this system for {command[-1]}")
-    try:
-        _run(command, folder)
-    except Unavailable:
-        _run(["apt-get", "update", "-qq"], folder)
-        _run(command, folder)
+    with _alone():
+        try:
+            _run(command, folder)
+        except Unavailable:
+            _run(["apt-get", "update", "-qq"], folder)
+            _run(command, folder)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """An apt-get that meets another one does not wait, it fails: two processes may test at once."""
+    lock = cache(os.environ) / "apt.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
