@@ -99,7 +99,22 @@ def test_make_test_gets_java_and_jars_before_the_tests(machine: Machine):
 
     assert machine.make("test")[0] == 0
 
-    assert [call.split(" DEMO")[0] for call in machine.calls()[2:]] == ["-m spark_jobs.prepare", "-m pytest"]
+    spark, tests = machine.calls()[2:]
+    assert spark.startswith("-m spark_jobs.prepare ")
+    assert tests.startswith("-m pytest -n 2 ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "processes"), [("-m slow", 2), ("-m slow -k race", 2), ("-k race", 1), ("tests/plan --pdb", 1)]
+)
+def test_make_test_has_two_processes_unless_a_few_tests_are_chosen(machine: Machine, arguments: str, processes: int):
+    machine.has_python("python3")
+
+    assert machine.make("test", f"ARGS={arguments}")[0] == 0
+
+    call = machine.calls()[-1].split(" DEMO")[0]
+    assert call.startswith("-m pytest ") and call.endswith(f" {arguments}")
+    assert ("-n 2" in call) == (processes == 2)
 
 
 def test_make_chaos_gets_java_and_jars_and_passes_on_its_arguments(machine: Machine):

@@ -1,0 +1,36 @@
+"""
+A run in two processes: what it keeps together is there, and all that needs a JVM is together.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import spread
+
+from .project import ROOT
+
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def needs_a_jvm(path: str) -> bool:
+    return path.startswith("tests/spark/") or bool(re.search(r"mark\.spark\b", Path(ROOT, path).read_text("utf-8")))
+
+
+@pytest.mark.parametrize("path", [path for paths in spread.TOGETHER.values() for path in paths])
+def test_what_is_kept_together_is_there(path: str):
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if needs_a_jvm(path)])
+def test_one_process_has_all_that_needs_a_jvm(path: str):
+    assert spread.piece(f"{path}::test_something[a::b]") == "JVM"
+
+
+def test_the_long_pieces_are_begun_first_and_every_other_file_is_one_in_the_usual_order():
+    pieces = list(dict.fromkeys(map(spread.piece, sorted(FILES, key=spread.turn))))
+
+    assert pieces[:2] == ["JVM", "catalogs"]
+    assert pieces[2:] == [path for path in FILES if path in pieces]
+    assert len(pieces) > 100
