@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests import spread
+from tests.servers import shared
 from tests.servers.process import scratch
 
 # Others may be at work on this machine: a slow example is no failure.
@@ -26,6 +27,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return spread.scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    shared.end()
 
 
 @pytest.fixture

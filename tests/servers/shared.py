@@ -1,5 +1,5 @@
 """
-One server of a kind for a whole run, started when the first test wants it and ended with the process.
+One server of a kind for a whole run, started when the first test wants it and ended with the run or the process.
 """
 
 import uuid
@@ -55,6 +55,16 @@ def borrowed(kind: str) -> Iterator[Server]:
             _ENDS.pop(kind)()
             _started.cache_clear()
             _bucket.cache_clear()
+
+
+def end() -> None:
+    """
+    Ends all of them now: a process of several that test is killed when it takes long to end.
+    """
+    while _ENDS:
+        _ENDS.popitem()[1]()
+    _started.cache_clear()
+    _bucket.cache_clear()
 
 
 def wanted(kind: str) -> Server:
