@@ -154,4 +154,4 @@ def test_when_it_is_closed_nobody_answers() -> None:
 def test_who_says_nothing_is_hung_up_on_in_time(web: Web) -> None:
     began = time.monotonic()
     assert said(web, b"GET / HT").startswith(b"HTTP/1.1 408 ")
-    assert time.monotonic() - began < 4 * web.patience
+    assert time.monotonic() - began < 10 * web.patience  # half of what we would wait

@@ -4,7 +4,6 @@ Making a machine ready is safe to repeat, quick when nothing is to be done, and 
 
 import fcntl
 import os
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -27,14 +26,21 @@ def ivy_with(folder, *packages):
     return {**os.environ, "HOME": str(folder)}
 
 
+def cpu_seconds() -> float:
+    """
+    Ours and our children's, not those of a clock: the machine may be busy.
+    """
+    return sum(os.times()[:4])
+
+
 def test_a_machine_that_is_ready_is_left_alone_within_a_second(tmp_path):
     environ, said = ivy_with(tmp_path, *EMBEDDED), []
     environ["JAVA_HOME"] = prepare.prepare(os.environ).java_home
-    began = time.monotonic()
+    began = cpu_seconds()
 
     ready = prepare.prepare(environ, say=said.append)
 
-    assert time.monotonic() - began < 1
+    assert cpu_seconds() - began < 1
     assert (ready.did, said) == ((), [])
     assert [jar.name for jar in ready.jars] == [package.jar(tmp_path).name for package in EMBEDDED]
 
