@@ -12,19 +12,27 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
-from bookkeeper.core.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
+from bookkeeper.core.errors import EntryInvalid, FileFormatDiffers, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import FUTURE_MS
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
+from bookkeeper.format.expressions import COUNTS, MOST_COUNT
 from bookkeeper.format.layout import Physical, physical
 from bookkeeper.format.skim import Row, Shape
 from bookkeeper.ledger.view import View
 
 #: the prefix of a record that inherits everything: ADDED, and three nulls
 FRESH = b"\x02\0\0\0"
-FORMATS = ("PARQUET", "AVRO")
+#: how files of the formats that are allowed begin; PARE: a Parquet file with an encrypted footer
+MAGIC = {"PARQUET": (b"PAR1", b"PARE"), "AVRO": (b"Obj\x01",)}
+FORMATS = tuple(MAGIC)
+MAGIC_BYTES = 4
+#: No file has more rows a byte. A page of Parquet holds at most 2^31 - 1 rows, whatever they are (run-length encoded
+#: nulls take no room), and takes more than 16 bytes with its header; the largest pages that pyarrow makes of nulls come
+#: to 290,000 rows a byte. A record of Avro is a byte or more, which no codec of Avro compresses to 2^-27 of a byte.
+MOST_ROWS_A_BYTE = 2**27
 #: bytes of a single-value serialized bound (Iceberg spec, Appendix D)
 _WIDTHS = {"boolean": 1, "int": 4, "date": 4, "float": 4, "long": 8, "double": 8, "time": 8, "uuid": 16}
 _WIDTHS |= {"timestamp": 8, "timestamptz": 8}
@@ -158,6 +166,14 @@ def _is_required(schema: Schema, field: PartitionField) -> bool:
     return column.required and column in schema.fields and not isinstance(field.transform, VoidTransform)
 
 
+def check_format(row: Row, start: bytes) -> None:
+    """
+    Raises FileFormatDiffers when a data file that begins with these bytes is not of the format its entry says.
+    """
+    if not start.startswith(MAGIC[row.file_format.upper()]):
+        raise FileFormatDiffers(f"{row.path[:300]} begins with {start!r}, which no {row.file_format} file does")
+
+
 def _check_entry(entry: Entry, rules: Rules) -> None:
     """What skimming has not proven of a record."""
     path = entry.data_file.path[:300]
@@ -165,10 +181,17 @@ def _check_entry(entry: Entry, rules: Rules) -> None:
         raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")
     if (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) != (None, None, None):
         raise EntryInvalid(f"{path}: snapshot id and sequence numbers must be null, so that they are inherited")
-    if entry.content != DATA or entry.equality_ids or entry.referenced_data_file is not None:
-        raise EntryInvalid(f"{path}: content {entry.content}; only data files are allowed, no deletes")
+    if entry.content != DATA or entry.equality_ids is not None or entry.referenced_data_file is not None:
+        raise EntryInvalid(
+            f"{path}: content {entry.content}, equality ids {_brief(entry.equality_ids)}, referenced data file "
+            f"{_brief(entry.referenced_data_file)}; only data files are allowed (0, null, null), no deletes"
+        )
     _check_statistics(entry.data_file, rules.columns)
     _check_bounds(entry.data_file, rules.widths)
+
+
+def _brief(value: object) -> str:
+    return "null" if value is None else str(value)[:100]
 
 
 def _check_row(row: Row, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
@@ -177,14 +200,30 @@ def _check_row(row: Row, path: str, rules: Rules, required: tuple[bool, ...]) ->
         raise PathRefused(f"{shown} is outside of the table's data path {rules.data_path}")
     if row.file_format.upper() not in FORMATS:
         raise EntryInvalid(f"{shown}: file format {row.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
-    if row.record_count <= 0 or row.size_bytes <= 0:
-        raise EntryInvalid(f"{shown}: {row.record_count} records in {row.size_bytes} bytes")
+    impossible = impossible_counts(row.record_count, row.size_bytes)
+    if impossible:
+        raise EntryInvalid(f"{shown}: {impossible}")
     if None in row.partition and any(
         value is None and needed for value, needed in zip(row.partition, required, strict=True)
     ):
         raise EntryInvalid(f"{shown}: a partition value is null though its column is required")
     if row.sort_order_id is not None and row.sort_order_id not in rules.sort_orders:
         raise EntryInvalid(f"{shown}: sort order {row.sort_order_id} is unknown")
+
+
+def impossible_counts(records: int, size: int) -> str:
+    """
+    What is wrong with a data file of so many records and bytes, or "".
+
+    Sums of what passes fit in a long for all files of a txlog, and for 4 million files of a table.
+    """
+    if records <= 0 or size <= 0:
+        return f"{records} records in {size} bytes"
+    if size > MOST_BYTES:
+        return f"{size} bytes, no storage has objects of more than {MOST_BYTES}"
+    if records > min(MOST_COUNT, size * MOST_ROWS_A_BYTE):
+        return f"{records} records in {size} bytes, which no file can hold"
+    return ""
 
 
 def _check_bounds(file: DataFile, widths: dict[int, set[int]]) -> None:
@@ -201,5 +240,7 @@ def _check_statistics(file: DataFile, columns: frozenset[int]) -> None:
         if not named.keys() <= columns:
             unknown = min(named.keys() - columns)
             raise EntryInvalid(f"{file.path[:300]}: statistics for column {unknown}, which the table does not have")
-    if any(value < 0 for named in counts for value in named.values()):
-        raise EntryInvalid(f"{file.path[:300]}: a negative count in the statistics")
+    for name, named in zip(COUNTS, counts, strict=True):
+        for number, value in named.items():
+            if not 0 <= value <= MOST_COUNT:
+                raise EntryInvalid(f"{file.path[:300]}: {name} of {value} for column {number}, which no file can have")

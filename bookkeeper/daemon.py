@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from bookkeeper.core.errors import (
     CommitUnknown,
     DuplicatePath,
     FromTheFuture,
+    Hold,
     Missing,
     NameMismatch,
 )
@@ -31,7 +33,8 @@ from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.noticed import Noticed
-from bookkeeper.intake import Intake
+from bookkeeper.culprits import culprits
+from bookkeeper.intake import Intake, defect
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
 from bookkeeper.ledger.view import View
@@ -89,6 +92,8 @@ class Bookkeeper:
         self.recent: dict[str, TxlogName] = {}
         self.stuck: set[Run] = set()  # incarnations that could not go on at the last plan
         self.said: set[tuple[str, str]] = set()
+        #: pending txlogs that the engine fails on, found once for as long as this process lives
+        self.defects: dict[TxlogName, Hold] = {}
         self.refusal: BookkeeperError = CommitConflict("others committed each time")
         #: the present tick's, or the last one's: what it did is done, also when it ended by an error
         self.turn = Turn()
@@ -100,6 +105,8 @@ class Bookkeeper:
         self.upkeep.begin()
         self.turn = Turn()
         found = self.noticed.found(self.folder, now)
+        if self.defects:
+            self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.fresh = False
         self.turn = turn = Turn.of(found)
         view = self._current(now)
@@ -164,6 +171,7 @@ class Bookkeeper:
         self.upkeep.check_jump(now)
         intake.read(todo)
         intake.judge(rules_of(view), _ms(now))
+        intake.held |= {name: self.defects[name] for name in todo if name in self.defects}
         if self.settings.check_files:
             intake.look_up(self.open_store(view.data_root))
         if intake.bad and not self.fresh:
@@ -172,7 +180,9 @@ class Bookkeeper:
         self._reject(intake.bad, turn, now)
         missing, gone = intake.look_for(gaps(todo, view.marks))
         marks = resumed(view.marks, todo, intake.good, missing | gone, self.folder.rejected)
-        batch = plan(todo, Known(intake.good, intake.bad, missing | gone), marks, self.limits, self.recent, left)
+        totals = view.total("total-records"), view.total("total-files-size")
+        known = Known(intake.good, intake.bad, missing | gone, *totals)
+        batch = plan(todo, known, marks, self.limits, self.recent, left)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
         batch.resumed = marks is not view.marks
@@ -202,9 +212,20 @@ class Bookkeeper:
             self.refusal, turn.refused = error, turn.refused + 1
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
             return False
+        except Exception as error:
+            self.view = None  # it may have been raised by what follows the commit
+            self._hold_culprits(view, batch, error)
+            return False
         turn.commit = self._committed(self.view, batch, began)
         turn.settle(batch.names)
         return True
+
+    def _hold_culprits(self, view: View, batch: Batch, error: Exception) -> None:
+        """Holds the txlogs that the engine fails on; raises the error when none of them explains it."""
+        found = culprits(batch.txlogs, partial(self.ledger.rehearse, view))
+        if not found:
+            raise error
+        self.defects |= {name: defect(why) for name, why in found.items()}
 
     def _committed(self, view: View, batch: Batch, began: datetime) -> Commit:
         done = self.ledger.clock()

@@ -69,9 +69,7 @@ class Intake:
         elif isinstance(error, Hold):
             self.held[name] = without_frames(error)
         else:
-            # Ours to mend, not its writer's; and no reason to stop the others.
-            self.held[name] = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
-            self.held[name].__cause__ = error
+            self.held[name] = defect(error)
 
     def look_up(self, store: Store) -> None:
         """Checks that every data file is there, with the size its txlog says."""
@@ -114,6 +112,15 @@ class Intake:
         """Txlogs with nothing known against them."""
         against = self.bad.keys() | self.unsure.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
+
+
+def defect(error: Exception) -> Hold:
+    """
+    Why a txlog is held that makes our code fail: ours to mend, not its writer's, and no reason to stop the others.
+    """
+    held = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
+    held.__cause__ = error
+    return held
 
 
 def _keys(store: Store, txlog: Txlog) -> list[str]:

@@ -8,11 +8,21 @@ incarnation waits, so a mark never passes over a txlog that may still get in.
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from bookkeeper.core.errors import DuplicatePath, Hold, IncarnationPruned, PositionTaken, Reject, without_frames
+from bookkeeper.core.errors import (
+    DuplicatePath,
+    EntryInvalid,
+    Hold,
+    IncarnationPruned,
+    PositionTaken,
+    Reject,
+    without_frames,
+)
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.core.txlog import MOST_BYTES, Txlog
+from bookkeeper.format.expressions import MOST_COUNT
+from bookkeeper.format.records import LARGEST
 from bookkeeper.order import Limits, gaps
 
 Run = tuple[str, str]  # writer and incarnation
@@ -24,12 +34,15 @@ class Known:
     What was found out about pending txlogs.
 
     `good` were read and checked; `bad` were refused for what they hold; `absent` are sequences that are definitely
-    in neither pending/ nor on their way (holes). A name in none of them is unknown: it stops its incarnation.
+    in neither pending/ nor on their way (holes). A name in none of them is unknown: it stops its incarnation. `rows`
+    and `bytes` are the table's totals.
     """
 
     good: Mapping[TxlogName, Txlog]
     bad: Mapping[TxlogName, Reject] = field(default_factory=dict)
     absent: frozenset[TxlogName] = frozenset()
+    rows: int = 0
+    bytes: int = 0
 
 
 @dataclass
@@ -127,7 +140,7 @@ class _Planner:
         self.paths: dict[str, TxlogName] = {}
         self.accepted: set[TxlogName] = set()
         self.pruned: set[Run] = set()
-        self.files = self.bytes = 0
+        self.files = self.bytes = self.rows = 0
 
     def turn(self, order: Sequence[TxlogName]) -> bool:
         """Whether a further turn may add something."""
@@ -184,6 +197,7 @@ class _Planner:
             len(batch) < self.limits.txlogs
             and self.files + len(txlog.rows) <= self.limits.files
             and self.bytes + txlog.data_bytes <= self.limits.bytes
+            and self.rows + txlog.row_count <= LARGEST
         )
 
     def _accept(self, txlog: Txlog, mark: Mark) -> None:
@@ -192,11 +206,13 @@ class _Planner:
         # Before position and paths: where too many are missing, nobody knows what those say.
         advanced = mark.advanced(name)
         self._check_position(txlog)
+        self._check_totals(txlog)
         self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
         self.last[name.writer, name.incarnation] = advanced
         self.files += len(txlog.rows)
         self.bytes += txlog.data_bytes
+        self.rows += txlog.row_count
         self.accepted.add(name)
         self.batch.txlogs.append(txlog)
         if txlog.position is not None:
@@ -222,6 +238,18 @@ class _Planner:
                 f"{txlog.name} continues from {_shown(txlog.previous_position)}, "
                 f"but {writer} is committed up to {_shown(committed)}"
             )
+
+    def _check_totals(self, txlog: Txlog) -> None:
+        """
+        Refuses what takes the table's totals past what readers hold, if it is more than one honest file can add.
+
+        A small txlog is never the culprit: it gets in, and totals are saturated.
+        """
+        rows, size = self.known.rows + self.rows, self.known.bytes + self.bytes
+        if txlog.row_count > MOST_COUNT and rows + txlog.row_count > LARGEST:
+            raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
+        if txlog.data_bytes > MOST_BYTES and size + txlog.data_bytes > LARGEST:
+            raise EntryInvalid(f"its {txlog.data_bytes} bytes and the table's {size} are more than a table can count")
 
     def _new_paths(self, txlog: Txlog) -> dict[str, TxlogName]:
         paths: dict[str, TxlogName] = {}

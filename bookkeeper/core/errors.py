@@ -119,6 +119,12 @@ class FileSizeDiffers(Reject):
     """A data file has another size than the txlog says."""
 
 
+class FileFormatDiffers(Reject):
+    """A data file begins otherwise than files of the format that the txlog says."""
+
+    hint = "The writer must publish these rows again, in a file of the format it names."
+
+
 class PositionTaken(Reject):
     """The txlog continues from a position that is not the writer's committed one."""
 

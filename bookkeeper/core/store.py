@@ -79,6 +79,31 @@ class Store(Protocol):
         """Deletes what is there, passes over what is not; returns how many keys it was given."""
 
 
+class Creating(Protocol):
+    """The part of a Store that `create_once` needs."""
+
+    url: str
+
+    def read(self, key: str) -> bytes:
+        """As in Store."""
+
+    def create(self, key: str, data: bytes) -> None:
+        """As in Store."""
+
+
+class Nowhere:
+    """A place to create objects in where nothing is kept."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def read(self, key: str) -> bytes:
+        raise Missing(f"{self.url}/{key} was never written")
+
+    def create(self, key: str, data: bytes) -> None:
+        """Does nothing."""
+
+
 def content_tag(data: bytes) -> str:
     """
     A version tag made from the content, for storages that keep none.
@@ -104,7 +129,7 @@ def key_in(store: Store, location: str) -> str:
     return normal(location).removeprefix(normal(store.url).rstrip("/") + "/")
 
 
-def create_once(store: Store, key: str, data: bytes, consumed: bool = False) -> None:
+def create_once(store: Creating, key: str, data: bytes, consumed: bool = False) -> None:
     """
     Creates an object under a name that only we use, where a put may be sent again.
 

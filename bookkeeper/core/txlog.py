@@ -31,6 +31,8 @@ _KEYS = _REQUIRED | _OPTIONAL
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
+#: of one data file; the largest object of S3 has 50 TB. All files of a txlog together fit in a long
+MOST_BYTES = 2**46 - 1
 #: 10,000 columns; parsed, it takes 25 times as much memory
 _SCHEMA_BYTES = 2**20
 
@@ -249,6 +251,6 @@ def _text(values: Mapping[str, bytes], key: str) -> str:
 
 def _number(values: Mapping[str, bytes], key: str) -> int:
     text = values.get(key, b"")
-    if not text.isdigit() or len(text) > 18:
-        raise TxlogCorrupt(f"header key {key} is {text[:40]!r}, not a number")
+    if not text.isdigit() or len(text) > 18 or (text[:1] == b"0" and text != b"0"):
+        raise TxlogCorrupt(f"header key {key} is {text[:40]!r}, not a number without leading zeros")
     return int(text)

@@ -14,6 +14,8 @@ from bookkeeper.format.avro import Block, Cursor, Stored, encode_long
 T = TypeVar("T")
 
 EXISTING, ADDED, DELETED = 0, 1, 2
+#: what a long of Avro, and of Iceberg's readers in Java, holds
+LARGEST = 2**63 - 1
 #: smaller blocks are joined before they are compressed
 BLOCK_BYTES = 2**16
 
@@ -92,12 +94,19 @@ def joined(blocks: Iterable[Block]) -> Iterator[Block]:
         yield group[0] if alone else Block(sum([block.count for block in group]), payload)
 
 
+def saturated(total: int) -> int:
+    """
+    `total`, or the largest or smallest count that readers can hold: old tables name files that say they have more.
+    """
+    return min(max(total, 0), LARGEST)
+
+
 def counted(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """
-    (files, rows) by status, of (status, rows) pairs.
+    (files, rows) by status, of (status, rows) pairs; rows are saturated.
     """
     counts = dict.fromkeys((EXISTING, ADDED, DELETED), (0, 0))
     for status, rows in pairs:
         files, total = counts[status]
         counts[status] = (files + 1, total + rows)
-    return counts
+    return {status: (files, saturated(rows)) for status, (files, rows) in counts.items()}

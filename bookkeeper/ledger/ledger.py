@@ -22,15 +22,17 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.store import Store, stores_with
+from bookkeeper.core.store import Creating, Nowhere, Store, stores_with
+from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.entries import DataFile
+from bookkeeper.format.records import LARGEST
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
 from bookkeeper.ledger.memory import MOST_RANGES, Memory, Range
 from bookkeeper.ledger.pieces import Assembled, assembled
 from bookkeeper.ledger.retain import Doomed, Drops, Reaches
-from bookkeeper.ledger.shares import Share
+from bookkeeper.ledger.shares import Share, shares
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
 from bookkeeper.ledger.view import View, view
 
@@ -57,7 +59,7 @@ class Ledger:
         #: of the column that retention asked for last
         self.memory = Memory()
         self.writer = ManifestWriter()
-        #: paths of manifests that do not decode
+        #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
 
     def load(self, folder: str, accept_rollback: bool = False) -> View:
@@ -68,49 +70,70 @@ class Ledger:
         """
         return view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
 
-    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, given: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
         """
         ONE fast append of all shares, and the marks that say so; small manifests are merged in the same commit.
 
         Raises Retry; then the outcome is unknown: load again, look at the marks, build a new attempt.
         """
-        draft, step_id, sequence = self._draft(seen), new_id(), seen.metadata.last_sequence_number + 1
+        draft = self._draft(seen)
+        step = self._appended(seen, self._store(seen), draft.tag, given, names)
+        step = replace(step, manifests=[*step.manifests, *_live(self.manifests(seen))])
+        return self._commit(seen, draft, [step, *self._merge(seen, draft, step)], marks)
+
+    def rehearse(self, seen: View, txlogs: Sequence[Txlog]) -> None:
+        """
+        What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
+        """
+        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", shares(txlogs), [txlog.name for txlog in txlogs])
+        self.writer.rehearse(step.manifests)
+        summary.summary(step.operation, step.counts, step.manifests, seen.head)
+
+    def _appended(
+        self, seen: View, store: Creating, tag: str, given: Sequence[Share], names: Sequence[TxlogName]
+    ) -> Step:
+        """The step of an append, with its own manifests only."""
+        step_id, sequence = new_id(), seen.metadata.last_sequence_number + 1
         new, touched = [], set[Partition]()
-        for index, share in enumerate(shares):
+        for index, share in enumerate(given):
             header = self.writer.header(seen.schemas[share.schema_id], seen.specs[share.spec_id])
-            records, key = share.records(header), f"{draft.tag}-m{index}.avro"
-            new.append(self.writer.write(self._store(seen), key, header, records, step_id, sequence))
+            records = share.records(header)
+            new.append(self.writer.write(store, f"{tag}-m{index}.avro", header, records, step_id, sequence))
             touched |= header.touched(records.partitions)
-        rows = [row for share in shares for txlog in share.txlogs for row in txlog.rows]
+        rows = [row for share in given for txlog in share.txlogs for row in txlog.rows]
         counts = summary.appended(rows) | summary.changed(touched) | summary.named(names)
         if sum(manifest.added_files_count or 0 for manifest in new) != int(counts["added-data-files"]):
             raise AssertionError("the summary does not count what the manifests hold")
-        step = Step(step_id, Operation.APPEND, new + _live(self.manifests(seen)), counts)
-        return self._commit(seen, draft, [step, *self._merge(seen, draft, step)], marks)
+        return Step(step_id, Operation.APPEND, new, counts)
 
     def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
         step_id, sequence = new_id([before.id]), seen.metadata.last_sequence_number + 2
         written, gone = list[ManifestFile](), set[str]()
         self.memory.keep(manifest.manifest_path for manifest in before.manifests)
-        for index, (group, header, found) in enumerate(self._merges(seen, before)):
-            key = f"{draft.tag}-r{index}.avro"
-            written.append(self._write(seen, key, header, found, self.memory, step_id, sequence))
-            gone.update(manifest.manifest_path for manifest in group)
+        listed = [manifest for manifest in before.manifests if manifest.manifest_path not in self.unreadable]
+        for index, group in enumerate(merge.groups(listed)):
+            made = self._merged(seen, group, f"{draft.tag}-r{index}.avro", step_id, sequence)
+            if made is not None:
+                written.append(made)
+                gone.update(manifest.manifest_path for manifest in group)
         kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
         counts = summary.merged(written, gone, kept)
         return [Step(step_id, Operation.REPLACE, written + kept, counts)] if written else []
 
-    def _merges(self, seen: View, before: Step) -> Iterator[tuple[list[ManifestFile], Header, Assembled]]:
-        """Groups to merge, with header and records of what they become; an append never fails for one."""
-        listed = [manifest for manifest in before.manifests if manifest.manifest_path not in self.unreadable]
-        for group in merge.groups(listed):
-            header = self._header(seen, group[0])
-            try:
-                if header is not None:
-                    yield group, header, merge.merged(self._store(seen), group, header, self.memory)
-            except BookkeeperError as error:
-                self._leave(seen, group, error)
+    def _merged(
+        self, seen: View, group: Sequence[ManifestFile], key: str, step_id: int, sequence: int
+    ) -> ManifestFile | None:
+        """A group as one manifest; None when it stays as it is, for an append never fails for a merge."""
+        header = self._header(seen, group[0])
+        if header is None:
+            return None
+        try:
+            found = merge.merged(self._store(seen), group, header, self.memory)
+            return self._write(seen, key, header, found, self.memory, step_id, sequence)
+        except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
+            self._leave(seen, group, error)
+            return None
 
     def _write(
         self, seen: View, key: str, header: Header, found: Assembled, memory: Memory, step_id: int, sequence: int
@@ -120,11 +143,14 @@ class Ledger:
         memory.put(written.manifest_path, found.range, found.digests)
         return written
 
-    def _leave(self, seen: View, group: Sequence[ManifestFile], error: BookkeeperError) -> None:
-        """Says why a group stays as it is; a manifest that no try will ever read is not tried again."""
-        bad = contents.unreadable(self._store(seen), group)
+    def _leave(self, seen: View, group: Sequence[ManifestFile], error: Exception) -> None:
+        """Says why a group stays as it is; what no try of this process will ever merge is not tried again."""
+        if isinstance(error, BookkeeperError):
+            bad = contents.unreadable(self._store(seen), group)
+        else:  # a defect of ours
+            bad = [manifest.manifest_path for manifest in group]
         self.unreadable.update(bad)
-        about = {"action": "merge", "table": self.identifier, "cause": str(error), "manifests": bad}
+        about = {"action": "merge", "table": self.identifier, "cause": str(error) or repr(error), "manifests": bad}
         log.warning("manifests left unmerged", extra=about)
 
     def _header(self, seen: View, manifest: ManifestFile) -> Header | None:
@@ -148,9 +174,9 @@ class Ledger:
         return sum(merge.live_files(item) for item in self.manifests(seen) if item.content == ManifestContent.DATA)
 
     def live_bytes(self, seen: View) -> int:
-        """Bytes of all live data files, as the head's summary counts them."""
-        counts = seen.head.summary.additional_properties if seen.head and seen.head.summary else {}
-        return int(counts.get("total-files-size", 0))
+        """Bytes of all live data files, as the head's summary counts them; 0 where it does not know."""
+        size = seen.total("total-files-size")
+        return size if size < LARGEST else 0
 
     def oldest(self, seen: View, column: int | None, excess: int) -> int:
         """The newest sequence number up to which all live files come to at most so many bytes."""

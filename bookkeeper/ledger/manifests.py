@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType
 
 from bookkeeper.core.locations import join
-from bookkeeper.core.store import Store, create_once
+from bookkeeper.core.store import Creating, Store, create_once
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block
@@ -51,7 +51,7 @@ class ManifestWriter:
         return self._headers[key]
 
     def write(
-        self, store: Store, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
+        self, store: Creating, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
     ) -> ManifestFile:
         """One data manifest under `key`; `sequence` is that of its snapshot."""
         data = avro.encode(header.meta, records.blocks)
@@ -85,6 +85,11 @@ class ManifestWriter:
         lines = [self._line(manifest) for manifest in manifests]
         create_once(store, key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
         return join(store.url, key)
+
+    def rehearse(self, manifests: Sequence[ManifestFile]) -> None:
+        """Makes the lines of manifests and forgets them; raises what that raises."""
+        for manifest in manifests:
+            manifest_list.encode_line(manifest)
 
     def _line(self, manifest: ManifestFile) -> bytes:
         line = self._lines.get(manifest.manifest_path)

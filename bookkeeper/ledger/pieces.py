@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block, Stored
-from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, grouped
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records, grouped, saturated
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.memory import Memory, Range, Stretch, digests, united
@@ -89,4 +89,4 @@ def _one(group: Sequence[Piece]) -> Piece:
 
 
 def _counts(side: Sequence[Piece]) -> tuple[int, int]:
-    return sum(piece.stretch.files for piece in side), sum(piece.stretch.rows for piece in side)
+    return sum(piece.stretch.files for piece in side), saturated(sum(piece.stretch.rows for piece in side))

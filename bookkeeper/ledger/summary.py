@@ -2,7 +2,8 @@
 Snapshot summaries (Iceberg spec, Appendix F "Snapshot summary").
 
 Exact, always: Spark's stream trusts `added-data-files` and silently loses rows when it is too small. Totals of
-files and rows come from the manifest list itself, so a wrong total of somebody else is not carried on.
+files and rows come from the manifest list itself, so a wrong total of somebody else is not carried on. What no long
+holds (a table may name files that say they have more) is written as the largest one, which every reader takes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
+from bookkeeper.format.records import LARGEST, saturated
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Partition
 from bookkeeper.ledger.view import TXLOGS
@@ -24,8 +26,8 @@ def appended(files: Sequence[Row]) -> dict[str, str]:
     """
     return {
         "added-data-files": str(len(files)),
-        "added-records": str(sum(file.record_count for file in files)),
-        "added-files-size": str(sum(file.size_bytes for file in files)),
+        "added-records": str(saturated(sum(file.record_count for file in files))),
+        "added-files-size": str(saturated(sum(file.size_bytes for file in files))),
     }
 
 
@@ -35,8 +37,8 @@ def deleted(files: Sequence[Row]) -> dict[str, str]:
     """
     return {
         "deleted-data-files": str(len(files)),
-        "deleted-records": str(sum(file.record_count for file in files)),
-        "removed-files-size": str(sum(file.size_bytes for file in files)),
+        "deleted-records": str(saturated(sum(file.record_count for file in files))),
+        "removed-files-size": str(saturated(sum(file.size_bytes for file in files))),
     }
 
 
@@ -79,10 +81,12 @@ def summary(
     known_size = parent is None or "total-files-size" in before
     if known_size:
         change = int(counts.get("added-files-size", 0)) - int(counts.get("removed-files-size", 0))
-        totals["total-files-size"] = int(before.get("total-files-size", 0)) + change
+        size = int(before.get("total-files-size", 0))
+        # What was saturated is not known any more, whatever is added or taken away.
+        totals["total-files-size"] = size if size >= LARGEST else size + change
     deletes = ("total-delete-files", "total-position-deletes", "total-equality-deletes")
     carried = {key: before.get(key, "0") for key in deletes}
-    return Summary(operation, **counts, **{key: str(value) for key, value in totals.items()}, **carried)
+    return Summary(operation, **counts, **{key: str(saturated(value)) for key, value in totals.items()}, **carried)
 
 
 def named(names: Iterable[TxlogName]) -> dict[str, str]:

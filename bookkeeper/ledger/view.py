@@ -62,6 +62,11 @@ class View:
         """Every partition spec the table has, by id."""
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
 
+    def total(self, key: str) -> int:
+        """A count of the head's summary, like `total-records`; 0 where it does not say."""
+        counts = self.head.summary.additional_properties if self.head and self.head.summary else {}
+        return int(counts.get(key, 0))
+
     def schema_for(self, spec_id: int) -> Schema | None:
         """A schema with every column of the spec, the current one if it can be; None when all are gone."""
         sources = {field.source_id for field in self.specs[spec_id].fields}

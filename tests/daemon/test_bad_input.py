@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from bookkeeper.core.errors import CommitConflict, StorageUnavailable
+from bookkeeper.format import avro
 from tests.daemon.forge import Forged, elsewhere, twice, with_data, with_entry, with_file, with_header
 from tests.daemon.lake import Lake, Writes
 from tests.faults.faults import AFTER, BEFORE, Crash, Faults, crash
@@ -60,6 +61,30 @@ def too_large(writer: Writes, key: str) -> Forged:
     return with_header(writer, key, comment=os.urandom(30_000))
 
 
+def leading_zeros(option: str) -> Forge:
+    """A number in the header as no writer of ours spells it: the same number, other bytes."""
+
+    def forge(writer: Writes, key: str) -> Forged:
+        name, data = writer.encoded([writer.file([key])])
+        meta = dict(avro.decode(data, 2**26).meta)
+        full = option.replace("_", "-").replace("--", ".")
+        meta[full] = b"0" + meta[full]
+        return name, avro.encode(meta, avro.decode(data, 2**26).blocks)
+
+    return forge
+
+
+def other_bytes(data: bytes, file_format: str) -> Forge:
+    """A txlog whose file is there, in the size it says, and holds `data`."""
+
+    def forge(writer: Writes, key: str) -> Forged:
+        file = writer.file([key])
+        Path(file.path.removeprefix("file://")).write_bytes(data)
+        return writer.encoded([replace(file, size_bytes=len(data), file_format=file_format)])
+
+    return forge
+
+
 def bomb(writer: Writes, key: str) -> Forged:
     bounds = {1: b"\0" * 8, 3: b"\0" * 40_000}
     return with_file(writer, key, lower_bounds=bounds, upper_bounds=bounds)
@@ -81,6 +106,12 @@ CASES: dict[str, tuple[str, Forge]] = {
     "version 0": ("TxlogCorrupt", partial(with_header, bookkeeper__version=b"0")),
     "an unknown bookkeeper key": ("TxlogCorrupt", partial(with_header, bookkeeper__colour=b"red")),
     "a companion, which nobody knows yet": ("TxlogCorrupt", partial(with_header, bookkeeper__companion=b"x")),
+    "version 01": ("TxlogCorrupt", partial(with_header, bookkeeper__version=b"01")),
+    "a sequence with leading zeros": ("TxlogCorrupt", leading_zeros("bookkeeper__sequence")),
+    "a time with leading zeros": ("TxlogCorrupt", leading_zeros("bookkeeper__created_ms")),
+    "a count of entries with leading zeros": ("TxlogCorrupt", leading_zeros("bookkeeper__entries")),
+    "a schema id with leading zeros": ("TxlogCorrupt", leading_zeros("schema_id")),
+    "a spec id with leading zeros": ("TxlogCorrupt", leading_zeros("partition_spec_id")),
     "no table uuid": ("TxlogCorrupt", partial(with_header, bookkeeper__table_uuid=None)),
     "a sequence that is no number": ("TxlogCorrupt", partial(with_header, bookkeeper__sequence=b"one")),
     "a position that is too long": ("TxlogCorrupt", partial(with_header, bookkeeper__position=b"x" * 1025)),
@@ -106,10 +137,19 @@ CASES: dict[str, tuple[str, Forge]] = {
     "position deletes": ("EntryInvalid", partial(with_entry, content=1)),
     "equality deletes": ("EntryInvalid", partial(with_entry, content=2, equality_ids=(1,))),
     "equality ids": ("EntryInvalid", partial(with_entry, equality_ids=(1,))),
+    "equality ids, of which there are none": ("EntryInvalid", partial(with_entry, equality_ids=())),
     "a referenced data file": ("EntryInvalid", partial(with_entry, referenced_data_file="file:///x")),
     "zero records": ("EntryInvalid", partial(with_file, record_count=0)),
     "fewer than zero records": ("EntryInvalid", partial(with_file, record_count=-1)),
     "zero bytes": ("EntryInvalid", partial(with_file, size_bytes=0)),
+    "more records than any file holds": ("EntryInvalid", partial(with_file, record_count=2**63 - 1)),
+    "more records than two files may add up to": ("EntryInvalid", partial(with_file, record_count=2**62)),
+    "more records than a file of that size holds": ("EntryInvalid", partial(with_file, record_count=2**39)),
+    "more bytes than any file has": ("EntryInvalid", partial(with_file, size_bytes=2**62)),
+    "more bytes of a column than any file has": ("EntryInvalid", partial(with_file, column_sizes={2: 2**62})),
+    "more values than any file holds": ("EntryInvalid", partial(with_file, value_counts={2: 2**63 - 1})),
+    "more nulls than any file holds": ("EntryInvalid", partial(with_file, null_value_counts={2: 2**41})),
+    "more NaNs than any file holds": ("EntryInvalid", partial(with_file, nan_value_counts={2: 2**60})),
     "a format that is not allowed": ("EntryInvalid", partial(with_file, file_format="ORC")),
     "statistics of an unknown column": ("EntryInvalid", partial(with_file, value_counts={99: 1})),
     "bounds of an unknown column": ("EntryInvalid", partial(with_file, upper_bounds={99: b"x"})),
@@ -135,6 +175,11 @@ CASES: dict[str, tuple[str, Forge]] = {
     "a name that is too long for any file": ("FileMissing", elsewhere("{data}/" + "x" * 300 + ".parquet")),
     "a directory": ("FileMissing", elsewhere("{data}/directory")),
     "a file of another size": ("FileSizeDiffers", partial(with_file, size_bytes=12345)),
+    "AVRO on a Parquet file": ("FileFormatDiffers", partial(with_file, file_format="AVRO")),
+    "PARQUET on an Avro file": ("FileFormatDiffers", other_bytes(b"Obj\x01" + b"x" * 500, "PARQUET")),
+    "PARQUET on an ORC file": ("FileFormatDiffers", other_bytes(b"ORC" + b"x" * 500, "parquet")),
+    "AVRO on text": ("FileFormatDiffers", other_bytes(b"timestamp,key\n", "AVRO")),
+    "a file too short for any format": ("FileFormatDiffers", other_bytes(b"PA", "PARQUET")),
     "created in the future": ("FromTheFuture", future),
 }
 
