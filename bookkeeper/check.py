@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
-from bookkeeper.core.errors import EntryInvalid, FileFormatDiffers, FromTheFuture, PathRefused, UnknownSpec, WrongTable
+from bookkeeper.core.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import FUTURE_MS
 from bookkeeper.core.txlog import MOST_BYTES, Txlog
@@ -28,7 +28,6 @@ FRESH = b"\x02\0\0\0"
 #: how files of the formats that are allowed begin; PARE: a Parquet file with an encrypted footer
 MAGIC = {"PARQUET": (b"PAR1", b"PARE"), "AVRO": (b"Obj\x01",)}
 FORMATS = tuple(MAGIC)
-MAGIC_BYTES = 4
 #: No file has more rows a byte. A page of Parquet holds at most 2^31 - 1 rows, whatever they are (run-length encoded
 #: nulls take no room), and takes more than 16 bytes with its header; the largest pages that pyarrow makes of nulls come
 #: to 290,000 rows a byte. A record of Avro is a byte or more, which no codec of Avro compresses to 2^-27 of a byte.
@@ -166,12 +165,11 @@ def _is_required(schema: Schema, field: PartitionField) -> bool:
     return column.required and column in schema.fields and not isinstance(field.transform, VoidTransform)
 
 
-def check_format(row: Row, start: bytes) -> None:
+def is_format(name: str, start: bytes | None) -> bool:
     """
-    Raises FileFormatDiffers when a data file that begins with these bytes is not of the format its entry says.
+    Whether a data file of this format begins like that; None where its beginning is not known, and "" of any format.
     """
-    if not start.startswith(MAGIC[row.file_format.upper()]):
-        raise FileFormatDiffers(f"{row.path[:300]} begins with {start!r}, which no {row.file_format} file does")
+    return start is None or start.startswith(MAGIC.get(name.upper(), b""))
 
 
 def _check_entry(entry: Entry, rules: Rules) -> None:

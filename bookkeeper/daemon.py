@@ -31,9 +31,9 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.culprits import culprits
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.noticed import Noticed
-from bookkeeper.culprits import culprits
 from bookkeeper.intake import Intake, defect
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import shares
@@ -212,7 +212,7 @@ class Bookkeeper:
             self.refusal, turn.refused = error, turn.refused + 1
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
             return False
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is raised again, unless a txlog explains it
             self.view = None  # it may have been raised by what follows the commit
             self._hold_culprits(view, batch, error)
             return False

@@ -7,9 +7,10 @@ Reads and decodes each txlog once per tick. Transient trouble never condemns one
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkeeper.check import Rules, check
+from bookkeeper.check import Rules, check, is_format
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import (
+    FileFormatDiffers,
     FileMissing,
     FileSizeDiffers,
     Hold,
@@ -21,7 +22,7 @@ from bookkeeper.core.errors import (
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.store import Store
+from bookkeeper.core.store import Head, Store
 from bookkeeper.core.txlog import Txlog
 
 
@@ -72,25 +73,30 @@ class Intake:
             self.held[name] = defect(error)
 
     def look_up(self, store: Store) -> None:
-        """Checks that every data file is there, with the size its txlog says."""
+        """Checks that every data file is there, with the size and the format its txlog says."""
         against = self.bad.keys() | self.held.keys() | self.looked_up
         todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
         keys = {name: _keys(store, txlog) for name, txlog in todo.items()}
-        sizes = store.sizes([key for named in keys.values() for key in named])
+        heads = store.heads([key for named in keys.values() for key in named])
         for name, txlog in todo.items():
-            self._compare(txlog, [sizes[key] for key in keys[name]])
+            self._compare(txlog, [heads[key] for key in keys[name]])
 
-    def _compare(self, txlog: Txlog, sizes: Sequence[int | Missing | StorageUnavailable]) -> None:
-        for file, size in zip(txlog.rows, sizes, strict=True):
-            if isinstance(size, StorageUnavailable):
-                self.unsure[txlog.name] = size
+    def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
+        for file, head in zip(txlog.rows, heads, strict=True):
+            if isinstance(head, StorageUnavailable):
+                self.unsure[txlog.name] = head
                 return
-            if isinstance(size, Missing):
+            if isinstance(head, Missing):
                 self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
                 return
-            if size != file.size_bytes:
+            if head.size != file.size_bytes:
                 self.bad[txlog.name] = FileSizeDiffers(
-                    f"{file.path[:300]} has {size} bytes, the txlog says {file.size_bytes}"
+                    f"{file.path[:300]} has {head.size} bytes, the txlog says {file.size_bytes}"
+                )
+                return
+            if not is_format(file.file_format, head.start):
+                self.bad[txlog.name] = FileFormatDiffers(
+                    f"{file.path[:300]} begins with {head.start!r}, which no {file.file_format} file does"
                 )
                 return
         self.looked_up.add(txlog.name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.check import impossible_counts, is_format
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import BookkeeperError, Missing
 from bookkeeper.core.folder import Folder
@@ -20,6 +21,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, key_in
 from bookkeeper.format.entries import DataFile
+from bookkeeper.format.records import saturated
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View, txlogs_of
 
@@ -64,6 +66,7 @@ def verify(audit: Audit) -> list[Finding]:
     checks = (
         _double_paths,
         _files,
+        _counts,
         _totals,
         _added_counts,
         _parents,
@@ -86,14 +89,26 @@ def _files(audit: Audit) -> Iterator[Finding]:
     root = audit.view.data_root
     store = (audit.open_store or audit.ledger.open_store)(root)
     keys = {key_in(store, path): path for path in audit.live}
-    for key, size in store.sizes(list(keys)).items():
-        path, expected = keys[key], audit.live[keys[key]].size_bytes
-        if isinstance(size, Missing):
+    for key, head in store.heads(list(keys)).items():
+        path, file = keys[key], audit.live[keys[key]]
+        if isinstance(head, Missing):
             yield Finding(ERROR, "the table names the file, but it does not exist: its rows are lost", path)
-        elif isinstance(size, BookkeeperError):
-            yield Finding(WARNING, f"the file cannot be looked up: {size}", path)
-        elif size != expected:
-            yield Finding(ERROR, f"the file has {size} bytes, the table says {expected}", path)
+        elif isinstance(head, BookkeeperError):
+            yield Finding(WARNING, f"the file cannot be looked up: {head}", path)
+        elif head.size != file.size_bytes:
+            yield Finding(ERROR, f"the file has {head.size} bytes, the table says {file.size_bytes}", path)
+        elif not is_format(file.file_format, head.start):
+            what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
+            yield Finding(ERROR, what, path)
+
+
+def _counts(audit: Audit) -> Iterator[Finding]:
+    """What versions without bounds let in: the table goes on with it, and counts wrongly."""
+    for path, file in audit.live.items():
+        wrong = impossible_counts(file.record_count, file.size_bytes)
+        if wrong:
+            what = f"the table says {wrong}: totals and count(*) are wrong until the file is deleted from the table"
+            yield Finding(ERROR, what, path)
 
 
 def _totals(audit: Audit) -> Iterator[Finding]:
@@ -103,8 +118,8 @@ def _totals(audit: Audit) -> Iterator[Finding]:
     files = [file for path, file in audit.live.items() for _ in range(audit.times[path])]
     truth = {
         "total-data-files": len(files),
-        "total-records": sum(file.record_count for file in files),
-        "total-files-size": sum(file.size_bytes for file in files),
+        "total-records": saturated(sum(file.record_count for file in files)),
+        "total-files-size": saturated(sum(file.size_bytes for file in files)),
     }
     for key, count in truth.items():
         said = head.summary.additional_properties.get(key)

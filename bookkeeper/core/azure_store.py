@@ -21,8 +21,8 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.core.object_store import BLOCK, Transient
-from bookkeeper.core.store import Buffer, Listed
+from bookkeeper.core.object_store import BLOCK, Transient, whole_size
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
 
 _KEYS = {
     "connection_string": "adls.connection-string",
@@ -79,6 +79,18 @@ class AzureRemote:
             found = await self._blob(path).get_blob_properties(**_ONCE)
         self._check(path, found.metadata)
         return int(found.size)
+
+    async def head(self, path: str) -> Head:
+        try:
+            with self._translated(path):
+                # As it is stored: a Content-Encoding is the writer's word, and these are not all of its bytes.
+                stream = await self._blob(path).download_blob(0, HEAD_BYTES, decompress=False, **_ONCE)
+                start = await stream.readall()
+        except _NoRange:  # an empty blob has no first byte
+            return Head(await self.size(path), b"")
+        self._check(path, stream.properties.metadata)
+        size = whole_size(stream.properties.content_range)
+        return Head(len(start) if size is None else size, bytes(start))
 
     async def modified(self, path: str) -> datetime:
         with self._translated(path):
@@ -209,6 +221,10 @@ class AzureRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
+class _NoRange(StorageUnavailable):
+    """The blob does not have the bytes that were asked for."""
+
+
 class _Leased(StorageUnavailable):
     """Somebody has a lease on it."""
 
@@ -230,6 +246,8 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
         return Missing(f"{where} is not there")
     if code in _TAKEN:
         return Changed(f"{where} was replaced by somebody else")
+    if status == 416:
+        return _NoRange(f"{where}: {status} {code}")
     if code.startswith("Lease"):
         return _Leased(f"{where}: {code}")
     if status in (0, 408, 429) or status >= 500:

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec  # type: ignore[import-untyped]
 
 from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable
-from bookkeeper.core.store import Buffer, Listed, checked_key, content_tag, translated
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, checked_key, content_tag, translated
 
 _MEMORY = threading.RLock()
 
@@ -63,6 +63,13 @@ class FsspecStore:
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return {key: self._outcome(key, self.size) for key in keys}
+
+    def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | StorageUnavailable]:
+        return {key: self._outcome(key, self._head) for key in keys}
+
+    def _head(self, key: str) -> Head:
+        data = self.read(key)
+        return Head(len(data), data[:HEAD_BYTES])
 
     def list(self, prefix: str) -> Iterator[Listed]:
         start = self._path(prefix.rstrip("/")) if prefix else self.root

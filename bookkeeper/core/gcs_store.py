@@ -18,8 +18,8 @@ from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.core.object_store import Transient
-from bookkeeper.core.store import Buffer, Listed
+from bookkeeper.core.object_store import RANGE, Transient, whole_size
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
 
 _KEYS = {
     "project": "gcs.project-id",
@@ -58,6 +58,14 @@ class GcsRemote:
 
     async def size(self, path: str) -> int:
         return int((await self._about(path))["size"])
+
+    async def head(self, path: str) -> Head:
+        try:
+            headers, start = await self._object("GET", path, {"Range": RANGE}, alt="media")
+        except _NoRange:  # an empty object has no first byte
+            return Head(await self.size(path), b"")
+        size = whole_size(headers.get("Content-Range"))
+        return Head(len(start) if size is None else size, start[:HEAD_BYTES])
 
     async def modified(self, path: str) -> datetime:
         return datetime.fromisoformat((await self._about(path))["updated"])
@@ -106,10 +114,13 @@ class GcsRemote:
         _, data = await self._object("GET", path, fields="size,updated,generation")
         return self._json(path, data)
 
-    async def _object(self, method: str, path: str, **asked: str) -> tuple[Mapping[str, str], bytes]:
+    async def _object(
+        self, method: str, path: str, more: Mapping[str, str] | None = None, **asked: str
+    ) -> tuple[Mapping[str, str], bytes]:
         """Asks for one object; raises Missing only when it is known that the bucket is there and the object not."""
         try:
-            return await self._ask(method, path, f"{self._bucket_url()}/o/{quote(path, safe='')}", **asked)
+            where = f"{self._bucket_url()}/o/{quote(path, safe='')}"
+            return await self._ask(method, path, where, more=more, **asked)
         except _NotFound as exc:
             if not exc.of_the_object:
                 await self._listing(path, maxResults="1", fields="nextPageToken")
@@ -129,11 +140,18 @@ class GcsRemote:
             raise Transient(f"{self._where(path)}: the answer is no JSON") from exc
 
     async def _ask(
-        self, method: str, path: str, url: str, data: Buffer | None = None, **asked: str
+        self,
+        method: str,
+        path: str,
+        url: str,
+        data: Buffer | None = None,
+        more: Any = None,
+        **asked: str,
     ) -> tuple[Mapping[str, str], bytes]:
+        """Sends one request, with the headers in `more`; returns headers and body of the answer."""
         # Not gcsfs' own call: that repeats for a minute, a conditional put too.
         with self._translated(path):
-            headers = await asyncio.to_thread(self.fs._get_headers, {})  # may fetch a token
+            headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
             session = await self.fs._set_session()
             given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
             async with session.request(method, url, **given) as reply:
@@ -158,6 +176,10 @@ class GcsRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
+class _NoRange(StorageUnavailable):
+    """The object does not have the bytes that were asked for."""
+
+
 class _NotFound(StorageUnavailable):
     """Something is not there; `of_the_object`: the answer says that it is the object."""
 
@@ -170,6 +192,8 @@ def _meaning(where: str, status: int, said: bytes) -> Exception:
     # Only the status: the answer may hold what was sent.
     if status == 404:
         return _NotFound(f"{where}: 404", b"No such object" in said[:2000])
+    if status == 416:
+        return _NoRange(f"{where}: 416")
     if status == 412:
         return Changed(f"{where} was replaced by somebody else")
     if status in (408, 429) or status >= 500:

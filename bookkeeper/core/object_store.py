@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fsspec.asyn import get_loop, sync  # type: ignore[import-untyped]
 
 from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
-from bookkeeper.core.store import Buffer, Listed, checked_key
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, checked_key
 
 T = TypeVar("T")
 Page = tuple[list[Listed], str | None]
@@ -25,12 +25,22 @@ AT_ONCE = 64
 BLOCKS_AT_ONCE = 4
 #: longest name of an object on S3, Azure and Google alike, in bytes
 LONGEST = 1024
+#: what `head` asks for
+RANGE = f"bytes=0-{HEAD_BYTES - 1}"
 _PATIENCE_SECONDS = 60
 _SLOWEST = 2**20
 
 
 class Transient(StorageUnavailable):
     """The storage was busy or did not answer: the same request may do better a moment later."""
+
+
+def whole_size(content_range: str | None) -> int | None:
+    """
+    Bytes of the object that a Content-Range speaks of (`bytes 0-3/1234`); None where it does not say.
+    """
+    total = (content_range or "").rpartition("/")[2]
+    return int(total) if total.isdecimal() else None
 
 
 class Remote(Protocol):
@@ -48,6 +58,9 @@ class Remote(Protocol):
 
     async def size(self, path: str) -> int:
         """Bytes; raises Missing."""
+
+    async def head(self, path: str) -> Head:
+        """Bytes, and the first HEAD_BYTES of them, by one ranged read; raises Missing."""
 
     async def modified(self, path: str) -> datetime:
         """When it was written; raises Missing."""
@@ -126,6 +139,9 @@ class ObjectStore:
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return self._each(self._size, keys)
 
+    def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | StorageUnavailable]:
+        return self._each(self._head, keys)
+
     def list(self, prefix: str) -> Iterator[Listed]:
         start = self._path(prefix.rstrip("/")) + "/" if prefix else self.root
         token: str | None = None
@@ -174,6 +190,9 @@ class ObjectStore:
 
     async def _size(self, key: str, path: str) -> int:
         return await self._again(self.remote.size, path)
+
+    async def _head(self, key: str, path: str) -> Head:
+        return await self._again(self.remote.head, path)
 
     async def _upload(self, path: str, view: memoryview) -> None:
         upload = await self._again(self.remote.begin, path)

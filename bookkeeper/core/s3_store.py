@@ -16,8 +16,8 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from bookkeeper.core.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
-from bookkeeper.core.object_store import AT_ONCE, BLOCK, Transient
-from bookkeeper.core.store import Buffer, Listed
+from bookkeeper.core.object_store import AT_ONCE, BLOCK, RANGE, Transient, whole_size
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
 
 _KEYS = {
     "endpoint_url": ("s3.endpoint",),
@@ -102,6 +102,17 @@ class S3Remote:
             reply["Body"].close()
             return int(reply["ContentLength"])
 
+    async def head(self, path: str) -> Head:
+        try:
+            reply = await self._ask("get_object", path, Range=RANGE)
+        except _NoRange:  # an empty object has no first byte
+            return Head(await self.size(path), b"")
+        with self._translated(path):
+            async with reply["Body"] as body:
+                start = await body.read(HEAD_BYTES)
+        size = whole_size(reply.get("ContentRange"))
+        return Head(int(reply["ContentLength"]) if size is None else size, start)
+
     async def modified(self, path: str) -> datetime:
         await self.size(path)  # which knows what a missing object is
         reply = await self._ask("head_object", path)
@@ -184,6 +195,10 @@ class _Unsaid(StorageUnavailable):
     """Refused without a word about why: it was a HEAD."""
 
 
+class _NoRange(StorageUnavailable):
+    """The object does not have the bytes that were asked for."""
+
+
 class _NoUpload(StorageUnavailable):
     """There is no such multipart upload."""
 
@@ -203,8 +218,8 @@ def _meaning(where: str, exc: ClientError) -> Exception:
         return Changed(f"{where} was replaced by somebody else")
     if (status == 409 and code in _BUSY) or status == 429 or status >= 500 or code in _BUSY:
         return Transient(said)
-    if code == "NoSuchUpload":
-        return _NoUpload(said)
+    if status == 416 or code == "NoSuchUpload":
+        return _NoRange(said) if status == 416 else _NoUpload(said)
     if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
         return _Unsaid(said)
     return StorageUnavailable(said)

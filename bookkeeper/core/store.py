@@ -28,6 +28,17 @@ class Listed(NamedTuple):
     modified: datetime
 
 
+#: how much of an object's beginning a look at it reads
+HEAD_BYTES = 4
+
+
+class Head(NamedTuple):
+    """Size of an object in bytes, and its first HEAD_BYTES; None where it may be looked up but not read."""
+
+    size: int
+    start: bytes | None
+
+
 class Store(Protocol):
     """
     What we ask of a storage, and what it guarantees.
@@ -67,6 +78,9 @@ class Store(Protocol):
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | StorageUnavailable"]:
         """Size of every object, or what went wrong with it."""
+
+    def heads(self, keys: Sequence[str]) -> Mapping[str, "Head | Missing | StorageUnavailable"]:
+        """Size and first bytes of every object, or what went wrong with it; one request each."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """

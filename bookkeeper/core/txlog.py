@@ -28,6 +28,8 @@ POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
 _OPTIONAL = {"position", "previous-position", "entries"}
 _KEYS = _REQUIRED | _OPTIONAL
+#: of a number in the header
+_DIGITS = 18
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
@@ -179,7 +181,7 @@ def _header(data: bytes, most_bytes: int) -> tuple[_Kind, dict[str, bytes], int]
     header = _HEADERS.read(data)
     if isinstance(header, Alike):
         own = dict(zip(header.kind.keys, header.values, strict=True))
-        _check_version(_number(own, "version"))
+        _check_version(own)
         return header.kind, own, header.end
     own = _own_keys(header.meta)
     avro.check_size(data, most_bytes)  # before anything in it is parsed
@@ -191,7 +193,7 @@ def _own_keys(meta: Mapping[str, bytes]) -> dict[str, bytes]:
     own = {key[len(PREFIX) :]: value for key, value in meta.items() if key.startswith(PREFIX)}
     if "version" not in own:
         raise TxlogCorrupt(f"the header has no {PREFIX}version, so this is no txlog")
-    _check_version(_number(own, "version"))
+    _check_version(own)
     if not _REQUIRED <= own.keys() <= _KEYS:
         raise TxlogCorrupt(_wrong_keys(own))
     for key in _POSITIONS:
@@ -207,12 +209,13 @@ def _wrong_keys(own: Mapping[str, bytes]) -> str:
     return f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}"
 
 
-def _check_version(version: int) -> None:
+def _check_version(own: Mapping[str, bytes]) -> None:
     # Looked at before anything else: what a newer version holds may not look like entries to us at all.
-    if version > VERSION:
-        raise NewerVersion(f"format version {version}, this bookkeeper knows up to {VERSION}")
-    if version < 1:
-        raise TxlogCorrupt(f"there is no format version {version}")
+    text = own["version"]
+    if text.isdigit() and len(text) <= _DIGITS and int(text) > VERSION:
+        raise NewerVersion(f"format version {int(text)}, this bookkeeper knows up to {VERSION}")
+    if _number(own, "version") < 1:
+        raise TxlogCorrupt(f"there is no format version {int(text)}")
 
 
 def _check_count(own: Mapping[str, bytes], raw: Manifest) -> None:
@@ -251,6 +254,6 @@ def _text(values: Mapping[str, bytes], key: str) -> str:
 
 def _number(values: Mapping[str, bytes], key: str) -> int:
     text = values.get(key, b"")
-    if not text.isdigit() or len(text) > 18 or (text[:1] == b"0" and text != b"0"):
+    if not text.isdigit() or len(text) > _DIGITS or (text[:1] == b"0" and text != b"0"):
         raise TxlogCorrupt(f"header key {key} is {text[:40]!r}, not a number without leading zeros")
     return int(text)

@@ -85,7 +85,8 @@ class Ledger:
         """
         What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
         """
-        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", shares(txlogs), [txlog.name for txlog in txlogs])
+        names = [txlog.name for txlog in txlogs]
+        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", shares(txlogs), names)
         self.writer.rehearse(step.manifests)
         summary.summary(step.operation, step.counts, step.manifests, seen.head)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.core.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable
-from bookkeeper.core.store import Store, key_in
+from bookkeeper.core.store import Head, Store, key_in
 from tests.core.stores import Opener, open_at, rounds
 from tests.core.threads import at_once, meanwhile
 
@@ -196,7 +196,7 @@ def test_a_key_that_leaves_the_root_is_refused(store: Store, act: str, key: str)
 @pytest.mark.parametrize("key", ESCAPES)
 def test_a_key_that_leaves_the_root_is_refused_among_many(store: Store, key: str) -> None:
     store.create("a", b"1")
-    for act in (store.read_many, store.sizes, store.delete_many):
+    for act in (store.read_many, store.sizes, store.heads, store.delete_many):
         with pytest.raises(PathRefused):
             act([key, "a"])
     assert keys(store) == ["a"]
@@ -213,9 +213,19 @@ def test_read_many_and_sizes_answer_for_each_key(store: Store) -> None:
     assert [isinstance(sizes[key], Missing) for key in ("gone", "a/b")] == [True, True]
 
 
-def test_read_many_and_sizes_of_nothing_are_empty(store: Store) -> None:
-    assert dict(store.read_many([])) == {}
-    assert dict(store.sizes([])) == {}
+def test_heads_answer_for_each_key_with_size_and_first_bytes(store: Store) -> None:
+    contents = {"a": b"PAR1" * 1000, "b/c": b"Obj\x01", "short": b"OR", "empty": b""}
+    for key, data in contents.items():
+        store.create(key, data)
+    heads = store.heads(["gone", *contents, "b", "a/b"])
+    assert {key: head for key, head in heads.items() if isinstance(head, Head)} == {
+        key: Head(len(data), data[:4]) for key, data in contents.items()
+    }
+    assert [isinstance(heads[key], Missing) for key in ("gone", "b", "a/b")] == [True] * 3
+
+
+def test_read_many_sizes_and_heads_of_nothing_are_empty(store: Store) -> None:
+    assert [dict(act([])) for act in (store.read_many, store.sizes, store.heads)] == [{}] * 3
 
 
 def test_deleting_passes_over_what_is_not_there(store: Store) -> None:

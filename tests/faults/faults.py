@@ -154,6 +154,18 @@ class FaultyStore:
     def sizes(self, keys: list[str]) -> dict[str, Any]:
         return {key: self._outcome(self.size, key) for key in keys}
 
+    def heads(self, keys: list[str]) -> dict[str, Any]:
+        return {key: self._outcome(self._head, key) for key in keys}
+
+    def _head(self, key: str) -> Any:
+        def look() -> Any:
+            found = self.store.heads([key])[key]
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return self._do("size", key, look)
+
     def _outcome(self, act: Callable[[str], Any], key: str) -> Any:
         from bookkeeper.core.errors import Missing, StorageUnavailable
 
