@@ -154,7 +154,7 @@ class Table:
         10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
     )
     check_files: bool = option(
-        True, "look whether every data file is there, with the size and the format its txlog says"
+        True, "look whether every data file is there, in the size and format its txlog says"
     )
     marks_keep: timedelta = option(
         timedelta(days=1),
