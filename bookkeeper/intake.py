@@ -47,7 +47,8 @@ class Intake:
     def read(self, names: Sequence[TxlogName]) -> None:
         """Reads and decodes what was not yet, no more of each than was found; a storage error leaves a name unknown."""
         todo = [name for name in names if name not in self.decoded and name not in self.bad]
-        for name, data in self.folder.read({name: self.sizes.get(name, self.most_bytes) for name in todo}).items():
+        sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
+        for name, data in self.folder.read(todo, sizes).items():
             if isinstance(data, bytes):
                 self.unsure.pop(name, None)
                 self._decode(name, data)

@@ -38,7 +38,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     view, _, _ = load(ledger, folder)
     if view.marks.is_in(name):
         raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
-    txlog, data = _decoded(folder, table, name)
+    txlog = _decoded(folder, table, name)
     check(txlog, rules_of(view), now_ms)
     _check_position(txlog, view)
     _check_paths(txlog, ledger, view)
@@ -47,10 +47,10 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
         ledger.record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
-    folder.replay(name, data)
+    folder.replay(name, table.max_txlog_bytes)
 
 
-def _decoded(folder: Folder, table: Table, name: TxlogName) -> tuple[Txlog, bytes]:
+def _decoded(folder: Folder, table: Table, name: TxlogName) -> Txlog:
     try:
         data = folder.store.read(f"{REJECTED}{name}", table.max_txlog_bytes)
     except Missing as exc:
@@ -59,7 +59,7 @@ def _decoded(folder: Folder, table: Table, name: TxlogName) -> tuple[Txlog, byte
         raise TxlogTooLarge(str(exc)) from exc
     except NotAFile as exc:
         raise NotPossible(str(exc), hint="It holds no txlog: delete it.") from exc
-    return txlog_format.decode(name, data, table.max_txlog_bytes), data
+    return txlog_format.decode(name, data, table.max_txlog_bytes)
 
 
 def _check_position(txlog: Txlog, view: View) -> None:

@@ -169,7 +169,7 @@ def _leftovers(audit: Audit) -> Iterator[Finding]:
 
 def _is_ahead(audit: Audit, item: Found) -> bool:
     most = audit.settings.max_txlog_bytes
-    data = audit.folder.read({item.name: most})[item.name]
+    data = audit.folder.read([item.name], {item.name: most})[item.name]
     if not isinstance(data, bytes):
         return False
     try:

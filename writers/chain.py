@@ -33,7 +33,7 @@ def end_of_chain(folder: Folder, card: Card, writer: str) -> bytes | None:
 def _pending(folder: Folder, card: Card, writer: str) -> list[Txlog]:
     sizes = {found.name: found.size for found in folder.pending() if found.name.writer == writer}
     decoded = []
-    for name, data in folder.read({name: min(size, _MOST_TXLOG_BYTES) for name, size in sizes.items()}).items():
+    for name, data in folder.read([*sizes], sizes).items():
         if isinstance(data, Missing):
             continue
         if isinstance(data, StorageUnavailable):

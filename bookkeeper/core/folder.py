@@ -112,12 +112,13 @@ class Folder:
         return sorted(found), strangers
 
     def read(
-        self, most: Mapping[TxlogName, int], place: str = PENDING
+        self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None
     ) -> dict[TxlogName, bytes | Missing | Unfit | StorageUnavailable]:
-        """The bytes of each txlog, at most as many as are said of it, or what went wrong with it."""
-        keys = {f"{place}{name}": size for name, size in most.items()}
+        """The bytes of each pending txlog, no more of them than `sizes` say, or what went wrong with it."""
+        most = {name: min(size, MOST_TXLOG_BYTES) for name, size in (sizes or {}).items()}
+        keys = {f"{PENDING}{name}": most.get(name, MOST_TXLOG_BYTES) for name in names}
         read = self.store.read_many([*keys], keys)
-        return {name: read[f"{place}{name}"] for name in most}
+        return {name: read[f"{PENDING}{name}"] for name in names}
 
     def exists(self, name: TxlogName, place: str = PENDING) -> bool:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
@@ -199,11 +200,13 @@ class Folder:
             return {}
         return data if isinstance(data, dict) else {}
 
-    def replay(self, name: TxlogName, data: bytes) -> None:
+    def replay(self, name: TxlogName, most: int = MOST_TXLOG_BYTES) -> None:
         """
-        Puts a rejected txlog, as it was read, back under its own name; the bookkeeper removes the copy once it is in.
+        Copies a rejected txlog back to pending/ under its own name; the bookkeeper removes the copy once it is in.
+
+        Raises Missing, and TooLarge for one of more than `most` bytes.
         """
-        create_once(self.store, f"{PENDING}{name}", data)
+        create_once(self.store, f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}", most))
 
     def delete(self, names: Iterable[TxlogName]) -> int:
         """Deletes consumed txlogs from pending/; what a crash leaves is recognised by its mark."""
