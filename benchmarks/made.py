@@ -144,7 +144,7 @@ class Queue:
         """An empty one below `root`, unpartitioned like the peer's; also adopts a table that the peer made there."""
         chosen = replace(
             Table(name="t", identifier=TABLE, partition_by=(), check_files=False),
-            **{"max_txlogs": 10**6, "max_files": 10**7, "max_txlog_bytes": 2**30, **settings},
+            **{"max_txlogs": 10**6, "max_files": 10**7, "max_txlog_bytes": 2**28, **settings},
         )
         catalog = Catalog("lake", {"type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"})
         done = initialise(open_catalog(catalog, create=True), chosen, schema(columns))
@@ -230,7 +230,7 @@ class Queue:
         """A configuration file for it, for programs that run as processes of their own."""
         catalog = {"name": self.catalog.name, **self.catalog.properties}
         table = {"identifier": TABLE, "check-files": False, "max-txlogs": 10**6, "max-files": 10**7}
-        table |= {"max-txlog-bytes": 2**30, **own}
+        table |= {"max-txlog-bytes": 2**28, **own}
         sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.t": table}
         sections |= {"tables.t.retention": retention} if retention else {}
         path = self.root / "bookkeeper.toml"

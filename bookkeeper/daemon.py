@@ -24,6 +24,8 @@ from bookkeeper.core.errors import (
     Hold,
     Missing,
     NameMismatch,
+    NotMoved,
+    TxlogTooLarge,
 )
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.lease import Lease, NoLease
@@ -48,6 +50,8 @@ from bookkeeper.upkeep import Upkeep, noted
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
+#: after this long a tick leaves what is refused by its size alone to the next one
+MOVING = timedelta(seconds=2)
 #: room for what a second listing may show beyond the first
 MORE_BYTES = 2**20
 #: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
@@ -90,6 +94,8 @@ class Bookkeeper:
         self.fresh = False
         self.loaded_at: datetime | None = None
         self.recent: dict[str, TxlogName] = {}
+        #: refused, and too large to be moved out of the way: neither is tried again at every tick
+        self.unmoved: set[str] = set()
         self.stuck: set[Run] = set()  # incarnations that could not go on at the last plan
         self.said: set[tuple[str, str]] = set()
         #: pending txlogs that the engine fails on, found once for as long as this process lives
@@ -113,9 +119,11 @@ class Bookkeeper:
         self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
         if found:
-            with self.room.part(sum(item.size for item in found) + MORE_BYTES, now) as most:
+            wanted = sum(item.size for item in found if item.size <= self.settings.max_txlog_bytes)
+            with self.room.part(wanted + MORE_BYTES, now) as most:
                 self.limits = replace(self.limits, reads=most)
                 self._commit_pending(found, turn, now)
+            self._reject_large(found, turn, now)
         self._keep_up(turn, now)
         return turn
 
@@ -128,6 +136,7 @@ class Bookkeeper:
             if not todo:
                 return
             left = writers_left(found, todo) if len(todo) < turn.waiting else frozenset()
+            intake.sizes = {item.name: item.size for item in found}
             batch = self._prepare(intake, todo, left, view, turn, now)
             if batch is None:
                 self._load(now)
@@ -154,10 +163,11 @@ class Bookkeeper:
             turn.settle(done)
             self._delete(done)
         settled = {*map(str, done), *turn.rejected}
-        rest = in_turn([item for item in found if str(item.name) not in settled] if settled else found)
+        left = [item for item in found if str(item.name) not in settled] if settled else found
+        rest = in_turn([item for item in left if item.size <= self.settings.max_txlog_bytes])
         # What could not go on comes last next time, or enough of it would take every place.
         rest.sort(key=lambda item: (item.name.writer, item.name.incarnation) in self.stuck)
-        turn.waiting = len(rest)
+        turn.waiting = len(left)
         full = len(rest) >= self.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(now - min(item.modified for item in rest)) >= self.settings.window)
@@ -254,6 +264,17 @@ class Bookkeeper:
         except BookkeeperError as error:  # what stays is recognised by its mark next time
             log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
 
+    def _reject_large(self, found: Sequence[Found], turn: Turn, now: datetime) -> None:
+        """
+        Refuses, by its size and unread, what is larger than a txlog may be.
+
+        After the commit, and for a moment only: an object store takes seconds to move one, no good one waits for it.
+        """
+        most, began = self.settings.max_txlog_bytes, self.ledger.clock()
+        for item in found:
+            if item.size > most and item.name in turn.left and self.ledger.clock() - began < MOVING:
+                self._reject_one(item.name, TxlogTooLarge(f"{item.size} bytes, at most {most} are allowed"), turn, now)
+
     def _reject(self, refused: Mapping[Any, BookkeeperError], turn: Turn, now: datetime) -> None:
         for name, why in refused.items():
             self._reject_one(name, why, turn, now)
@@ -263,12 +284,17 @@ class Bookkeeper:
         self._reject(dict.fromkeys(self.noticed.strangers, why), turn, now)
 
     def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: Turn, now: datetime) -> None:
-        if str(name) in turn.rejected:
+        if str(name) in turn.rejected or self._stays(name, turn):
             return
         try:
-            self.folder.reject(name, why, now)
+            self.folder.reject(name, why, now, self.settings.max_txlog_bytes)
         except Missing:
             return  # another bookkeeper was quicker
+        except NotMoved as error:
+            self.unmoved.add(str(name))
+            self._stays(name, turn)
+            log.error("txlog not moved", extra=self._about("hold", txlog=str(name), cause=str(why), hint=error.hint))
+            return
         except BookkeeperError as error:
             turn.trouble = error  # it stays where it is, and the others go on
             return
@@ -279,6 +305,13 @@ class Bookkeeper:
             self.noticed.forget([name])
             turn.waiting -= 1
         log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))
+
+    def _stays(self, name: TxlogName | str, turn: Turn) -> bool:
+        """Whether it was refused and is too large to be moved: then it is left alone, and makes nothing late."""
+        if str(name) in self.unmoved and isinstance(name, TxlogName):
+            turn.settle([name])
+            turn.held.append(name)
+        return str(name) in self.unmoved
 
     def _say_once(self, message: str, action: str, name: TxlogName, why: BookkeeperError) -> None:
         if (str(name), str(why)) not in self.said:

@@ -15,8 +15,12 @@ from bookkeeper.core.errors import (
     FileSizeDiffers,
     Hold,
     Missing,
+    NotAFile,
+    NoTxlogFile,
     Reject,
     StorageUnavailable,
+    TooLarge,
+    TxlogCorrupt,
     without_frames,
 )
 from bookkeeper.core.folder import REJECTED, Folder
@@ -32,6 +36,8 @@ class Intake:
 
     folder: Folder
     most_bytes: int
+    #: bytes of each, as it was found; of what is not in it, `most_bytes` are read at most
+    sizes: Mapping[TxlogName, int] = field(default_factory=dict)
     decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
     bad: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
@@ -40,14 +46,20 @@ class Intake:
     looked_up: set[TxlogName] = field(default_factory=set)
 
     def read(self, names: Sequence[TxlogName]) -> None:
-        """Reads and decodes what was not yet; a storage error leaves a name unknown."""
+        """Reads and decodes what was not yet, no more of each than was found; a storage error leaves a name unknown."""
         todo = [name for name in names if name not in self.decoded and name not in self.bad]
-        for name, data in self.folder.read(todo).items():
+        sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
+        for name, data in self.folder.read(todo, sizes).items():
             if isinstance(data, bytes):
                 self.unsure.pop(name, None)
                 self._decode(name, data)
             elif isinstance(data, StorageUnavailable):
                 self.unsure[name] = data
+            elif isinstance(data, TooLarge):
+                # Of what grows, nobody can say how much memory it takes; what is published is whole.
+                self.bad[name] = TxlogCorrupt(f"it grew after it was found: a txlog is published whole ({data})")
+            elif isinstance(data, NotAFile):
+                self.bad[name] = NoTxlogFile(str(data))
 
     def _decode(self, name: TxlogName, data: bytes) -> None:
         try:

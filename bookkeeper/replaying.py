@@ -8,7 +8,15 @@ from datetime import datetime
 
 from bookkeeper.check import check, rules_of
 from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.errors import IncarnationPruned, Missing, NotPossible, PositionTaken
+from bookkeeper.core.errors import (
+    IncarnationPruned,
+    Missing,
+    NotAFile,
+    NotPossible,
+    PositionTaken,
+    TooLarge,
+    TxlogTooLarge,
+)
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
@@ -39,14 +47,18 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
         ledger.record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
-    folder.replay(name)
+    folder.replay(name, table.max_txlog_bytes)
 
 
 def _decoded(folder: Folder, table: Table, name: TxlogName) -> Txlog:
     try:
-        data = folder.store.read(f"{REJECTED}{name}")
+        data = folder.store.read(f"{REJECTED}{name}", table.max_txlog_bytes)
     except Missing as exc:
         raise NotPossible(f"{name} is not in rejected/", hint="`bookkeeper rejected` lists what is.") from exc
+    except TooLarge as exc:
+        raise TxlogTooLarge(str(exc)) from exc
+    except NotAFile as exc:
+        raise NotPossible(str(exc), hint="It holds no txlog: delete it.") from exc
     return txlog_format.decode(name, data, table.max_txlog_bytes)
 
 

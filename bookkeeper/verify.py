@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.check import impossible_counts, is_format
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import BookkeeperError, Missing
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
@@ -175,19 +175,20 @@ def _leftovers(audit: Audit) -> Iterator[Finding]:
     for item in audit.folder.pending():
         if not audit.view.marks.is_in(item.name):
             continue
-        if _is_ahead(audit, item.name):
+        if _is_ahead(audit, item):
             what = "the marks say it is in, but the table has none of its files (retention may have dropped them)"
             yield Finding(WARNING, what, str(item.name))
         else:
             yield Finding(INFO, "it is in the table and still pending", str(item.name), "delete it")
 
 
-def _is_ahead(audit: Audit, name: TxlogName) -> bool:
-    data = audit.folder.read([name])[name]
+def _is_ahead(audit: Audit, item: Found) -> bool:
+    most = audit.settings.max_txlog_bytes
+    data = audit.folder.read([item.name], {item.name: most})[item.name]
     if not isinstance(data, bytes):
         return False
     try:
-        files = txlog_format.decode(name, data, audit.settings.max_txlog_bytes).files
+        files = txlog_format.decode(item.name, data, most).files
     except BookkeeperError:
         return False
     return not any(normal(file.path) in audit.live for file in files)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from pyiceberg.table import Table
 
-from bookkeeper.core.errors import Missing
+from bookkeeper.core.errors import Missing, Unfit
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
 from bookkeeper.core.units import spoken
@@ -39,6 +39,7 @@ from reaper.storage import OpenStore
 log = logging.getLogger(__name__)
 
 KEY = "reaper/warned.json"
+MOST_BYTES = 2**24
 NOBODY_KNOWS = (NEW, UNREADABLE, ASIDE)
 
 #: the oldest snapshot that a consumer nobody registered still needs, None when there is none
@@ -135,11 +136,11 @@ class Guard:
 
 def _loads(folder: Store) -> dict[str, datetime]:
     try:
-        raw = json.loads(folder.read(KEY))
+        raw = json.loads(folder.read(KEY, MOST_BYTES))
         return dict(_moments(raw["since"].items()))
     except Missing:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # Whoever was named is named again, and has the whole notice once more.
         return {}
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.core.errors import AlreadyExists, Halt, Missing, Retry
+from bookkeeper.core.errors import AlreadyExists, Halt, Missing, Retry, Unfit
 from bookkeeper.core.store import Store
 from reaper.files import Files
 
 KEY = "reaper/journal.json"
 VERSION = 1
+#: of more than three million files to delete in one step
+MOST_BYTES = 2**29
 
 
 class JournalUnreadable(Halt):
@@ -62,7 +64,7 @@ def loads(data: bytes) -> Journal:
         if raw["version"] != VERSION:
             raise JournalUnreadable(f"{KEY} has version {raw['version']}, this reaper knows {VERSION}")
         return _from(raw)
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise JournalUnreadable(f"{KEY} is not readable: {exc!r}") from exc
 
 
@@ -77,9 +79,11 @@ def read(store: Store) -> Journal | None:
     The journal a run left behind, or None; raises StorageUnavailable, JournalUnreadable.
     """
     try:
-        return loads(store.read(KEY))
+        return loads(store.read(KEY, MOST_BYTES))
     except Missing:
         return None
+    except Unfit as exc:
+        raise JournalUnreadable(f"{KEY} is not read: {exc}") from exc
 
 
 def write(store: Store, journal: Journal) -> None:

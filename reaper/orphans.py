@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.errors import Halt, Missing, NotPossible, PathRefused
+from bookkeeper.core.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.locations import join, normal
 from bookkeeper.core.units import spoken
@@ -34,6 +34,8 @@ APART = timedelta(hours=1)
 #: an attempt to commit is built anew after ten minutes, and clocks differ by five at most
 MARGIN = timedelta(minutes=15)
 MOST = 100_000
+#: so many names, however long
+MOST_BYTES = 2**28
 FEW = 100
 
 
@@ -177,12 +179,12 @@ def _orphans(site: Site, sieve: Sieve, table: Table, now: datetime) -> Iterator[
 
 def _load(site: Site) -> tuple[str, datetime | None, dict[str, datetime]]:
     try:
-        raw = json.loads(site.folder.read(KEY))
+        raw = json.loads(site.folder.read(KEY, MOST_BYTES))
         seen = {location: datetime.fromisoformat(text) for location, text in raw["seen"].items()}
         return raw["table-uuid"], datetime.fromisoformat(raw["at"]), seen
     except Missing:
         return "", None, {}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # As if there had been no sweep: what it found must be found twice again.
         return "", None, {}
 

@@ -1,20 +1,24 @@
 """
 Which files the txlog folder still names: nothing that a pending or rejected txlog names is ever deleted.
+
+It reads a txlog under the bookkeeper's own bounds, with the largest max-txlog-bytes there can be: one that was refused
+under a lower limit can be replayed under a higher one. What no bookkeeper can ever take names nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bookkeeper.core import errors
 from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
 from bookkeeper.core.local_store import TEMPORARY
-from bookkeeper.core.store import Store
-from bookkeeper.core.txlog import PREFIX, VERSION
-from bookkeeper.format import avro, manifest
+from bookkeeper.core.settings import MOST_TXLOG_BYTES
+from bookkeeper.core.store import Listed, Store
+from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
+from bookkeeper.format import avro
+from bookkeeper.format.naming import locations
 from reaper.reading import spelled
 
-#: a txlog rejected as too large may come back under a higher limit, so the limit is no reason not to look
-MOST_BYTES = 2**30
-AT_ONCE = 64
+#: read at once: so many, of so many bytes together
+AT_ONCE, BYTES_AT_ONCE = 64, 2**26
 
 
 def named(store: Store) -> set[str]:
@@ -29,13 +33,34 @@ def named(store: Store) -> set[str]:
 
 
 def _named_in(store: Store, place: str) -> Iterator[str]:
-    keys = [item.key for item in store.list(place) if _is_txlog(item.key)]
-    for start in range(0, len(keys), AT_ONCE):
-        for key, data in store.read_many(keys[start : start + AT_ONCE]).items():
-            if isinstance(data, errors.StorageUnavailable):
-                raise data
-            if not isinstance(data, errors.Missing):
+    listed = [item for item in store.list(place) if _is_txlog(item.key) and item.size <= MOST_TXLOG_BYTES]
+    for part in _parts(listed):
+        for key, read in store.read_many([*part], part).items():
+            if isinstance(read, errors.StorageUnavailable):
+                raise read
+            data = _grown(store, key) if isinstance(read, errors.TooLarge) else read
+            if isinstance(data, bytes):
                 yield from _paths(key, data, place)
+
+
+def _parts(listed: Iterable[Listed]) -> Iterator[dict[str, int]]:
+    """Keys to be read together, each with its size."""
+    part = dict[str, int]()
+    for item in listed:
+        if part and (len(part) == AT_ONCE or sum(part.values()) + item.size > BYTES_AT_ONCE):
+            yield part
+            part = {}
+        part[item.key] = item.size
+    if part:
+        yield part
+
+
+def _grown(store: Store, key: str) -> bytes | None:
+    """It was replaced, or is still written to: what it holds now, unless no txlog can be so large."""
+    try:
+        return store.read(key, MOST_TXLOG_BYTES)
+    except (errors.Missing, errors.Unfit):
+        return None
 
 
 def _is_txlog(key: str) -> bool:
@@ -46,19 +71,23 @@ def _is_txlog(key: str) -> bool:
 def _paths(key: str, data: bytes, place: str) -> set[str]:
     try:
         header = avro.read_header(data)
-        decoded = manifest.decode(data, MOST_BYTES, header=header)
+        _check_version(key, header)
+        return {spelled(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
+    except errors.TxlogTooLarge:
+        # Whatever its limit is set to, no bookkeeper takes it.
+        return set()
     except errors.TxlogCorrupt as exc:
         if place == REJECTED:
             # Refused for what its bytes are: no replay can ever bring its files into the table.
             return set()
         hint = "The bookkeeper rejects it at its next tick; until then nothing is deleted."
         raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
-    except errors.TxlogTooLarge as exc:
-        hint = "Delete it if it is not to be replayed; until then nothing is deleted."
-        raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
+
+
+def _check_version(key: str, header: avro.Header) -> None:
+    # First of all: what a newer version holds may not look like entries to us at all.
     version = header.meta.get(f"{PREFIX}version", b"")
-    if version.isdigit() and int(version) > VERSION:
+    if version.isdigit() and int(version[:20]) > VERSION:
         raise errors.NewerVersion(
-            f"{key} has version {int(version)}: who knows what it names", hint="Upgrade the reaper."
+            f"{key} has version {int(version[:20])}: who knows what it names", hint="Upgrade the reaper."
         )
-    return {spelled(entry.data_file.path) for entry in decoded.entries}

@@ -39,6 +39,7 @@ from writers.writer import Writer
 log = logging.getLogger(__name__)
 
 NOTES = "bare/"
+NOTE_BYTES = 2**16
 MEMORY = timedelta(hours=20)
 PUBLISHED, KNOWN, GONE = "published", "known", "gone"
 
@@ -105,7 +106,7 @@ class Bare:
         try:
             self.folder.store.create(key, json.dumps(wanted).encode())
         except AlreadyExists:
-            wanted = json.loads(self.folder.store.read(key))
+            wanted = json.loads(self.folder.store.read(key, NOTE_BYTES))
         return Note(wanted["created-ms"], bytes.fromhex(wanted["random"]))
 
     def _is_known(self, note: Note) -> bool:

@@ -6,7 +6,7 @@ import logging
 
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import BookkeeperError, Missing, StorageUnavailable
+from bookkeeper.core.errors import BookkeeperError, Missing, StorageUnavailable, Unfit
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.txlog import Txlog
 
@@ -31,16 +31,16 @@ def end_of_chain(folder: Folder, card: Card, writer: str) -> bytes | None:
 
 
 def _pending(folder: Folder, card: Card, writer: str) -> list[Txlog]:
-    names = [found.name for found in folder.pending() if found.name.writer == writer]
-    read = folder.read(names)
+    sizes = {found.name: found.size for found in folder.pending() if found.name.writer == writer}
     decoded = []
-    for name in names:
-        data = read[name]
+    for name, data in folder.read([*sizes], sizes).items():
         if isinstance(data, Missing):
             continue
         if isinstance(data, StorageUnavailable):
             raise data
         try:
+            if isinstance(data, Unfit):
+                raise data
             item = txlog.decode(name, data, _MOST_TXLOG_BYTES)
         except BookkeeperError as exc:
             log.warning("pending txlog not readable", extra={"action": "skip", "txlog": str(name), "cause": str(exc)})

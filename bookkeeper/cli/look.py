@@ -105,15 +105,20 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     show_rows(files, as_json)
 
 
+_UNFIT = "No txlog that this table takes: delete it, or raise max-txlog-bytes if it is one."
+
+
 def _find(there: Opened, name: Any) -> tuple[str, bytes]:
-    from bookkeeper.core.errors import Missing, NotPossible
+    from bookkeeper.core.errors import Missing, NotPossible, Unfit
     from bookkeeper.core.folder import PENDING, REJECTED
 
     for place in (PENDING, REJECTED):
         try:
-            return place.strip("/"), there.folder.store.read(f"{place}{name}")
+            return place.strip("/"), there.folder.store.read(f"{place}{name}", there.table.max_txlog_bytes)
         except Missing:
             continue
+        except Unfit as exc:
+            raise NotPossible(f"{exc}: it is not read", hint=_UNFIT) from exc
     state = "it is committed" if there.view().marks.is_in(name) else "no mark says that it is committed"
     hint = "`bookkeeper pending` and `bookkeeper rejected` list the names there are."
     raise NotPossible(f"{name} is neither pending nor rejected in {there.table.name}; {state}", hint=hint)

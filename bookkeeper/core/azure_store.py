@@ -22,7 +22,7 @@ from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.core.object_store import BLOCK, Transient, whole_size
-from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
 
 _KEYS = {
     "connection_string": "adls.connection-string",
@@ -37,6 +37,7 @@ _KEYS = {
 _SAS = "adls.sas-token."
 _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PathAlreadyExists"}
 _DELETES_AT_ONCE = 16
+_COPY_PAUSE = 0.5
 _NO_BATCHES: "WeakSet[AzureBlobFileSystem]" = WeakSet()
 # Asking again is the store's: the SDK would wait for 15 s and more.
 _ONCE: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 30}
@@ -67,11 +68,13 @@ class AzureRemote:
         self.fs, self.name = fs, container
         self.container = fs.service_client.get_container_client(container)
 
-    async def get(self, path: str) -> tuple[bytes, str]:
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        part = {} if most is None else {"offset": 0, "length": most + 1}
         with self._translated(path):
-            stream = await self._blob(path).download_blob(max_concurrency=4, **_ONCE)
+            stream = await self._blob(path).download_blob(max_concurrency=4, **part, **_ONCE)
             data = await stream.readall()
         self._check(path, stream.properties.metadata)
+        check_bound(self._where(path), len(data), most, str(stream.properties.etag))
         return bytes(data), str(stream.properties.etag)
 
     async def size(self, path: str) -> int:
@@ -108,6 +111,17 @@ class AzureRemote:
                 await self._blob(path).upload_blob(bytes(data), length=len(data), **condition, **_ONCE)
         except Missing as exc:
             raise Changed(f"{self._where(path)} is not there any more") from exc
+
+    async def copy(self, path: str, to: str) -> None:
+        with self._translated(path):
+            # Within an account the answer comes at once, or soon; the deadline of the request is the caller's.
+            target = self._blob(to)
+            status = (await target.start_copy_from_url(self._blob(path).url, **_ONCE))["copy_status"]
+            while status == "pending":
+                await asyncio.sleep(_COPY_PAUSE)
+                status = (await target.get_blob_properties(**_ONCE)).copy.status
+        if status != "success":
+            raise StorageUnavailable(f"{self._where(to)}: the copy ended as {status}")
 
     async def begin(self, path: str) -> str:
         # Blocks of two that write under one name must not mix.

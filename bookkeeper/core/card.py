@@ -49,7 +49,7 @@ class Card:
         return next(PartitionSpec.model_validate(spec) for spec in self.specs if spec["spec-id"] == self.spec_id)
 
 
-_AGAIN = "Delete it, then `bookkeeper init` writes it again."
+AGAIN = "Delete it, then `bookkeeper init` writes it again."
 _KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
 
 
@@ -74,7 +74,7 @@ def loads(data: bytes) -> Card:
         values = {name: raw[key] for name, key in _KEYS.items()}
         return _checked(Card(**values | {"specs": tuple(values["specs"])}))
     except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as exc:
-        raise WrongFolder(f"card.json is not readable: {exc!r}", hint=_AGAIN) from exc
+        raise WrongFolder(f"card.json is not readable: {exc!r}", hint=AGAIN) from exc
 
 
 def _checked(card: Card) -> Card:

@@ -6,13 +6,13 @@ What can go wrong, named by what the loop does next.
              StorageUnavailable, CatalogUnavailable, CommitConflict, CommitUnknown, ClockBehind,
              ClockAhead
   - Reject   this txlog can never commit: put it in rejected/, carry on:
-             TxlogCorrupt, TxlogTooLarge, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
+             TxlogCorrupt, TxlogTooLarge, NoTxlogFile, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
              DuplicatePath, FileMissing, FileSizeDiffers, PositionTaken, IncarnationPruned, FromTheFuture
-  - Hold     leave it where it is and say so, somebody has to act:  NewerVersion, TooManyHoles
+  - Hold     leave it where it is and say so, somebody has to act:  NewerVersion, TooManyHoles, NotMoved
   - Halt     this table goes no further until a person decides, others go on:
              HistoryChanged, MarksLost, WrongFolder, TableUnusable
   - Refused  a command was asked for something it must not do:  ConfigInvalid, NotPossible, ExtraMissing
-  - storage facts, caught where they are expected:  Missing, AlreadyExists, Changed
+  - storage facts, caught where they are expected:  Missing, AlreadyExists, Changed, Unfit (TooLarge, NotAFile)
   - writer's own end:  Fenced, Backpressure, SchemaRefused, UnknownOutcome
 """
 
@@ -77,6 +77,12 @@ class TxlogCorrupt(Reject):
     """The txlog is not a complete Avro file of manifest entries."""
 
     hint = "The writer must publish these data files again under a new sequence."
+
+
+class NoTxlogFile(Reject):
+    """What has the name of a txlog is a symbolic link, a pipe, a socket or a device."""
+
+    hint = "It was removed; what a link leads to was not touched. The writer must publish a regular file."
 
 
 class TxlogTooLarge(Reject):
@@ -153,6 +159,12 @@ class NewerVersion(Hold):
     hint = "Upgrade the bookkeeper first, then the writers; the txlog waits meanwhile."
 
 
+class NotMoved(Hold):
+    """The txlog is refused, and too large for the storage to move it to rejected/."""
+
+    hint = "Delete it, or move it out of pending/; it is not read meanwhile."
+
+
 class TooManyHoles(Hold):
     """An incarnation has more than 64 holes."""
 
@@ -213,6 +225,24 @@ class AlreadyExists(BookkeeperError):
 
 class Changed(BookkeeperError):
     """The object is not the version that was expected."""
+
+
+class Unfit(BookkeeperError):
+    """
+    Something is there that is not read, so nothing is known of what it holds; `tag` is that of this very version.
+    """
+
+    def __init__(self, message: str, tag: str = "") -> None:
+        super().__init__(message)
+        self.tag = tag
+
+
+class TooLarge(Unfit):
+    """The object has more bytes than may be read."""
+
+
+class NotAFile(Unfit):
+    """A symbolic link, pipe, socket or device lies where a file is expected: it is neither followed nor opened."""
 
 
 class Fenced(BookkeeperError):

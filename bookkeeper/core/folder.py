@@ -6,6 +6,7 @@ Owns the order of writes that keeps a crash harmless; what may be done to the ta
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -20,14 +21,18 @@ from bookkeeper.core.errors import (
     ConfigInvalid,
     Missing,
     NameMismatch,
+    NotAFile,
+    NotMoved,
     StorageUnavailable,
+    TooLarge,
+    Unfit,
     WrongFolder,
 )
 from bookkeeper.core.local_store import TEMPORARY
 from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.settings import Table
+from bookkeeper.core.settings import MOST_TXLOG_BYTES, Table
 from bookkeeper.core.store import Store, content_tag, create_once
 
 PENDING = "pending/"
@@ -35,6 +40,8 @@ REJECTED = "rejected/"
 CLOCK = "clock/"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
+#: bytes up to which a record of the folder is read: many times what an honest one has
+CARD_BYTES, MARKS_BYTES, REASON_BYTES = 2**24, 2**26, 2**16
 
 
 def folder_url(settings: Table, location: str) -> str:
@@ -104,11 +111,14 @@ class Folder:
                     strangers.append(key)
         return sorted(found), strangers
 
-    def read(self, names: Sequence[TxlogName]) -> dict[TxlogName, bytes | Missing | StorageUnavailable]:
-        """The bytes of each pending txlog, or what went wrong with it."""
-        keys = [f"{PENDING}{name}" for name in names]
-        read = self.store.read_many(keys)
-        return {name: read[key] for name, key in zip(names, keys, strict=True)}
+    def read(
+        self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None
+    ) -> dict[TxlogName, bytes | Missing | Unfit | StorageUnavailable]:
+        """The bytes of each pending txlog, no more of them than `sizes` say, or what went wrong with it."""
+        most = {name: min(size, MOST_TXLOG_BYTES) for name, size in (sizes or {}).items()}
+        keys = {f"{PENDING}{name}": most.get(name, MOST_TXLOG_BYTES) for name in names}
+        read = self.store.read_many([*keys], keys)
+        return {name: read[f"{PENDING}{name}"] for name in names}
 
     def exists(self, name: TxlogName, place: str = PENDING) -> bool:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
@@ -133,15 +143,29 @@ class Folder:
         """
         create_once(self.store, f"{PENDING}{name}", data, consumed=True)
 
-    def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime) -> None:
+    def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime, most: int = MOST_TXLOG_BYTES) -> None:
         """
-        Moves a pending txlog to rejected/ with its reason.
+        Moves a pending txlog to rejected/ with its reason; one of more than `most` bytes without reading it.
 
         Durable in rejected/ before it leaves pending/: a crash in between leaves it in both places, and the next
-        tick rejects it again or, if it has become good, commits it; the copy is then recognised by its mark.
+        tick rejects it again or, if it has become good, commits it; the copy is then recognised by its mark. Of what
+        is no regular file only the reason is kept. Raises NotMoved when the storage cannot move one so large.
         """
-        data = self.store.read(f"{PENDING}{name}")
-        kept = f"{REJECTED}{_short(str(name))}"
+        key, kept = f"{PENDING}{name}", f"{REJECTED}{_short(str(name))}"
+        data: bytes | None = None
+        try:
+            data = self.store.read(key, most)
+        except NotAFile:
+            self._write_reason(kept, why, now)
+        except TooLarge:
+            self._write_reason(kept, why, now)
+            self._set_aside(key, kept)
+        else:
+            self._write_reason(kept, why, now)
+            self._keep(kept, data)
+        self.store.delete_many([key])
+
+    def _write_reason(self, kept: str, why: BookkeeperError, now: datetime) -> None:
         reason = {
             "error": type(why).__name__,
             "reason": str(why),
@@ -149,26 +173,40 @@ class Folder:
             "rejected-at": now.isoformat(),
         }
         self.store.replace(f"{kept}{REASON}", json.dumps(reason, indent=1).encode() + b"\n")
+
+    def _keep(self, kept: str, data: bytes) -> None:
         try:
             create_once(self.store, kept, data)
         except AlreadyExists:
             # Another txlog was rejected under this name before: neither may be lost.
             create_once(self.store, f"{kept}.{content_tag(data)[:12]}", data)
-        self.store.delete_many([f"{PENDING}{name}"])
+
+    def _set_aside(self, key: str, kept: str) -> None:
+        try:
+            self.store.move(key, kept)
+        except TooLarge as exc:
+            raise NotMoved(f"{key} is refused, and too large to be moved to rejected/") from exc
+        except AlreadyExists:
+            # Another txlog, or this one, by a move that ended half way: neither is read to find out.
+            version = f"{self.store.size(key)} {self.store.modified(key)}".encode()
+            with suppress(AlreadyExists):
+                self.store.move(key, f"{kept}.{content_tag(version)[:12]}")
 
     def reason(self, name: TxlogName | str) -> Mapping[str, Any]:
         """Why it was rejected; empty when nobody wrote that down."""
         try:
-            data = json.loads(self.store.read(f"{REJECTED}{name}{REASON}"))
-        except (Missing, ValueError, RecursionError):
+            data = json.loads(self.store.read(f"{REJECTED}{name}{REASON}", REASON_BYTES))
+        except (Missing, Unfit, ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}
 
-    def replay(self, name: TxlogName) -> None:
+    def replay(self, name: TxlogName, most: int = MOST_TXLOG_BYTES) -> None:
         """
         Copies a rejected txlog back to pending/ under its own name; the bookkeeper removes the copy once it is in.
+
+        Raises Missing, and TooLarge for one of more than `most` bytes.
         """
-        create_once(self.store, f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}"))
+        create_once(self.store, f"{PENDING}{name}", self.store.read(f"{REJECTED}{name}", most))
 
     def delete(self, names: Iterable[TxlogName]) -> int:
         """Deletes consumed txlogs from pending/; what a crash leaves is recognised by its mark."""
@@ -196,16 +234,18 @@ class Folder:
     def card(self) -> Card:
         """The table's card; raises Missing, or WrongFolder when it is not readable."""
         try:
-            return cards.loads(self.store.read("card.json"))
+            return cards.loads(self.store.read("card.json", CARD_BYTES))
         except WrongFolder as exc:
             raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
+        except Unfit as exc:
+            raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
 
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it changed; says whether it did."""
         try:
-            if self.store.read("card.json") == cards.dumps(card):
+            if self.store.read("card.json", CARD_BYTES) == cards.dumps(card):
                 return False
-        except Missing:
+        except (Missing, Unfit):
             pass
         self.store.replace("card.json", cards.dumps(card))
         return True
@@ -216,9 +256,11 @@ class Folder:
 
     def _marks(self) -> tuple[MarksCopy | None, str]:
         try:
-            data, tag = self.store.read_tagged("marks.json")
+            data, tag = self.store.read_tagged("marks.json", MARKS_BYTES)
         except Missing:
             return None, ""
+        except Unfit as exc:
+            return None, exc.tag
         try:
             raw = json.loads(data)
             copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))

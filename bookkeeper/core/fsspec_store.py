@@ -10,8 +10,19 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable
-from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, checked_key, content_tag, translated
+from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, Unfit
+from bookkeeper.core.store import (
+    HEAD_BYTES,
+    Buffer,
+    Head,
+    Listed,
+    Most,
+    bound_of,
+    check_bound,
+    checked_key,
+    content_tag,
+    translated,
+)
 
 _MEMORY = threading.RLock()
 
@@ -27,16 +38,20 @@ class FsspecStore:
         self.fs = fsspec.filesystem(protocol, use_listings_cache=False, **options)
         self.root = self.fs._strip_protocol(self.url)
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, most: int | None = None) -> bytes:
+        return self.read_tagged(key, most)[0]
+
+    def read_many(
+        self, keys: Sequence[str], most: Most = None
+    ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
+        return {key: self._outcome(key, lambda key: self.read(key, bound_of(key, most))) for key in keys}
+
+    def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         with translated(f"{self.url}/{key}"):
-            return bytes(self.fs.cat_file(self._path(key)))
-
-    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
-        return {key: self._outcome(key, self.read) for key in keys}
-
-    def read_tagged(self, key: str) -> tuple[bytes, str]:
-        data = self.read(key)
-        return data, content_tag(data)
+            data = bytes(self.fs.cat_file(self._path(key)))
+        tag = content_tag(data)
+        check_bound(f"{self.url}/{key}", len(data), most, tag)
+        return data, tag
 
     def create(self, key: str, data: bytes) -> None:
         with _MEMORY:
@@ -49,6 +64,11 @@ class FsspecStore:
             if if_match is not None and self._tag(key) != if_match:
                 raise Changed(f"{self.url}/{key} was replaced by somebody else")
             self._put(key, data)
+
+    def move(self, key: str, to: str) -> None:
+        with _MEMORY:
+            self.create(to, self.read(key))
+            self.delete_many([key])
 
     def upload(self, key: str, data: Buffer) -> None:
         self._put(key, bytes(data))
@@ -106,7 +126,7 @@ class FsspecStore:
     def _outcome(self, key: str, act: Any) -> Any:
         try:
             return act(key)
-        except (Missing, StorageUnavailable) as exc:
+        except (Missing, Unfit, StorageUnavailable) as exc:
             return exc
 
     def _tag(self, key: str) -> str:

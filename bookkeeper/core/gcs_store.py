@@ -19,7 +19,7 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.core.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.core.object_store import RANGE, Transient, whole_size
-from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
 
 _KEYS = {
     "project": "gcs.project-id",
@@ -52,8 +52,8 @@ class GcsRemote:
     def __init__(self, fs: GCSFileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
 
-    async def get(self, path: str) -> tuple[bytes, str]:
-        headers, data = await self._object("GET", path, alt="media")
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        headers, data = await self._object("GET", path, most, alt="media")
         return data, headers["X-Goog-Generation"]
 
     async def size(self, path: str) -> int:
@@ -74,6 +74,16 @@ class GcsRemote:
         condition = {} if if_match is None else {"ifGenerationMatch": if_match or "0"}
         where = f"{self.fs._location}/upload/storage/v1/b/{quote(self.bucket)}/o"
         await self._ask("POST", path, where, data=data, uploadType="media", name=path, **condition)
+
+    async def copy(self, path: str, to: str) -> None:
+        there = f"{quote(path, safe='')}/rewriteTo/b/{quote(self.bucket)}/o/{quote(to, safe='')}"
+        more: dict[str, str] = {}
+        while True:
+            _, said = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
+            reply = self._json(path, said)
+            if reply.get("done"):
+                return
+            more = {"rewriteToken": str(reply.get("rewriteToken"))}
 
     async def begin(self, path: str) -> str:
         raise NotImplementedError("large objects are put whole")
@@ -115,12 +125,17 @@ class GcsRemote:
         return self._json(path, data)
 
     async def _object(
-        self, method: str, path: str, more: Mapping[str, str] | None = None, **asked: str
+        self,
+        method: str,
+        path: str,
+        most: int | None = None,
+        more: Mapping[str, str] | None = None,
+        **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
         """Asks for one object; raises Missing only when it is known that the bucket is there and the object not."""
         try:
             where = f"{self._bucket_url()}/o/{quote(path, safe='')}"
-            return await self._ask(method, path, where, more=more, **asked)
+            return await self._ask(method, path, where, most=most, more=more, **asked)
         except _NotFound as exc:
             if not exc.of_the_object:
                 await self._listing(path, maxResults="1", fields="nextPageToken")
@@ -145,8 +160,9 @@ class GcsRemote:
         path: str,
         url: str,
         data: Buffer | None = None,
+        most: Any = None,
         more: Any = None,
-        **asked: str,
+        **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
         """Sends one request, with the headers in `more`; returns headers and body of the answer."""
         # Not gcsfs' own call: that repeats for a minute, a conditional put too.
@@ -155,9 +171,10 @@ class GcsRemote:
             session = await self.fs._set_session()
             given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
             async with session.request(method, url, **given) as reply:
-                said = await reply.read()
+                said = await (reply.read() if most is None else _part(reply.content, most + 1))
         if reply.status >= 400:
             raise _meaning(self._where(path), reply.status, said)
+        check_bound(self._where(path), len(said), most, reply.headers.get("X-Goog-Generation", ""))
         return reply.headers, said
 
     def _where(self, path: str) -> str:
@@ -178,6 +195,14 @@ class GcsRemote:
 
 class _NoRange(StorageUnavailable):
     """The object does not have the bytes that were asked for."""
+
+
+async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
+    """No more than so many bytes: what was stored compressed may come without a length."""
+    try:
+        return await body.readexactly(most)
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
 
 
 class _NotFound(StorageUnavailable):

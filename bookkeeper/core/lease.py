@@ -73,13 +73,14 @@ class FileLease:
         # Somebody may have removed the file, and another may hold the new one.
         assert self.handle is not None
         try:
-            return os.fstat(self.handle).st_ino == os.stat(self.path).st_ino
+            return os.fstat(self.handle).st_ino == os.lstat(self.path).st_ino
         except FileNotFoundError:
             return False
 
     def _take(self, now: datetime) -> bool:
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Never through a link: what it leads to would be emptied.
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bookkeeper.core.errors import Changed, Missing
+from bookkeeper.core.errors import Changed, Missing, Unfit
 from bookkeeper.core.object_store import ObjectStore
 from bookkeeper.core.store import Store
 
 LASTING = timedelta(seconds=15)
+LEASE_BYTES = 2**16
+#: names nobody: it is waited for, and then replaced
+_RUBBISH = b"{}"
 
 
 @dataclass
@@ -63,9 +66,11 @@ class PutLease:
     def _take(self, now: datetime) -> bool:
         self.renewed = None
         try:
-            data, tag = self.store.read_tagged(self.key)
+            data, tag = self.store.read_tagged(self.key, LEASE_BYTES)
         except Missing:
             data, tag = b"", ""
+        except Unfit as exc:
+            data, tag = _RUBBISH, exc.tag
         if data and _id(data) != self.id and not self._is_silent(tag, now):
             return False
         return self._put(tag, now)
@@ -83,8 +88,8 @@ class PutLease:
         with suppress(Changed):  # by another, or by ourselves when a reply was lost: reading it back tells
             self.store.replace(self.key, data, if_match=tag)
         try:
-            there, self.tag = self.store.read_tagged(self.key)
-        except Missing:
+            there, self.tag = self.store.read_tagged(self.key, LEASE_BYTES)
+        except (Missing, Unfit):
             there = b""
         self.renewed = now if there == data else None
         return there == data

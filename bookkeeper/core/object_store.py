@@ -8,14 +8,15 @@ ever renamed. What a crash leaves: an object whole or not at all; of a large upl
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from fsspec.asyn import get_loop, sync  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
-from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, checked_key
+from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable, Unfit
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, Most, bound_of, check_bound, checked_key
 
 T = TypeVar("T")
 Page = tuple[list[Listed], str | None]
@@ -27,6 +28,8 @@ BLOCKS_AT_ONCE = 4
 LONGEST = 1024
 #: what `head` asks for
 RANGE = f"bytes=0-{HEAD_BYTES - 1}"
+#: bytes that a storage copies in seconds; more than any txlog may have
+MOST_COPIED = 2**30
 _PATIENCE_SECONDS = 60
 _SLOWEST = 2**20
 
@@ -53,8 +56,8 @@ class Remote(Protocol):
     #: bytes up to which an upload is one `put`; what is larger goes up in blocks
     largest_put: int
 
-    async def get(self, path: str) -> tuple[bytes, str]:
-        """The object and its tag; raises Missing."""
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        """The object and its tag; raises Missing, and TooLarge before it takes the memory of more than `most` bytes."""
 
     async def size(self, path: str) -> int:
         """Bytes; raises Missing."""
@@ -67,6 +70,9 @@ class Remote(Protocol):
 
     async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
         """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
+
+    async def copy(self, path: str, to: str) -> None:
+        """The storage's own copy, at most MOST_COPIED bytes; whole or not at all, over what is there."""
 
     async def begin(self, path: str) -> str:
         """Begins a large upload."""
@@ -105,14 +111,19 @@ class ObjectStore:
         self.root = root.strip("/") + "/" if root.strip("/") else ""
         self.remote, self.pauses, self.sleep = remote, pauses, sleep
 
-    def read(self, key: str) -> bytes:
-        return self.read_tagged(key)[0]
+    def read(self, key: str, most: int | None = None) -> bytes:
+        return self.read_tagged(key, most)[0]
 
-    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | Missing | StorageUnavailable]:
-        return self._each(self._read, keys)
+    def read_many(
+        self, keys: Sequence[str], most: Most = None
+    ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
+        async def read(key: str, path: str) -> bytes:
+            return (await self._again(self.remote.get, path, bound_of(key, most)))[0]
 
-    def read_tagged(self, key: str) -> tuple[bytes, str]:
-        return self._now(self._read_tagged(key, self._there(key)))
+        return self._each(read, keys)
+
+    def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
+        return self._now(self._again(self.remote.get, self._there(key), most))
 
     def create(self, key: str, data: bytes) -> None:
         try:
@@ -122,6 +133,14 @@ class ObjectStore:
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
         self._put(key, data, if_match)
+
+    def move(self, key: str, to: str) -> None:
+        check_bound(f"{self.url}/{key}", size := self.size(key), MOST_COPIED)
+        with suppress(Missing):
+            self.size(to)
+            raise AlreadyExists(f"{self.url}/{to} is there already")
+        self._now(self._again(self.remote.copy, self._there(key), self._path(to), slow=size / _SLOWEST))
+        self.delete_many([key])
 
     def upload(self, key: str, data: Buffer) -> None:
         path, view = self._path(key), memoryview(data).cast("B")
@@ -182,12 +201,6 @@ class ObjectStore:
         except Missing as exc:
             raise StorageUnavailable(f"{self.url}/{key} cannot be written") from exc
 
-    async def _read(self, key: str, path: str) -> bytes:
-        return (await self._read_tagged(key, path))[0]
-
-    async def _read_tagged(self, key: str, path: str) -> tuple[bytes, str]:
-        return await self._again(self.remote.get, path)
-
     async def _size(self, key: str, path: str) -> int:
         return await self._again(self.remote.size, path)
 
@@ -224,7 +237,7 @@ class ObjectStore:
     async def _outcome(self, act: Callable[[str, str], Coroutine[Any, Any, T]], key: str) -> Any:
         try:
             return await act(key, self._there(key))
-        except (Missing, StorageUnavailable) as exc:
+        except (Missing, Unfit, StorageUnavailable) as exc:
             return exc
 
     async def _all(self, acts: Sequence[Coroutine[Any, Any, T]], most: int) -> Sequence[T]:

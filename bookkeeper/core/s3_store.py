@@ -17,7 +17,7 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from bookkeeper.core.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
 from bookkeeper.core.object_store import AT_ONCE, BLOCK, RANGE, Transient, whole_size
-from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed
+from bookkeeper.core.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
 
 _KEYS = {
     "endpoint_url": ("s3.endpoint",),
@@ -87,10 +87,13 @@ class S3Remote:
     def __init__(self, fs: S3FileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
 
-    async def get(self, path: str) -> tuple[bytes, str]:
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
         reply = await self._ask("get_object", path)
         with self._translated(path):
             async with reply["Body"] as body:
+                if most is not None and reply["ContentLength"] > most:
+                    body.close()  # the rest of it must not come
+                    check_bound(self._where(path), reply["ContentLength"], most, reply["ETag"])
                 return await body.read(), reply["ETag"]
 
     async def size(self, path: str) -> int:
@@ -125,6 +128,10 @@ class S3Remote:
             await self._ask("put_object", path, Body=bytes(data), **condition, **self.fs.s3_additional_kwargs)
         except Missing as exc:
             raise Changed(f"{self._where(path)} is not there any more") from exc
+
+    async def copy(self, path: str, to: str) -> None:
+        source = {"Bucket": self.bucket, "Key": path}
+        await self._ask("copy_object", to, CopySource=source, **self.fs.s3_additional_kwargs)
 
     async def begin(self, path: str) -> str:
         reply = await self._ask("create_multipart_upload", path, **self.fs.s3_additional_kwargs)

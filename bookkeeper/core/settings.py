@@ -12,6 +12,8 @@ from typing import Any
 from bookkeeper.core.share import parse
 
 Bytes = int
+#: what a reaper reads of a txlog, for the limit that it was refused under may be raised up to this
+MOST_TXLOG_BYTES = 2**28
 
 
 def option(default: Any, help: str, **limits: Any) -> Any:
@@ -140,7 +142,7 @@ class Table:
     max_files: int = option(10_000, "data files per commit", least=1)
     max_bytes: Bytes = option(2**40, "bytes of data files per commit", size=True, least=1)
     max_txlogs: int = option(10_000, "txlogs per commit", least=1)
-    max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024)
+    max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024, most=MOST_TXLOG_BYTES)
     discover: str = option(
         "list",
         "how new txlogs are noticed: by listing, by asking for each writer's next one, or by being told (inotify; "
@@ -153,9 +155,7 @@ class Table:
     look_every: int = option(
         10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
     )
-    check_files: bool = option(
-        True, "look whether every data file is there, in the size and format its txlog says"
-    )
+    check_files: bool = option(True, "look whether every data file is there, in the size and format its txlog says")
     marks_keep: timedelta = option(
         timedelta(days=1),
         "the mark of an incarnation idle for this long is dropped",

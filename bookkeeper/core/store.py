@@ -13,11 +13,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable
+from bookkeeper.core.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable, TooLarge, Unfit
 from bookkeeper.core.locations import inside, local_path, normal
 
 _KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
+#: bytes that may be read of each object: the same for all, or by key; None trusts whoever wrote it
+Most = int | Mapping[str, int] | None
 
 
 class Listed(NamedTuple):
@@ -43,19 +45,23 @@ class Store(Protocol):
     """
     What we ask of a storage, and what it guarantees.
 
-    A folder is no object: under its name there is nothing to read, and it need not exist before a write.
+    A folder is no object: under its name there is nothing to read, and it need not exist before a write. A read with
+    a bound (`most`, in bytes) is for what strangers can write: it takes no more memory than that, raises TooLarge for
+    a larger object, and NotAFile for what is no regular file on a local disk, which it neither follows nor waits for.
     """
 
     url: str
 
-    def read(self, key: str) -> bytes:
-        """The whole object; raises Missing."""
+    def read(self, key: str, most: int | None = None) -> bytes:
+        """The whole object; raises Missing, TooLarge, NotAFile."""
 
-    def read_many(self, keys: Sequence[str]) -> Mapping[str, "bytes | Missing | StorageUnavailable"]:
+    def read_many(
+        self, keys: Sequence[str], most: Most = None
+    ) -> Mapping[str, "bytes | Missing | Unfit | StorageUnavailable"]:
         """Every object, or what went wrong with it; one failure never hides the others."""
 
-    def read_tagged(self, key: str) -> tuple[bytes, str]:
-        """The object and the tag of this very version; raises Missing."""
+    def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
+        """The object and the tag of this very version; raises Missing, NotAFile, and TooLarge with the tag."""
 
     def create(self, key: str, data: bytes) -> None:
         """Durable and whole, or not there at all; raises AlreadyExists, and of many at once one wins."""
@@ -65,6 +71,13 @@ class Store(Protocol):
         Atomic and durable: a reader sees the old object or the new one.
 
         With `if_match` (a tag, or "" for "not there yet") only if unchanged since; raises Changed.
+        """
+
+    def move(self, key: str, to: str) -> None:
+        """
+        Gives the object another key without reading it, however large it is; a crash leaves it under one or both.
+
+        Raises Missing, AlreadyExists when something is there, and TooLarge where the storage cannot do that at once.
         """
 
     def upload(self, key: str, data: Buffer) -> None:
@@ -118,6 +131,21 @@ class Nowhere:
         """Does nothing."""
 
 
+def bound_of(key: str, most: Most) -> int | None:
+    """
+    What `most` says of this key.
+    """
+    return most[key] if isinstance(most, Mapping) else most
+
+
+def check_bound(what: str, size: int, most: int | None, tag: str = "") -> None:
+    """
+    Raises TooLarge when there are more than `most` bytes.
+    """
+    if most is not None and size > most:
+        raise TooLarge(f"{what} has {size} bytes, at most {most} are read", tag)
+
+
 def content_tag(data: bytes) -> str:
     """
     A version tag made from the content, for storages that keep none.
@@ -154,11 +182,13 @@ def create_once(store: Creating, key: str, data: bytes, consumed: bool = False) 
         store.create(key, data)
     except AlreadyExists:
         try:
-            there = store.read(key)
+            there = store.read(key, len(data))
         except Missing:
             if consumed:
                 return
             raise
+        except Unfit:
+            there = None
         if there != data:
             raise
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from bookkeeper.core.errors import ConfigInvalid, Missing, NotPossible
+from bookkeeper.core.errors import ConfigInvalid, Missing, NotPossible, Unfit
 from bookkeeper.core.names import WRITER
 from bookkeeper.core.store import Store
 
 FOLDER = "consumers/"
 SUFFIX = ".json"
 VERSION = 1
+RECORD_BYTES = 2**16
 CONFIG, COMMAND, JOB = "config", "command", "job"
 _KEYS = ("name", "checkpoint", "source", "available-now")
 
@@ -112,10 +113,12 @@ class Registry:
         """
         keys = [item.key for item in self._folder.list(FOLDER) if item.key.endswith(SUFFIX)]
         found: dict[str, Consumer] = {}
-        for key, data in self._folder.read_many(keys).items():
+        for key, data in self._folder.read_many(keys, RECORD_BYTES).items():
+            name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
             if isinstance(data, bytes):
-                name = key.removeprefix(FOLDER).removesuffix(SUFFIX)
                 found[name] = loads(name, data)
+            elif isinstance(data, Unfit):
+                found[name] = Consumer(name, broken=f"its record is not read: {data}")
             elif not isinstance(data, Missing):
                 raise data
         return [consumer for _, consumer in sorted({**found, **self._configured}.items())]

@@ -6,7 +6,8 @@ from typing import Any
 from bookkeeper.core.store import Store
 
 POINTS = 100  # more than any act has
-CALLS = ("read", "read_many", "read_tagged", "create", "replace", "upload", "size", "sizes", "modified", "delete_many")
+READS = ("read", "read_many", "read_tagged", "size", "sizes", "modified")
+CALLS = (*READS, "create", "replace", "move", "upload", "delete_many")
 
 
 class Crash(BaseException):

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from bookkeeper.core.store import bound_of
+
 T = TypeVar("T")
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
 TWICE, LATE, ECHO = "twice", "late", "echo"
@@ -139,14 +141,17 @@ class FaultyStore:
         except HalfDone as half:
             raise half.error from None
 
-    def read(self, key: str) -> bytes:
-        return self._do("read", key, lambda: self.store.read(key))
+    def read(self, key: str, most: int | None = None) -> bytes:
+        return self._do("read", key, lambda: self.store.read(key, most))
 
-    def read_tagged(self, key: str) -> tuple[bytes, str]:
-        return self._do("read", key, lambda: self.store.read_tagged(key))
+    def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
+        return self._do("read", key, lambda: self.store.read_tagged(key, most))
 
-    def read_many(self, keys: list[str]) -> dict[str, Any]:
-        return {key: self._outcome(self.read, key) for key in keys}
+    def read_many(self, keys: list[str], most: Any = None) -> dict[str, Any]:
+        return {key: self._outcome(lambda key: self.read(key, bound_of(key, most)), key) for key in keys}
+
+    def move(self, key: str, to: str) -> None:
+        self._do("move", key, lambda: self.store.move(key, to))
 
     def size(self, key: str) -> int:
         return self._do("size", key, lambda: self.store.size(key))
@@ -167,11 +172,11 @@ class FaultyStore:
         return self._do("size", key, look)
 
     def _outcome(self, act: Callable[[str], Any], key: str) -> Any:
-        from bookkeeper.core.errors import Missing, StorageUnavailable
+        from bookkeeper.core.errors import Missing, StorageUnavailable, Unfit
 
         try:
             return act(key)
-        except (Missing, StorageUnavailable) as error:
+        except (Missing, Unfit, StorageUnavailable) as error:
             return error
 
     def create(self, key: str, data: bytes) -> None:

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from bookkeeper.core.store import Store, open_store
 from tests.reaper.lake import ClockStore
 
-STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")
+STORE = ("read", "read_many", "create", "replace", "move", "size", "sizes", "list", "delete_many")
 
 
 class Crash(BaseException):

@@ -110,7 +110,7 @@ def test_a_txlog_of_a_newer_version_stops_the_run(old: Lake) -> None:
 @pytest.mark.parametrize("place", ["pending", "rejected"])
 def test_storage_that_fails_on_one_txlog_stops_the_run(old: Lake, place: str) -> None:
     class Failing(ClockStore):
-        def read_many(self, keys: Sequence[str]) -> dict[str, object]:
+        def read_many(self, keys: Sequence[str], most: object = None) -> dict[str, object]:
             return {key: StorageUnavailable("503") for key in keys}
 
     (old.folder / place / str(NAME)).write_bytes(txlog(old, dead(old)))
