@@ -1,5 +1,6 @@
 """compose.yaml: a real compose takes it, and every command, file and name in it is right."""
 
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -10,6 +11,8 @@ import yaml
 from bookkeeper.core.config import load
 from tests.docs.commands import check
 from tests.packaging.project import ROOT, run
+from tests.servers.installed import promtool
+from tests.servers.needed import needed
 
 FILE = ROOT / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
@@ -90,9 +93,9 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
 
 
 def test_prometheus_takes_its_configuration_and_the_rules() -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not here: apt install prometheus")
+    with needed("promtool"):
+        program = promtool(os.environ)
 
-    checked = run("promtool", "check", "config", str(ROOT / "config" / "prometheus.yml"))
+    checked = run(program, "check", "config", str(ROOT / "config" / "prometheus.yml"))
 
     assert checked.returncode == 0 and "rules found" in checked.stdout, checked.stderr
