@@ -59,7 +59,7 @@ def main() -> None:
 @tables_option
 @log_options
 @click.option("--metrics", metavar="FILE", help="Write figures and consumers at risk there, for Prometheus.")
-@listen_option("REAPER_LISTEN", "Serve /metrics there, for Prometheus.")
+@listen_option("REAPER", "Serve /metrics there, for Prometheus.")
 def run(
     config: str | None,
     tables: tuple[str, ...],
@@ -67,6 +67,7 @@ def run(
     log_level: str,
     metrics: str | None,
     listen: str | None,
+    allowed_hosts: tuple[str, ...],
 ) -> None:
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
@@ -96,7 +97,7 @@ def run(
         for table in chosen:
             figures.begin(table.name)
         if listen:
-            serve_metrics(listen, figures.text)
+            serve_metrics(listen, figures.text, (*settings.bookkeeper.allowed_hosts, *allowed_hosts))
     pairs = zip(chosen, acts, strict=True)
     run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
     log.info("stopped", extra={"action": "stop"})

@@ -90,6 +90,16 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
     assert {target.split(":")[0] for target in targets} == parts <= set(SERVICES)
     for name, _, port in (target.partition(":") for target in targets):
         assert name == "bookkeeper" or f"0.0.0.0:{port}" in SERVICES[name]["command"]
+        assert name in _allowed(name)
+
+
+def _allowed(name: str) -> list[str]:
+    """By which names the service is served, beside localhost and its address."""
+    if name == "bookkeeper":
+        given = dict.fromkeys(OURS["bookkeeper"]["environment"], "x")
+        return [*load(str(ROOT / "config" / "compose" / "bookkeeper.toml"), given).bookkeeper.allowed_hosts]
+    words = SERVICES[name]["command"]
+    return [words[words.index("--allowed-host") + 1]]
 
 
 def test_prometheus_takes_its_configuration_and_the_rules() -> None:
