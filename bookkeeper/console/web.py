@@ -183,18 +183,20 @@ class Web:
             return _said(400, "this is no HTTP request")
         if not protocol.startswith("HTTP/1."):
             return _said(400, "HTTP/1.1 is spoken here")
-        for name in names:
-            if not served(name, reached_at, self._allowed):
-                return _said(421, _STRANGE.format(name=name))
+        if strange := [name for name in names if not served(name, reached_at, self._allowed)]:
+            return _said(421, _STRANGE.format(name=strange[0]))
+        return self._routed(method, parts.path, query)
+
+    def _routed(self, method: str, path: str, query: Mapping[str, str]) -> Answer:
         if method not in ("GET", "HEAD"):
             return _said(405, "only GET and HEAD: nothing can be changed here", {"Allow": "GET, HEAD"})
-        route = self.routes.get(parts.path)
+        route = self.routes.get(path)
         if route is None:
             return _said(404, f"there is {', '.join(sorted(self.routes))}")
         try:
             return route(query)
         except Exception:
-            log.exception("request failed", extra={"action": "defect", "path": parts.path})
+            log.exception("request failed", extra={"action": "defect", "path": path})
             return _said(500, "a defect: see the log")
 
 
