@@ -74,7 +74,7 @@ def run(
     logs.set_up(log_format, log_level)
     _make_way()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
-        log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+        log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
         at_work = Tables(opener(settings.bookkeeper, utc_now), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
@@ -167,7 +167,7 @@ def _end(at_work: "Tables", patience: timedelta) -> None:
     if left:
         hint = "Is the catalog or the storage frozen? What they had begun is found again at the next start."
         log.error("tables left in the middle of a tick", extra={"action": "stop", "tables": left, "hint": hint})
-    log.info("stopped", extra={"action": "stop"})
+    log.info("bookkeeper stopped", extra={"action": "stop"})
     if left:
         # The interpreter's own end would wait for what such a thread may hold.
         logging.shutdown()

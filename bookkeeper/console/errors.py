@@ -18,6 +18,7 @@ from typing import IO, Any
 
 import click
 
+from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, RED, painted
 from bookkeeper.console.logs import catch_defects, fill_standard_streams
 from bookkeeper.console.secrets import redacted
@@ -65,6 +66,7 @@ def say_error(message: str, hint: str = "") -> None:
     """
     What went wrong on stderr, and what to do about it.
     """
+    standing.leave()
     click.echo(f"{painted('error:', RED)} {message}", err=True)
     if hint:
         click.echo(f"{painted('hint:', BOLD)} {hint}", err=True)
