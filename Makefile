@@ -1,4 +1,4 @@
-# `make demo` and `make test` are complete: each brings all it needs, into .venv and Spark's jar cache.
+# `make demo` and `make test` are complete: each brings all it needs, into .venv, Spark's jar cache and ~/.cache.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench day chaos image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench day chaos image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,14 @@ demo: spark ## the whole queue for a minute; DEMO_SECONDS=60 WRITERS=5 CHAOS=1
 # Half of it is waiting, so two processes share what is no choice of a few tests; one that hangs ends the run.
 TWO := -n 2 --max-worker-restart 0
 
-test: spark ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM, ARGS="-k name" chooses
+prepare: $(INSTALLED) ## fetch and build what tests need; does nothing when all is there; ARGS=versitygw for one
+	@$(BIN)/python -m tests.prepare $(ARGS)
+
+# What could not be prepared said so: the other tests are still worth running.
+PREPARED := $(BIN)/python -m tests.prepare || echo "Some tests cannot run: they are skipped, or fail with CI=true." >&2
+
+test: $(INSTALLED) ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM, ARGS="-k name" chooses
+	@$(PREPARED)
 	@$(BIN)/python -m pytest $(if $(filter-out -m,$(firstword $(ARGS))),,$(TWO)) $(ARGS)
 
 bench: spark ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
@@ -28,13 +35,15 @@ bench: spark ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,cu
 day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1 for all 17,280 commits
 	@$(BIN)/python -m benchmarks.day $(if $(BIG),--big)
 
-chaos: spark ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
+chaos: $(INSTALLED) ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
+	@$(PREPARED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
 	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py tests/deploy/test_compose_runs.py $(ARGS)
 
 page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium
+	@$(BIN)/python -m tests.prepare chromium
 	@$(BIN)/python -m tests.http.show docs/page.png docs/page-phone.png
 
 check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile

@@ -52,6 +52,10 @@ log = logging.getLogger("bookkeeper")
 ATTEMPTS = 5
 #: after this long a tick leaves what is refused by its size alone to the next one
 MOVING = timedelta(seconds=2)
+_GONE = (
+    "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
+    "it back into pending/ under its own name: it gets in once. Nothing but the bookkeeper may delete there."
+)
 #: room for what a second listing may show beyond the first
 MORE_BYTES = 2**20
 #: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
@@ -252,7 +256,7 @@ class Bookkeeper:
         for name, why in batch.held.items():
             self._say_once("txlog held", "hold", name, why)
         for name in batch.holes:
-            log.warning("txlog missing", extra=self._about("gap", txlog=str(name)))
+            log.warning("txlog missing", extra=self._about("gap", txlog=str(name), hint=_GONE))
         turn.held, turn.holes = list(batch.held), batch.holes
         self._delete(batch.names)
         turn.waiting -= len(batch.names)

@@ -9,8 +9,9 @@ import json
 import re
 import tomllib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import NestedField
+from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
 
 from bookkeeper.cards import card_of
 from bookkeeper.core import card as cards
@@ -38,13 +39,16 @@ from bookkeeper.core.errors import (
     CommitConflict,
     CommitUnknown,
     ConfigInvalid,
+    NotPossible,
     TableUnusable,
     WrongFolder,
 )
+from bookkeeper.core.expiry import rules
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, stores_with
+from bookkeeper.core.units import spoken
 from bookkeeper.ledger.view import MAIN, View, has_marks_in_summaries
 
 DEFAULT_SCHEMA = (
@@ -64,33 +68,123 @@ class Initialised:
     location: str
     folder: str
     made: tuple[str, ...]
+    partition: str = ""
+    #: what nobody asked for, or what was asked for and is not so
+    notes: tuple[str, ...] = ()
 
 
 def initialise(
-    catalog: Catalog, settings: Table, schema: Schema, store: Callable[[str], Store] | None = None
+    catalog: Catalog,
+    settings: Table,
+    schema: Schema,
+    store: Callable[[str], Store] | None = None,
+    partition: Sequence[str] | None = None,
 ) -> Initialised:
     """
-    Makes the table a queue. Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder.
+    Makes the table a queue; a new one is partitioned by `partition`, None: as the settings say or what fits.
+
+    Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder, ConfigInvalid, and NotPossible
+    when the table is there with other partitions than `partition`.
     """
     made: list[str] = []
-    table = _table(catalog, settings, schema, made)
+    notes: list[str] = []
+    table = _table(catalog, settings, schema, partition, made, notes)
     url = folder_url(settings, table.metadata.location)
     folder = Folder((store or stores_with(catalog.properties))(url))
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
-    return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made))
+        notes += _history_note(table, settings)
+    said = partition_text(table.spec(), table.schema())
+    return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made), said, tuple(notes))
 
 
-def _table(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> IcebergTable:
+def _table(
+    catalog: Catalog,
+    settings: Table,
+    schema: Schema,
+    partition: Sequence[str] | None,
+    made: list[str],
+    notes: list[str],
+) -> IcebergTable:
     with catalogs.asked(f"look for table {settings.identifier}"):
         there = _exists(catalog, settings.identifier)
     if not there:
-        spec = partition_spec(settings.partition_by, schema)
+        spec = _spec_of_new(settings, schema, partition, notes)
         with catalogs.asked(f"create table {settings.identifier}"):
             _create(catalog, settings, schema, spec, made)
-    return catalogs.load_table(catalog, settings.identifier)
+    table = catalogs.load_table(catalog, settings.identifier)
+    if "table" not in made:
+        _compare_partitions(table, settings, partition, notes)
+    return table
+
+
+def _spec_of_new(settings: Table, schema: Schema, partition: Sequence[str] | None, notes: list[str]) -> PartitionSpec:
+    """The usual one is the day of `timestamp`; where there is no such column, the day of the first with a time."""
+    wanted = settings.partition_by if partition is None else partition
+    if partition is not None or tuple(wanted) != Table().partition_by or "timestamp" in _with_a_day(schema):
+        return partition_spec(wanted, schema)
+    for column in _with_a_day(schema):
+        notes.append(f"partitioned by day({column}), the first column with a time; --partition says otherwise.")
+        return PartitionSpec(_field("day", None, column, schema, 1000, f"day({column})"))
+    notes.append(
+        "not partitioned, for no column has a time; --partition says otherwise. Retention can go by max-age only."
+    )
+    return PartitionSpec()
+
+
+def _with_a_day(schema: Schema) -> list[str]:
+    """The columns with a time, then those with a date."""
+    timed = [field.name for field in schema.fields if isinstance(field.field_type, TimestampType | TimestamptzType)]
+    return timed + [field.name for field in schema.fields if isinstance(field.field_type, DateType)]
+
+
+def _compare_partitions(
+    table: IcebergTable, settings: Table, partition: Sequence[str] | None, notes: list[str]
+) -> None:
+    """Of a table that is there nothing is changed: what was asked for on the command line must be so already."""
+    wanted = settings.partition_by if partition is None else partition
+    if partition is None and tuple(wanted) == Table().partition_by:
+        return  # the default, which asks nothing of a table that others made
+    try:
+        asked = partition_text(partition_spec(wanted, table.schema()), table.schema())
+        why = f"and not by {asked}"
+    except ConfigInvalid as exc:
+        asked, why = "", str(exc)
+    there = partition_text(table.spec(), table.schema())
+    if asked == there:
+        return
+    said = f"the table is there and partitioned by {there}, {why}"
+    if partition is not None:
+        raise NotPossible(
+            f"{settings.identifier}: {said}",
+            hint="init changes nothing of a table that is there: ALTER TABLE ... ADD PARTITION FIELD in Spark does.",
+        )
+    notes.append(f"{said}; init changes nothing of that. Correct partition-by in the configuration.")
+
+
+def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
+    """The reaper keeps much less than people who know Iceberg expect: said before it has deleted anything."""
+    try:
+        found = rules(settings.reaper, table.metadata.properties)
+    except TableUnusable as exc:
+        yield f"history: {exc}. {exc.hint}"
+        return
+    if not found.gc:
+        return
+    count = len(table.metadata.snapshots)
+    oldest = min((snapshot.timestamp_ms for snapshot in table.metadata.snapshots), default=0)
+    adopted = (
+        f"it has {count} snapshots, the oldest of {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%d %H:%M} UTC; "
+        if count
+        else ""
+    )
+    yield (
+        f"history: {adopted}`reaper run` expires snapshots older than {spoken(found.older_than)}, except the last "
+        f"{found.retain_last} and what registered consumers need. older-than and retain-last in [reaper], or in "
+        f"[tables.{settings.name}.reaper], keep more."
+    )
 
 
 def _exists(catalog: Catalog, identifier: str) -> bool:
@@ -227,6 +321,19 @@ def _schema_like(path: str) -> Schema:
         raise ConfigInvalid(f"--like {path}: {exc}") from exc
 
 
+def partition_text(spec: PartitionSpec, schema: Schema) -> str:
+    """
+    The spec as `partition-by` writes it: `day(ts), bucket(16, key)`; `nothing` of one without fields.
+    """
+    texts = []
+    for field in spec.fields:
+        column = schema.find_column_name(field.source_id) or f"a column that was dropped ({field.name})"
+        kind, _, width = str(field.transform).removesuffix("]").partition("[")
+        inner = f"{width}, {column}" if width else column
+        texts.append(column if kind == "identity" else f"{kind}({inner})")
+    return ", ".join(texts) or "nothing"
+
+
 def partition_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
     """
     The spec of texts such as `day(ts)`, `bucket(16, key)`, `key`; raises ConfigInvalid.
@@ -239,6 +346,10 @@ def _partition_field(text: str, schema: Schema, field_id: int) -> PartitionField
     if not match:
         raise ConfigInvalid(f"partition-by {text!r}: day(column), bucket(16, column) or a column is allowed")
     kind, width, column = match[1] or "identity", match[2], match[3] or match[4]
+    return _field(kind, width, column, schema, field_id, text)
+
+
+def _field(kind: str, width: str | None, column: str, schema: Schema, field_id: int, text: str) -> PartitionField:
     try:
         source = schema.find_field(column)
         transform = parse_transform(f"{kind}[{width}]" if width else kind)

@@ -59,7 +59,7 @@ def main() -> None:
 @tables_option
 @log_options
 @click.option("--metrics", metavar="FILE", help="Write figures and consumers at risk there, for Prometheus.")
-@listen_option("REAPER_LISTEN", "Serve /metrics there, for Prometheus.")
+@listen_option("REAPER", "Serve /metrics there, for Prometheus.")
 def run(
     config: str | None,
     tables: tuple[str, ...],
@@ -67,6 +67,7 @@ def run(
     log_level: str,
     metrics: str | None,
     listen: str | None,
+    allowed_hosts: tuple[str, ...],
 ) -> None:
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
@@ -87,7 +88,7 @@ def run(
     logs.set_up(log_format, log_level)
     stop = Stop.on_signals()
     log = logging.getLogger("reaper")
-    log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+    log.info("reaper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
     acts = [partial(_reap, _Catalog(settings), table, stopped=lambda: stop.requested) for table in chosen]
     if metrics or listen:
@@ -96,10 +97,10 @@ def run(
         for table in chosen:
             figures.begin(table.name)
         if listen:
-            serve_metrics(listen, figures.text)
+            serve_metrics(listen, figures.text, (*settings.bookkeeper.allowed_hosts, *allowed_hosts))
     pairs = zip(chosen, acts, strict=True)
     run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
-    log.info("stopped", extra={"action": "stop"})
+    log.info("reaper stopped", extra={"action": "stop"})
 
 
 @main.command(short_help="One run over each table, for cron and functions.")

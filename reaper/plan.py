@@ -13,29 +13,19 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.core.errors import ClockBehind, HistoryChanged, TableUnusable
+from bookkeeper.core.errors import ClockBehind, HistoryChanged
+from bookkeeper.core.expiry import Rules, rules
 from bookkeeper.core.settings import Reaper
 from bookkeeper.core.units import millis, spoken
 from reaper.marks import marked_snapshot
 
 MAIN = "main"
-OLDER_THAN = timedelta(minutes=10)
-RETAIN_LAST = 100
 BEHIND = timedelta(seconds=30)
 #: a table without a commit for this long is quiet, or our clock runs ahead: the brake cannot tell
 QUIET = timedelta(days=1)
 APPEND = "newest append, or after it"
 MARKS = "the marks' snapshot, or after it"
 CONSUMER = "needed by a consumer"
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the settings, the table's properties and the defaults come to."""
-
-    older_than: timedelta
-    retain_last: int
-    gc: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +51,6 @@ class Plan:
     expire: tuple[int, ...]
     kept: tuple[Kept, ...]
     brake: str | None = None
-
-
-def rules(settings: Reaper, properties: Mapping[str, str]) -> Rules:
-    """
-    Settings, else the table's `history.expire.*`, else the defaults; raises TableUnusable for a bad property.
-    """
-    age = _number(properties, "history.expire.max-snapshot-age-ms")
-    least = _number(properties, "history.expire.min-snapshots-to-keep")
-    of_table = OLDER_THAN if age is None else timedelta(milliseconds=age)
-    return Rules(
-        older_than=of_table if settings.older_than is None else settings.older_than,
-        retain_last=settings.retain_last or least or RETAIN_LAST,
-        gc=properties.get("gc.enabled", "true").strip().lower() != "false",
-    )
-
-
-def _number(properties: Mapping[str, str], key: str) -> int | None:
-    text = properties.get(key)
-    if text is None:
-        return None
-    if not text.strip().isdigit():
-        raise TableUnusable(f"table property {key} is {text!r}, not a number", hint="Correct or unset it.")
-    return int(text)
 
 
 def make_plan(

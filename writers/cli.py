@@ -31,7 +31,7 @@ def _where(command: Command) -> Command:
     folder = click.option("--folder", metavar="URL", help=text)
     text = "Write figures there after each txlog, for Prometheus."
     metrics = click.option("--metrics", metavar="FILE", help=text)
-    listen = listen_option("WRITER_LISTEN", "Serve /metrics there, for Prometheus.")
+    listen = listen_option("WRITER", "Serve /metrics there, for Prometheus.")
     shared = (quiet, patience, metrics, listen, table_option, config_option, folder)
     # At info there is a line per txlog, which would only disturb the progress.
     for option in (log_options_from("warning", "human"), *shared):
@@ -138,17 +138,17 @@ def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)
     stores = stores_with(storage_options(options["folder"], options["config"], os.environ))
     writer = Writer.open(folder, name, clock=_now, wait=stop.wait, patience=options["patience"], stores=stores)
-    _show(writer, options["metrics"], options["listen"])
+    _show(writer, options["metrics"], options["listen"], options["allowed_hosts"])
     return writer
 
 
-def _show(writer: "Writer", metrics: str | None, listen: str | None) -> None:
+def _show(writer: "Writer", metrics: str | None, listen: str | None, allowed_hosts: tuple[str, ...]) -> None:
     from bookkeeper.console.web import serve_metrics
 
     writer.figures.path = metrics
     writer.figures.write()
     if listen:
-        serve_metrics(listen, writer.figures.text)
+        serve_metrics(listen, writer.figures.text, allowed_hosts)
 
 
 def _progress(label: str, quiet: bool, as_json: bool) -> Progress:

@@ -40,9 +40,16 @@ _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 @config_option
 @tables_option
 @log_options
-@listen_option("BOOKKEEPER_LISTEN", "Serve page, metrics and probes there, not where the configuration says.")
+@listen_option("BOOKKEEPER", "Serve page, metrics and probes there, not where the configuration says.")
 @garbage.unsettled()
-def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level: str, listen: str | None) -> None:
+def run(
+    config: str | None,
+    tables: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+    listen: str | None,
+    allowed_hosts: tuple[str, ...],
+) -> None:
     """
     Commit what is published, every tick, until SIGTERM; ends after the current commit.
 
@@ -67,10 +74,11 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     logs.set_up(log_format, log_level)
     _make_way()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
-        log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
+        log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
         at_work = Tables(opener(settings.bookkeeper, utc_now), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
-        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
+        names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
+        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.told:
             at_work.change(settings, chosen)
             looks, settled = count(1), False
             while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
@@ -159,7 +167,7 @@ def _end(at_work: "Tables", patience: timedelta) -> None:
     if left:
         hint = "Is the catalog or the storage frozen? What they had begun is found again at the next start."
         log.error("tables left in the middle of a tick", extra={"action": "stop", "tables": left, "hint": hint})
-    log.info("stopped", extra={"action": "stop"})
+    log.info("bookkeeper stopped", extra={"action": "stop"})
     if left:
         # The interpreter's own end would wait for what such a thread may hold.
         logging.shutdown()

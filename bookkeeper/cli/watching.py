@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watched(
-    slots: "Callable[[], Collection[Slot]]", settings: "Callable[[], Daemon]", listen: str
+    slots: "Callable[[], Collection[Slot]]",
+    settings: "Callable[[], Daemon]",
+    listen: str,
+    allowed_hosts: Collection[str] = (),
 ) -> "Iterator[Observer | None]":
     """
     Serves the figures of `slots` while the block runs; yields whom each slot has to tell, None when nothing is served.
@@ -31,6 +34,6 @@ def watched(
     from bookkeeper.metrics.figures import AllFigures
 
     figures = AllFigures(slots, utc_now, time.monotonic)
-    with serving(Site.of(figures, settings, utc_now, time.monotonic), listen) as web:
+    with serving(Site.of(figures, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
         logging.getLogger("bookkeeper").info("serving", extra={"action": "serve", "url": web.url})
         yield figures.told

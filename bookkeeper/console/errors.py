@@ -18,10 +18,12 @@ from typing import IO, Any
 
 import click
 
+from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, RED, painted
 from bookkeeper.console.logs import catch_defects, fill_standard_streams
 from bookkeeper.console.secrets import redacted
 from bookkeeper.core import errors
+from bookkeeper.core.extras import EXTRAS, extra_missing
 
 DONE, REFUSED, USAGE, HALTED, UNAVAILABLE, RESTART = range(6)
 
@@ -33,16 +35,6 @@ _CODES: tuple[tuple[type[errors.BookkeeperError], int], ...] = (
     (errors.Fenced, RESTART),
     (errors.UnknownOutcome, RESTART),
 )
-#: top-level module -> the extra that brings it
-_EXTRAS = {
-    "apscheduler": "reaper",
-    "prometheus_client": "daemon",
-    "pyspark": "spark",
-    "adlfs": "azure",
-    "azure": "azure",
-    "s3fs": "s3",
-    "rich": "daemon",
-}
 
 
 def exit_code(exc: errors.BookkeeperError) -> int:
@@ -74,6 +66,7 @@ def say_error(message: str, hint: str = "") -> None:
     """
     What went wrong on stderr, and what to do about it.
     """
+    standing.leave()
     click.echo(f"{painted('error:', RED)} {message}", err=True)
     if hint:
         click.echo(f"{painted('hint:', BOLD)} {hint}", err=True)
@@ -101,11 +94,9 @@ def missing_extra(exc: ModuleNotFoundError) -> errors.ExtraMissing:
     """
     The error that names the pip line for a module; raises `exc` again when no extra brings it.
     """
-    module = (exc.name or "").partition(".")[0]
-    if module not in _EXTRAS:
+    if (exc.name or "").partition(".")[0] not in EXTRAS:
         raise exc
-    hint = f"Run: pip install 'iceberg-bookkeeper[{_EXTRAS[module]}]'"
-    return errors.ExtraMissing(f"{module} is not installed", hint=hint)
+    return extra_missing(exc)
 
 
 class _Polite(click.Command):

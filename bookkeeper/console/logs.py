@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
+from bookkeeper.console import standing
 from bookkeeper.console.secrets import redacted, scrubbed
 
 FORMATS = ("auto", "human", "json")
@@ -63,6 +64,16 @@ class Lines(logging.StreamHandler[TextIO]):
     """
     Writes what it can: a reader that went away or a full disk never ends the program.
     """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """
+        Write it, above the line of progress if one stands there.
+        """
+        try:
+            standing.write_above(self.stream, self.format(record) + self.terminator)
+            self.flush()
+        except Exception:  # noqa: BLE001 - whatever it is, as in logging itself: handleError says what becomes of it
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """

@@ -73,11 +73,28 @@ def log_options_from(level: str, log_format: str = "auto") -> Callable[[Command]
 log_options = log_options_from("info")
 
 
-def listen_option(variable: str, text: str) -> Callable[[Command], Command]:
+def listen_option(program: str, text: str) -> Callable[[Command], Command]:
     """
-    Add --listen (argument `listen`), which the environment may give as `variable`.
+    Add --listen and --allowed-host (arguments `listen`, `allowed_hosts`); the environment may give them as
+    `<program>_LISTEN` and `<program>_ALLOWED_HOSTS`.
     """
-    return click.option("--listen", envvar=variable, show_envvar=True, metavar="HOST:PORT", help=text)
+    named = "Answer there to this host name too, beside localhost and the address itself; may be repeated."
+    listen = click.option("--listen", envvar=f"{program}_LISTEN", show_envvar=True, metavar="HOST:PORT", help=text)
+    allowed = click.option(
+        "--allowed-host", "allowed_hosts", envvar=f"{program}_ALLOWED_HOSTS", show_envvar=True, multiple=True,
+        metavar="NAME", callback=_host_names, help=named,
+    )  # fmt: skip
+    return lambda command: listen(allowed(command))
+
+
+def _host_names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    from bookkeeper.core.hosts import check_names
+
+    try:
+        check_names(names)
+    except ValueError as exc:
+        raise click.BadParameter(f"{' '.join(names)}: {exc} is allowed") from exc
+    return names
 
 
 def common(command: Command) -> Command:

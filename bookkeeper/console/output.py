@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.console.secrets import redacted
 from bookkeeper.core.units import spoken, spoken_size
@@ -31,6 +32,7 @@ def show_rows(rows: Iterable[Row], as_json: bool, nothing: str = "nothing") -> N
 
     On a terminal that is too narrow for the table each row is a record.
     """
+    standing.leave()
     listed = [_safe(row) for row in rows]
     if as_json:
         click.echo(to_json(listed))
@@ -46,6 +48,7 @@ def show_record(record: Row, as_json: bool) -> None:
     """
     Print one record as `key  value` lines, or as a JSON object.
     """
+    standing.leave()
     safe = _safe(record)
     click.echo(to_json(safe) if as_json else "\n".join(_record(safe)))
 
@@ -66,6 +69,7 @@ def say(text: str) -> None:
     """
     Print talk on stderr.
     """
+    standing.leave()
     click.echo(redacted(text), err=True)
 
 

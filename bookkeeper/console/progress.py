@@ -1,5 +1,6 @@
 """
-Progress on stderr: on a terminal one line that is written over, elsewhere a plain or a JSON line now and then.
+Progress on stderr: on a terminal one line below the log that is written over, elsewhere a plain or a JSON line now and
+then.
 """
 
 import json
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
+from bookkeeper.console import standing
 from bookkeeper.console.logs import stamp
 from bookkeeper.console.output import heading, human, plain
 
@@ -40,15 +42,15 @@ class Progress:
         now = self._clock()
         if now >= self._next:
             self._next = now + self._every
-            self._write(facts, end="" if self._terminal else "\n")
+            self._write(facts)
 
     def close(self, facts: Mapping[str, Any]) -> None:
         """
         Show the last facts, whatever the time.
         """
-        self._write(facts, end="\n")
+        self._write(facts, last=True)
 
-    def _write(self, facts: Mapping[str, Any], end: str) -> None:
+    def _write(self, facts: Mapping[str, Any], last: bool = False) -> None:
         if self._quiet:
             return
         if self._as_json:
@@ -57,6 +59,8 @@ class Progress:
             self._stream.flush()
             return
         text = ", ".join(f"{heading(key)} {human(key, value)}" for key, value in facts.items())
-        start = "\r\x1b[K" if self._terminal else ""
-        self._stream.write(f"{start}{self._label}: {text}{end}")
+        if self._terminal:
+            (standing.end if last else standing.draw)(self._stream, f"{self._label}: {text}")
+            return
+        self._stream.write(f"{self._label}: {text}\n")
         self._stream.flush()

@@ -34,6 +34,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _INNER = re.compile(r"://[^\s:/@]*:(.+)@|(?:AccountKey|SharedAccess(?:Key|Signature)|password|sig)=([^;&\s]+)")
 
+#: variables of a shell that are named like a password
+_FOLDERS = ("PWD", "OLDPWD")
+
 _known: set[str] = set()
 
 
@@ -81,6 +84,8 @@ def forget() -> None:
 
 def _values(source: Mapping[str, str]) -> Iterator[str]:
     for name, value in source.items():
+        if name in _FOLDERS:
+            continue
         inner = [part for found in _INNER.findall(value) for part in found if part]
         if inner:
             yield from inner

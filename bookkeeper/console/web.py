@@ -10,13 +10,14 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from bookkeeper.core.errors import ConfigInvalid, NotPossible
 from bookkeeper.core.exposition import CONTENT_TYPE
+from bookkeeper.core.hosts import host_name, served, usual
 
 log = logging.getLogger("bookkeeper")
 
@@ -25,7 +26,16 @@ MOST_HEAD_BYTES = 16_384
 PATIENCE_SECONDS = 5.0
 JSON, HTML, TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout"}
-_REASONS |= {431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}
+_REASONS |= {
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_STRANGE = (
+    "the request is for the host {name}, and this server does not serve that name. It serves localhost, the address "
+    "that is connected to, the host in `listen`, and names in `allowed-hosts` of [bookkeeper] or --allowed-host."
+)
 _ALWAYS = {
     "Cache-Control": "no-store",
     "Connection": "close",
@@ -67,10 +77,22 @@ def address(listen: str) -> tuple[str, int]:
 
 
 class Web:
-    """Serves `routes` at `listen` from threads of its own, from `open` until `close`."""
+    """
+    Serves `routes` at `listen` from threads of its own, from `open` until `close`.
 
-    def __init__(self, listen: str, routes: Routes, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    A request whose Host is neither a loopback name, nor the name or address of `listen`, nor the address that was
+    connected to, nor in `allowed_hosts`, is refused: a page of another site could make a browser ask by its own name.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        routes: Routes,
+        patience_seconds: float = PATIENCE_SECONDS,
+        allowed_hosts: Iterable[str] = (),
+    ) -> None:
         self.listen, self.routes, self.patience = listen, routes, patience_seconds
+        self._allowed = {usual(name) for name in allowed_hosts}
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
         self._open: OrderedDict[socket.socket, None] = OrderedDict()
@@ -86,6 +108,7 @@ class Web:
     def open(self) -> "Web":
         """Begins to answer; raises ConfigInvalid, or NotPossible when the port is taken."""
         host, port = address(self.listen)
+        self._allowed.add(usual(host))
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=128)
@@ -148,34 +171,48 @@ class Web:
             head = _head(asking, self.patience)
         except _Refused as refused:
             return _said(refused.status, str(refused)), False
-        return self._answer(head), head.startswith(b"HEAD ")
+        return self._answer(head, asking.getsockname()[0]), head.startswith(b"HEAD ")
 
-    def _answer(self, head: bytes) -> Answer:
+    def _answer(self, head: bytes, reached_at: str) -> Answer:
         try:
             method, target, protocol = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
             parts = urlsplit(target)
             query = dict(parse_qsl(parts.query, max_num_fields=10))
+            names = [host_name(text) for text in (parts.netloc, *_hosts(head)) if text]
         except ValueError:
             return _said(400, "this is no HTTP request")
         if not protocol.startswith("HTTP/1."):
             return _said(400, "HTTP/1.1 is spoken here")
+        if strange := [name for name in names if not served(name, reached_at, self._allowed)]:
+            return _said(421, _STRANGE.format(name=strange[0]))
+        return self._routed(method, parts.path, query)
+
+    def _routed(self, method: str, path: str, query: Mapping[str, str]) -> Answer:
         if method not in ("GET", "HEAD"):
             return _said(405, "only GET and HEAD: nothing can be changed here", {"Allow": "GET, HEAD"})
-        route = self.routes.get(parts.path)
+        route = self.routes.get(path)
         if route is None:
             return _said(404, f"there is {', '.join(sorted(self.routes))}")
         try:
             return route(query)
         except Exception:
-            log.exception("request failed", extra={"action": "defect", "path": parts.path})
+            log.exception("request failed", extra={"action": "defect", "path": path})
             return _said(500, "a defect: see the log")
 
 
-def serve_metrics(listen: str, text: Callable[[], str]) -> Web:
+def serve_metrics(listen: str, text: Callable[[], str], allowed_hosts: Iterable[str] = ()) -> Web:
     """
     Serves `text`, in Prometheus' format, as /metrics there; raises ConfigInvalid, NotPossible when the port is taken.
     """
-    return Web(listen, {"/metrics": lambda query: Answer(text().encode(), CONTENT_TYPE)}).open()
+    routes = {"/metrics": lambda query: Answer(text().encode(), CONTENT_TYPE)}
+    return Web(listen, routes, allowed_hosts=allowed_hosts).open()
+
+
+def _hosts(head: bytes) -> list[str]:
+    """What the request calls this server; nothing when the program that asks does not say (no browser does that)."""
+    lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+    named = [line.partition(b":") for line in lines]
+    return [value.decode("latin-1").strip() for name, _, value in named if name.strip().lower() == b"host"]
 
 
 def _head(asking: socket.socket, patience: float) -> bytes:

@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import CatalogType, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+)
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
@@ -28,6 +34,7 @@ from bookkeeper.core.errors import (
     ExtraMissing,
     TableUnusable,
 )
+from bookkeeper.core.extras import extra_missing
 from bookkeeper.core.locations import local_path
 from bookkeeper.core.settings import Catalog
 
@@ -39,7 +46,6 @@ STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
 _BOUND = "_bookkeeper_patience"
-_DRIVERS = {"psycopg2": "psycopg2-binary", "sqlalchemy": "pyiceberg[sql-sqlite]"}
 _OPENING, _engines = threading.Lock(), dict[Any, Any]()
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
@@ -101,12 +107,35 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _opened(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
+    _check_installed(properties)
+    return load_catalog(name, **properties) if patience is None else _within(patience, name, properties)
+
+
+def _check_installed(properties: Mapping[str, str]) -> None:
+    """pyiceberg does not say which module it misses: it says that a catalog cannot be initialised, as of one down."""
+    implementation = properties.get("py-catalog-impl", "")
     try:
-        catalog = load_catalog(name, **properties) if patience is None else _within(patience, name, properties)
+        if implementation:
+            import_module(implementation.rpartition(".")[0])
+        if implementation == FLAT_SQL:
+            _import_driver(properties.get("uri", ""))
     except ModuleNotFoundError as exc:
-        pip = _DRIVERS.get(exc.name or "", exc.name)
-        raise ExtraMissing(f"the catalog needs {exc.name}", hint=f"Run: pip install '{pip}'") from exc
-    return catalog
+        if exc.name and f"{implementation}.".startswith(f"{exc.name}."):
+            raise ConfigInvalid(
+                f"catalog.py-catalog-impl = {implementation!r}: there is no module {exc.name}",
+                hint="Is the package with that class installed here? Is its name right?",
+            ) from exc
+        raise extra_missing(exc, "the catalog that [catalog] names") from exc
+
+
+def _import_driver(uri: str) -> None:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except ArgumentError as exc:
+        raise ConfigInvalid(f"catalog.uri: SQLAlchemy has nothing for {uri.partition(':')[0]!r}") from exc
 
 
 def _within(patience: timedelta, name: str, properties: dict[str, str]) -> IcebergCatalog:
@@ -202,6 +231,11 @@ def asked(what: str) -> Iterator[None]:
         raise TableUnusable(f"{what}: {exc}", hint="Was the table dropped? `bookkeeper init` makes it.") from exc
     except (TableUnusable, CatalogUnavailable, ExtraMissing, ConfigInvalid):
         raise
+    except ModuleNotFoundError as exc:
+        raise extra_missing(exc, what) from exc
+    except NotInstalledError as exc:  # its text ends with the pip line
+        text, _, pip = str(exc).partition(": ")
+        raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except Exception as exc:
         # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.
         raise CatalogUnavailable(f"{what}: {_first_line(exc)}") from exc

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from bookkeeper.core.hosts import check_names
 from bookkeeper.core.share import parse
 
 Bytes = int
@@ -64,6 +65,13 @@ class Daemon:
     listen: str = option(
         "127.0.0.1:9464",
         'where page, /metrics, /healthz and /readyz are served; port 0: any free one; "": nowhere',
+        restart=True,
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        [],
+        "further names by which `listen` may be asked (the HTTP header Host); loopback names, `listen`'s own and the "
+        "address that was connected to always may",
+        check=check_names,
         restart=True,
     )
     share: str = option(

@@ -5,7 +5,7 @@ Reads what is in memory anyway, so that asking it costs no request to storage or
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,11 +76,11 @@ def _json(said: Mapping[str, Any], status_code: int = 200) -> Answer:
 
 
 @contextmanager
-def serving(site: Site, listen: str) -> Iterator[Web]:
+def serving(site: Site, listen: str, allowed_hosts: Iterable[str] = ()) -> Iterator[Web]:
     """
     Answers at `listen` and looks around the tables while the block runs; raises NotPossible when the port is taken.
     """
-    web, looking = Web(listen, site.routes()), Looking(site.figures, site.clock)
+    web, looking = Web(listen, site.routes(), allowed_hosts=allowed_hosts), Looking(site.figures, site.clock)
     web.open()
     looking.start()
     try:

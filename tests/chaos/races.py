@@ -15,7 +15,7 @@ from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.daemon.test_leases import Workload
 from tests.races.kit import SparkLake
 from tests.races.test_spark_at_once import everybody
-from tests.servers import scratch
+from tests.servers import Unavailable, scratch, spark
 
 ROUNDS = 20
 
@@ -44,11 +44,14 @@ def crowded(seed: int, budget: Budget) -> Tally:
     """
     Bookkeepers, writers, an eager reaper, Spark's maintenance and a Spark stream, all at once, for as long as there is.
     """
-    from spark_jobs import prepare, session
+    from spark_jobs import session
 
+    try:
+        spark.ready(os.environ)
+    except Unavailable as exc:
+        return Tally(skipped=str(exc))
     with TemporaryDirectory(prefix="bookkeeper-chaos-", dir=scratch()) as root:
         queue = SparkLake(Path(root), "crowd")
-        prepare.prepare(os.environ)
         queue.spark = session.build(Settings(catalog=queue.catalog_settings), app="chaos")
         try:
             crowd, published = everybody(queue, Path(root) / "checkpoint", budget.seconds)

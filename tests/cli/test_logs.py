@@ -110,6 +110,13 @@ def test_a_secret_of_the_settings_is_known_by_its_value_too(loud: io.StringIO) -
     assert "short way" in loud.getvalue()
 
 
+def test_the_working_folder_is_no_secret_though_the_shell_calls_it_pwd(loud: io.StringIO) -> None:
+    secrets.hide({"PWD": "/home/ann/lake", "OLDPWD": "/srv/lakes", "DB_PWD": WORD, "PGPASSWORD": SECRET})
+    logging.getLogger("bookkeeper").info("started", extra={"action": "start", "config": "/home/ann/lake/b.toml"})
+    logging.getLogger("bookkeeper").info("from /srv/lakes, with %s and %s", WORD, SECRET)
+    assert "/home/ann/lake/b.toml" in loud.getvalue() and "from /srv/lakes, with *** and ***" in loud.getvalue()
+
+
 @pytest.mark.parametrize(
     "text",
     [

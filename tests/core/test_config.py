@@ -96,7 +96,7 @@ def test_settings_are_frozen() -> None:
 REFUSED = [
     ("x = 1", "x is not a known key; allowed here: bookkeeper, catalog, reaper, storage, tables"),
     ("[bookkeper]", "bookkeper is not a known key; allowed here: bookkeeper, catalog, reaper, storage, tables"),
-    ("[bookkeeper]\nevry = 1", "bookkeeper.evry is not a known key; allowed here: backoff-most, every, "),
+    ("[bookkeeper]\nevry = 1", "bookkeeper.evry is not a known key; allowed here: allowed-hosts, backoff-most, "),
     (TABLE + "max_files = 3", "tables.events.max_files is not a known key; allowed here: check-files, "),
     (TABLE + 'name = "x"', "tables.events.name is not a known key; allowed here: check-files, "),
     ("[tables.e.retention]\nkep = 1", "tables.e.retention.kep is not a known key; allowed here: brake, column, "),

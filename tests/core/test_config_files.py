@@ -52,7 +52,11 @@ def test_the_embedded_default_keeps_everything_beside_its_file() -> None:
     assert read.catalog == Catalog(
         "lake", {"type": "sql", "uri": f"sqlite:///{lake}/catalog.db", "warehouse": f"file://{lake}"}
     )
-    assert read.tables == {"events": Table(name="events", identifier="demo.events", reaper=read.reaper)}
+    assert read.tables == {
+        "events": Table(
+            name="events", identifier="demo.events", location=f"file://{lake}/demo/events", reaper=read.reaper
+        )
+    }
 
 
 def test_the_documented_settings_are_those_that_exist() -> None:

@@ -54,6 +54,9 @@ def test_a_txlog_that_is_gone_becomes_a_hole_with_a_warning(lake: Lake, writer: 
     assert [(record.action, record.txlog) for record in caplog.records if record.levelname == "WARNING"] == [  # type: ignore[attr-defined]
         ("gap", str(gone))
     ]
+    assert "back into pending/ under its own name" in next(
+        record.hint for record in caplog.records if record.action == "gap"
+    )  # type: ignore[attr-defined]
 
 
 def test_a_gap_that_lies_in_rejected_is_a_silent_hole(lake: Lake, writer: Writes, caplog: object) -> None:

@@ -12,12 +12,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
 
 from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import ConfigInvalid, TableUnusable, WrongFolder
+from bookkeeper.core.errors import ConfigInvalid, NotPossible, TableUnusable, WrongFolder
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import PROPERTY, loads
-from bookkeeper.core.settings import Catalog, Table
+from bookkeeper.core.settings import Catalog, Reaper, Table
 from bookkeeper.core.store import open_store
-from bookkeeper.initialise import Initialised, initialise, partition_spec, schema_for, schema_of
+from bookkeeper.initialise import Initialised, initialise, partition_spec, partition_text, schema_for, schema_of
 from tests.daemon.lake import Lake, Writes
 from tests.faults.enumerated import crash_points, crashed, recorded
 from tests.faults.faults import Faults, FaultyCatalog, FaultyStore
@@ -92,9 +92,63 @@ def test_an_adopted_table_is_untouched_but_for_our_property(catalog: Any) -> Non
     assert (after.location, after.snapshots) == (before.location, before.snapshots)
 
 
+def test_adopting_a_table_says_that_the_reaper_will_shorten_its_history(catalog: Any) -> None:
+    column = pa.field("when", pa.timestamp("us", "UTC"), nullable=False)
+    rows = pa.table({"when": pa.array([0], column.type)}, pa.schema([column]))
+    existing(catalog).append(rows)
+    told = init(catalog, Table(name="events", identifier="demo.events", reaper=Reaper(retain_last=7)))
+    (note,) = told.notes
+    assert note.startswith("history: it has 1 snapshots, the oldest of 2")
+    assert "expires snapshots older than 10 m, except the last 7" in note and "[tables.events.reaper]" in note
+    assert init(catalog).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"history.expire.max-snapshot-age-ms": "432000000"}, "older than 5 d, except the last 100"),
+        ({"history.expire.max-snapshot-age-ms": "soon"}, "'soon', not a number. Correct or unset it."),
+        ({"gc.enabled": "false"}, ""),
+    ],
+)
+def test_what_is_said_of_history_is_what_the_reaper_will_do(
+    catalog: Any, properties: dict[str, str], said: str
+) -> None:
+    existing(catalog, **properties)
+    notes = init(catalog).notes
+    assert said in notes[0] if said else notes == ()
+
+
 def test_adopting_a_table_asks_nothing_of_the_columns_that_a_new_one_would_have(catalog: Any) -> None:
     existing(catalog)
     assert init(catalog, Table(name="events", identifier="demo.events", partition_by=("day(nothing)",))).made
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (("day(nothing)",), "Could not find field with name nothing"),
+        (("dya(when)",), "dya"),
+        (("hour(when)", "key"), "and not by hour(when), key"),
+    ],
+)
+def test_partitions_that_a_table_does_not_have_are_said_and_change_nothing(
+    catalog: Any, texts: tuple[str, ...], said: str
+) -> None:
+    before = existing(catalog)
+    note = init(catalog, Table(name="events", identifier="demo.events", partition_by=texts)).notes[0]
+    assert note.startswith("the table is there and partitioned by nothing, ") and said in note
+    assert catalog.load_table("demo.events").specs() == before.specs()
+    with pytest.raises(NotPossible, match="partitioned by nothing") as refused:
+        init(catalog, partition=texts)
+    assert "ALTER TABLE" in refused.value.hint
+
+
+def test_partitions_that_a_table_has_are_no_news(catalog: Any) -> None:
+    table = Table(name="events", identifier="demo.events", partition_by=("hour(timestamp)", "bucket(16, key)"))
+    assert init(catalog, table).partition == "hour(timestamp), bucket(16, key)"
+    assert init(catalog, table).notes == ()
+    assert init(catalog, partition=["hour(timestamp)", "bucket(16,key)"]).notes == ()
 
 
 @pytest.mark.parametrize("version", ["1", "3"])
@@ -252,6 +306,38 @@ def test_partition_texts_become_transforms() -> None:
         ("key_truncate_4", "truncate[4]"),
         ("key", "identity"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("types", "chosen", "said"),
+    [
+        (("long", "timestamptz"), "day(c1)", "day(c1), the first column with a time"),
+        (("date", "timestamp"), "day(c1)", "day(c1), the first column with a time"),
+        (("string", "date"), "day(c1)", "day(c1), the first column with a time"),
+        (("string", "long"), "nothing", "not partitioned, for no column has a time"),
+    ],
+)
+def test_a_new_table_without_a_timestamp_gets_the_partition_that_fits_and_it_is_said(
+    catalog: Any, types: tuple[str, ...], chosen: str, said: str
+) -> None:
+    schema = schema_of([{"name": f"c{number}", "type": text} for number, text in enumerate(types)])
+    made = initialise(catalog, EVENTS, schema)
+    assert made.partition == chosen and said in made.notes[0] and "--partition" in made.notes[0]
+    assert partition_text(catalog.load_table("demo.events").spec(), schema) == chosen
+
+
+def test_a_timestamp_that_is_no_time_is_passed_over(catalog: Any) -> None:
+    schema = schema_of([{"name": "timestamp", "type": "long"}, {"name": "event time", "type": "timestamptz"}])
+    assert initialise(catalog, EVENTS, schema).partition == "day(event time)"
+
+
+def test_the_partition_of_a_new_table_can_be_said(catalog: Any) -> None:
+    schema = schema_of([{"name": "seen", "type": "timestamptz"}, {"name": "key", "type": "string"}])
+    made = initialise(catalog, EVENTS, schema, partition=["hour(seen)", "bucket(4, key)"])
+    assert made.partition == "hour(seen), bucket(4, key)"
+    assert [note for note in made.notes if "partition" in note] == []
+    other = Table(name="other", identifier="demo.other")
+    assert initialise(catalog, other, schema, partition=[]).partition == "nothing"
 
 
 BAD_PARTITIONS = ["day(nothing)", "day(key)", "week(timestamp)", "bucket(key)", "bucket(0, key)", "", "day(", "a b"]

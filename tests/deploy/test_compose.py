@@ -1,5 +1,6 @@
 """compose.yaml: a real compose takes it, and every command, file and name in it is right."""
 
+import os
 import shutil
 import subprocess
 from typing import Any
@@ -10,6 +11,8 @@ import yaml
 from bookkeeper.core.config import load
 from tests.docs.commands import check
 from tests.packaging.project import ROOT, run
+from tests.servers.installed import promtool
+from tests.servers.needed import needed
 
 FILE = ROOT / "compose.yaml"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))["services"]
@@ -87,12 +90,22 @@ def test_the_daemon_is_where_prometheus_asks() -> None:
     assert {target.split(":")[0] for target in targets} == parts <= set(SERVICES)
     for name, _, port in (target.partition(":") for target in targets):
         assert name == "bookkeeper" or f"0.0.0.0:{port}" in SERVICES[name]["command"]
+        assert name in _allowed(name)
+
+
+def _allowed(name: str) -> list[str]:
+    """By which names the service is served, beside localhost and its address."""
+    if name == "bookkeeper":
+        given = dict.fromkeys(OURS["bookkeeper"]["environment"], "x")
+        return [*load(str(ROOT / "config" / "compose" / "bookkeeper.toml"), given).bookkeeper.allowed_hosts]
+    words = SERVICES[name]["command"]
+    return [words[words.index("--allowed-host") + 1]]
 
 
 def test_prometheus_takes_its_configuration_and_the_rules() -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not here: apt install prometheus")
+    with needed("promtool"):
+        program = promtool(os.environ)
 
-    checked = run("promtool", "check", "config", str(ROOT / "config" / "prometheus.yml"))
+    checked = run(program, "check", "config", str(ROOT / "config" / "prometheus.yml"))
 
     assert checked.returncode == 0 and "rules found" in checked.stdout, checked.stderr

@@ -14,8 +14,9 @@ from botocore.session import get_session
 
 from tests.deploy.rights import ROLES, Roles, policies
 from tests.servers import installed
+from tests.servers.needed import needed
 from tests.servers.objects import s3_properties
-from tests.servers.process import LOOPBACK, Server, Unavailable, free_port
+from tests.servers.process import LOOPBACK, Server, free_port
 
 BUCKETS = ("lake", "lake-queue")
 ROW = "warehouse/demo/events/data/"
@@ -30,10 +31,8 @@ def server() -> Iterator[Server]:
     """
     versitygw with an account for each role; nothing is allowed yet.
     """
-    try:
+    with needed("versitygw"):
         program = installed.versitygw(os.environ)
-    except Unavailable as exc:
-        pytest.skip(str(exc))
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="bookkeeper-rights-") as place:
         (Path(place) / "iam").mkdir()

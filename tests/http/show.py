@@ -21,7 +21,7 @@ from bookkeeper.core.settings import Reaper
 from bookkeeper.streams.registry import Registry, spark
 from tests.daemon.lake import Clock, Writes
 from tests.metrics.kit import SETTINGS, Watched
-from tests.servers.debian import chromium
+from tests.servers.installed import chromium
 from tests.streams.kit import Query, offset
 
 WIDE, PHONE = (1180, 900), (360, 740)

@@ -146,6 +146,12 @@ def test_every_alert_fires_for_its_cause_alone_and_clears_when_that_is_mended(
     assert wrong(timeline, RULES, EXPECTED, tmp_path) == ""
 
 
+def test_the_backlog_of_a_recovered_outage_is_not_slow(timeline: Timeline, tmp_path: Path) -> None:
+    """Its txlogs are old when they become visible, and all of them at once."""
+    slow = 'ALERTS{alertname="BookkeeperSlow",alertstate="firing",table!="slow"}'
+    assert wrong(timeline, RULES, {(slow, minute): [] for minute in range(CURE, END + 1)}, tmp_path) == ""
+
+
 #: what takes more than one look at the daemon to tell
 NOT_SAID = {"BookkeeperSlow", "BookkeeperConflicts", "BookkeeperManySnapshots", "ReaperNotRunning"}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.metrics.kit import Samples
-from tests.servers.debian import promtool
+from tests.servers.installed import promtool
 from tests.servers.needed import needed
 
 ALERTS = Path(__file__).parents[2] / "config" / "alerts.yml"

@@ -94,14 +94,36 @@ def test_the_first_make_demo_installs_gets_java_and_jars_and_runs_the_demo(machi
     assert demo.startswith("-m demo ")
 
 
-def test_make_test_gets_java_and_jars_before_the_tests(machine: Machine):
+def test_make_test_prepares_what_tests_need_before_them(machine: Machine):
     machine.has_python("python3")
 
-    assert machine.make("test")[0] == 0
+    assert machine.make("test", "ARGS=-k race")[0] == 0
 
-    spark, tests = machine.calls()[2:]
-    assert spark.startswith("-m spark_jobs.prepare ")
-    assert tests.startswith("-m pytest -n 2 ")
+    prepared, tests = (call.split(" DEMO")[0] for call in machine.calls()[2:])
+    assert prepared == "-m tests.prepare"
+    assert tests == "-m pytest -k race"
+
+
+def test_make_test_goes_on_without_what_cannot_be_prepared_and_says_so(machine: Machine):
+    machine.has_python("python3")
+    machine.make("prepare")
+    failing = machine.root / ".venv" / "bin" / "python"
+    failing.write_text(f'{failing.read_text()}case "$*" in *tests.prepare*) exit 1 ;; esac\n')
+    machine.calls()
+
+    code, said = machine.make("test")
+
+    assert code == 0 and said == "Some tests cannot run: they are skipped, or fail with CI=true.\n"
+    assert [call.split(" DEMO")[0].split(" -n")[0] for call in machine.calls()] == ["-m tests.prepare", "-m pytest"]
+    assert machine.make("prepare")[0] != 0
+
+
+def test_make_prepare_runs_alone_and_takes_the_names_of_steps(machine: Machine):
+    machine.has_python("python3")
+
+    assert machine.make("prepare", "ARGS=versitygw azurite")[0] == 0
+
+    assert [call.split(" DEMO")[0] for call in machine.calls()[2:]] == ["-m tests.prepare versitygw azurite"]
 
 
 @pytest.mark.parametrize(
@@ -117,13 +139,13 @@ def test_make_test_has_two_processes_unless_a_few_tests_are_chosen(machine: Mach
     assert ("-n 2" in call) == (processes == 2)
 
 
-def test_make_chaos_gets_java_and_jars_and_passes_on_its_arguments(machine: Machine):
+def test_make_chaos_prepares_its_servers_and_passes_on_its_arguments(machine: Machine):
     machine.has_python("python3")
 
     assert machine.make("chaos", "ARGS=--short --seed 7")[0] == 0
 
     calls = [call.split(" DEMO")[0] for call in machine.calls()[2:]]
-    assert calls == ["-m spark_jobs.prepare", "-m tests.chaos --short --seed 7"]
+    assert calls == ["-m tests.prepare", "-m tests.chaos --short --seed 7"]
 
 
 def test_a_second_make_installs_nothing(machine: Machine):

@@ -2,7 +2,6 @@
 Fixtures: one Spark session for all races, and a queue of its own for each of them in a catalog that Spark knows.
 """
 
-import os
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.settings import Settings
-from spark_jobs import prepare, session
+from spark_jobs import session
 from tests.races.kit import CATALOG, SparkLake
+from tests.servers import spark as prepared
 
 _numbers = count()
 
@@ -27,7 +27,7 @@ def spark(lakes: SparkLake) -> Iterator[Any]:
     """A Spark session; the one that runs already, if any."""
     from pyspark.sql import SparkSession
 
-    prepare.prepare(os.environ)
+    prepared.wanted()
     running = SparkSession.getActiveSession()
     settings = Settings(catalog=lakes.catalog_settings)
     built = running or session.build(settings, app="races")

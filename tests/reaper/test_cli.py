@@ -157,6 +157,7 @@ def test_run_reaps_at_once_and_ends_on_sigterm(recent: Lake) -> None:
         lines += [json.loads(line) for line in process.stderr]
     assert process.returncode == 0
     assert [line["action"] for line in lines] == ["start", "reap", "stop"]
+    assert [lines[0]["message"], lines[-1]["message"]] == ["reaper started", "reaper stopped"]
     assert 'reaper_snapshots_expired_total{table="events"} 13' in (recent.root / "reaper.prom").read_text()
     assert (lines[1]["snapshots"], lines[1]["data_files"], lines[1]["table"]) == (13, 1, "events")
     assert recent.reachable() <= recent.disk().keys()

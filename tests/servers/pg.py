@@ -24,9 +24,7 @@ def postgres() -> Iterator[Server]:
     """
     A running, empty Postgres; gone with its data at the end. Raises Unavailable.
     """
-    absent = [name for name in _NEEDED if find_spec(name) is None]
-    if absent:
-        raise Unavailable(f"{' and '.join(absent)} not installed: pip install '.[dev]'")
+    found()
     # Not pytest's tmp_path: only its owner may enter that, and we may run as somebody else.
     with tempfile.TemporaryDirectory(prefix="bookkeeper-postgres-") as place:
         server = _prepare(Path(place))
@@ -35,6 +33,15 @@ def postgres() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+def found() -> None:
+    """
+    Raises Unavailable where the wheels are not installed.
+    """
+    absent = [name for name in _NEEDED if find_spec(name) is None]
+    if absent:
+        raise Unavailable(f"{' and '.join(absent)} not installed: pip install '.[dev]'")
 
 
 def _prepare(place: Path) -> Server:

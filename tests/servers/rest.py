@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from bookkeeper.core.errors import NotPossible
-from spark_jobs import prepare
 from spark_jobs.translate import catalog_confs
 from spark_jobs.versions import AWS, SQLITE
-from tests.servers import jars
+from tests.servers import jars, spark
 from tests.servers.process import LOOPBACK, Server, Unavailable, free_port, scratch
 
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
@@ -42,11 +40,8 @@ def rest_catalog(warehouse: Path | str, storage: Mapping[str, str] | None = None
 
 def _prepare(place: Path, warehouse: str, storage: Mapping[str, str]) -> Server:
     environ = dict(os.environ)
-    try:
-        ready = prepare.prepare(environ, (SQLITE, AWS) if storage else (SQLITE,))
-    except NotPossible as exc:
-        raise Unavailable(str(exc)) from exc
-    classes = [*jars.fetched(environ), *ready.jars, *_hadoop()]
+    ready = spark.ready(environ, (SQLITE, AWS) if storage else (SQLITE,))
+    classes = [*jars.found(environ), *ready.jars, *_hadoop()]
     port = free_port()
     environ |= {
         "CATALOG_REST_PORT": str(port),

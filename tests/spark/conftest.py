@@ -2,14 +2,14 @@
 Fixtures for tests that need a JVM: one lake and one Spark session for the whole run.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spark_jobs import prepare, session
+from spark_jobs import session
+from tests.servers import spark as prepared
 
 from .lake import Lake, new_lake
 
@@ -36,7 +36,7 @@ def spark(lake: Lake) -> Iterator[Any]:
     """
     The Spark session of the run, on the lake.
     """
-    prepare.prepare(os.environ)
+    prepared.wanted()
     built = session.build(lake.settings, app="tests")
     yield built
     built.stop()

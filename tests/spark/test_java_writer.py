@@ -1,7 +1,6 @@
 """The writer in Java of docs/java-writer.md: compiled, run, killed, run twice at once; each line becomes a row once."""
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -12,15 +11,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_jobs import prepare
-from spark_jobs.versions import Package
 from tests.daemon.lake import Lake
+from tests.servers import spark as prepared
 
 pytestmark = pytest.mark.spark
 
 SOURCE = Path(__file__).parents[2] / "docs" / "java" / "LinesWriter.java"
-#: a Java without a compiler of its own takes this one
-ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
 SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar", "zstd-jni-*.jar")
 LINES, BATCH = 600, 10
 
@@ -30,13 +26,13 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """
     The command that runs the writer, without its arguments.
     """
-    environ, classes = dict(os.environ), tmp_path_factory.mktemp("classes")
-    ready = prepare.prepare(environ)
+    classes = tmp_path_factory.mktemp("classes")
+    ready = prepared.wanted()
     jars = [*ready.jars, *(jar for name in SPARK for jar in Path(pyspark.__file__).parent.glob(f"jars/{name}"))]
     path = ":".join(map(str, [*jars, classes]))
     compiler = [f"{ready.java_home}/bin/javac"]
     if not Path(compiler[0]).is_file():
-        (ecj,) = prepare.prepare(environ, (ECJ,)).jars
+        (ecj,) = prepared.wanted((prepared.ECJ,)).jars
         compiler = [f"{ready.java_home}/bin/java", "-jar", str(ecj), "-17"]
     done = subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(SOURCE)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout

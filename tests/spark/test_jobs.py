@@ -15,7 +15,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_jobs import prepare
+from tests.servers import spark as prepared
+from tests.servers import wheels
+from tests.servers.needed import needed
 
 from .lake import new_lake, rows
 
@@ -83,7 +85,7 @@ def own_lake(tmp_path):
     """
     A lake of the test's own, with five rows in table `t0`.
     """
-    prepare.prepare(os.environ)
+    prepared.wanted()
     lake = new_lake(tmp_path / "lake")
     lake.append(lake.new_table(), rows("ab"), rows("cde"))
     return lake
@@ -139,7 +141,9 @@ def virtualenv_on_top(folder):
 
 def test_a_machine_without_java_gets_one_and_spark_runs_on_it(own_lake, tmp_path):
     python = virtualenv_on_top(tmp_path / "venv")
-    environ = environment(PATH=path_without_java(tmp_path / "bin"), PYSPARK_PYTHON=python)
+    with needed("java-wheel"):
+        pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels.found(os.environ))}
+    environ = environment(PATH=path_without_java(tmp_path / "bin"), PYSPARK_PYTHON=python, **pip)
     environ.pop("JAVA_HOME", None)
 
     said = run([python, "-m", "spark_jobs.prepare"], env=environ, cwd=tmp_path)

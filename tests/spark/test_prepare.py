@@ -12,6 +12,7 @@ import pytest
 from bookkeeper.core.errors import NotPossible
 from spark_jobs import prepare
 from spark_jobs.versions import EMBEDDED, Package
+from tests.servers import spark as prepared
 
 
 def ivy_with(folder, *packages):
@@ -35,7 +36,7 @@ def cpu_seconds() -> float:
 
 def test_a_machine_that_is_ready_is_left_alone_within_a_second(tmp_path):
     environ, said = ivy_with(tmp_path, *EMBEDDED), []
-    environ["JAVA_HOME"] = prepare.prepare(os.environ).java_home
+    environ["JAVA_HOME"] = prepared.wanted().java_home
     began = cpu_seconds()
 
     ready = prepare.prepare(environ, say=said.append)
@@ -46,7 +47,7 @@ def test_a_machine_that_is_ready_is_left_alone_within_a_second(tmp_path):
 
 
 def test_java_home_is_set_for_whoever_starts_spark_next(tmp_path):
-    home = prepare.prepare(os.environ).java_home
+    home = prepared.wanted().java_home
     environ = {**ivy_with(tmp_path, *EMBEDDED), "JAVA_HOME": "/nowhere", "PATH": f"{home}/bin"}
 
     prepare.prepare(environ)

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.catalog import STORAGE
-from spark_jobs import prepare
 from spark_jobs.versions import packages
-from tests.servers import jars
+from tests.servers import jars, spark
 from tests.servers.needed import needed
 from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import OBJECTS
@@ -52,10 +51,9 @@ def test_a_spark_stream_follows_a_table_that_is_nothing_but_storage(kind: str, t
 
 def _with_s3a(queue: Queue) -> list[str]:
     """Hadoop's S3 beside what the job brings: two jars, the second of the version that Iceberg's bundle has."""
-    environ = dict(os.environ)
     with needed("jars"):
-        ready = prepare.prepare(environ, packages(queue.settings.catalog.properties), say=lambda text: None)
-        found = [*ready.jars, *jars.fetched(environ, jars.S3A)]
+        ready = spark.ready(dict(os.environ), packages(queue.settings.catalog.properties))
+        found = [*ready.jars, *jars.found(os.environ, jars.S3A)]
     return ["--conf", f"spark.driver.extraClassPath={':'.join(map(str, found))}"]
 
 
@@ -71,8 +69,8 @@ def _on_disk(path: Path) -> Queue:
 @contextmanager
 def following(queue: Queue, path: Path, *more: str) -> Iterator[object]:
     """A running stream; yields what says how many rows it has read."""
+    spark.wanted(packages(queue.settings.catalog.properties))
     environ = dict(os.environ)
-    prepare.prepare(environ, packages(queue.settings.catalog.properties), say=lambda text: None)
     progress, log = path / "progress.ndjson", path / "spark.log"
     command = [sys.executable, "-m", "spark_jobs.read_stream", "--config", str(queue.config)]
     command += ["--checkpoint", f"file://{path}/checkpoint", "--sink", "noop", "--progress", str(progress), *more]

@@ -94,6 +94,7 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
     served.freeze("b")
     served.start()
     assert served.process is not None
+    assert served.until(action="start")["message"] == "bookkeeper started"
     served.commits("a", "1")
 
     served.configure("a", "b", "c")

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from bookkeeper.console import logs, output
+from bookkeeper.console import logs, output, standing
 from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, SIZE, common, pick_table
 from bookkeeper.console.progress import Progress
@@ -171,6 +172,16 @@ def test_log_lines_carry_their_extra_fields() -> None:
     assert datetime.fromisoformat(line["time"]).tzinfo is not None
 
 
+@pytest.fixture
+def quiet_again() -> Iterator[None]:
+    """Afterwards logging is as it was."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -188,6 +199,42 @@ def test_progress_is_a_line_now_and_then_or_one_that_is_written_over() -> None:
     assert plain.getvalue() == "lines: rows 5\nlines: rows 10\nlines: rows 12, bytes 2 KiB\n"
     assert terminal.getvalue().count("\r\x1b[K") == 12
     assert terminal.getvalue().endswith("\r\x1b[Klines: rows 12, bytes 2 KiB\n")
+
+
+def test_a_log_line_goes_above_the_progress_and_neither_is_overwritten(quiet_again: None) -> None:
+    clock, terminal = Clock(datetime(2026, 1, 1, tzinfo=UTC)), Terminal()
+    logs.set_up("human", "info", terminal)
+    progress = Progress("lines", clock, terminal)
+    clock.move(seconds=1)
+    progress.tell({"rows": 5})
+    logging.getLogger("writers").warning("waiting", extra={"action": "wait"})
+    progress.close({"rows": 6})
+    logging.getLogger("writers").warning("over", extra={"action": "end"})
+
+    assert [line[20:] if line[:2] == "20" else line for line in screen(terminal.getvalue())] == [
+        " WARNING waiting  action=wait",
+        "lines: rows 6",
+        " WARNING over  action=end",
+    ]
+
+
+def test_a_log_line_leaves_the_progress_standing_below(quiet_again: None) -> None:
+    clock, terminal = Clock(datetime(2026, 1, 1, tzinfo=UTC)), Terminal()
+    logs.set_up("human", "info", terminal)
+    progress = Progress("lines", clock, terminal)
+    clock.move(seconds=1)
+    progress.tell({"rows": 5})
+    logging.getLogger("writers").warning("waiting", extra={"action": "wait"})
+    assert screen(terminal.getvalue())[1:] == ["lines: rows 5"]
+    standing.leave()
+    terminal.write("error: over\n")
+    assert screen(terminal.getvalue())[1:] == ["lines: rows 5", "error: over"]
+
+
+def screen(drawn: str) -> list[str]:
+    """The lines that a terminal shows."""
+    lines = [line.rpartition("\r\x1b[K")[2] for line in drawn.split("\n")]
+    return lines if lines[-1] else lines[:-1]
 
 
 def test_quiet_progress_says_nothing() -> None:

@@ -1,6 +1,5 @@
 """What writers publish, committed by the real bookkeeper and read by Iceberg Java, in Spark."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,8 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.store import open_store
-from spark_jobs import prepare, session
+from spark_jobs import session
+from tests.servers import spark as prepared
 from tests.writers import wide
 from tests.writers.queue import Queue
 from tests.writers.test_with_bookkeeper import content
@@ -55,7 +55,7 @@ def spark(lakes: Path) -> Iterator[Any]:
     """A Spark session; the one of tests/spark when that runs in the same process."""
     from pyspark.sql import SparkSession
 
-    prepare.prepare(os.environ)
+    prepared.wanted()
     running = SparkSession.getActiveSession()
     queue = Queue(lakes / "first", catalog="writers_first")
     built = running or session.build(queue.settings, app="writers")

@@ -1,0 +1,87 @@
+"""`bookkeeper init` as a newcomer types it: what fits is chosen, and what was chosen is said."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from bookkeeper.cli import main as bookkeeper
+from tests.cli.test_errors import logging_put_back
+from tests.packaging.project import ROOT
+from writers.cli import main as writer
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    The sample configuration where README says to copy it, and a Parquet file without a column `timestamp`.
+    """
+    (tmp_path / "bookkeeper.toml").write_text((ROOT / "config" / "local.toml").read_text("utf-8"))
+    rows = pa.table({"id": [1], "seen": pa.array([0], pa.timestamp("us", "UTC"))})
+    pq.write_table(rows, tmp_path / "x.parquet")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BOOKKEEPER_CONFIG", raising=False)
+    return tmp_path
+
+
+def init(*words: str) -> Result:
+    with logging_put_back():
+        return CliRunner().invoke(bookkeeper, ["init", *words])
+
+
+def test_a_writer_finds_its_folder_by_the_sample_configuration(sample: Path) -> None:
+    folder = json.loads(init("--json").stdout)[0]["folder"]
+    for words in ((), ("--config", "bookkeeper.toml")):
+        with logging_put_back():
+            done = CliRunner().invoke(writer, ["generate", *words, "--files", "1", "--records", "3", "--quiet"])
+        assert done.exit_code == 0, done.output
+    assert len(list(Path(folder.removeprefix("file://"), "pending").iterdir())) == 2
+
+
+def test_columns_without_a_timestamp_are_partitioned_by_what_fits(sample: Path) -> None:
+    done = init("--like", "x.parquet")
+    assert done.exit_code == 0, done.output
+    assert "events: partitioned by day(seen), the first column with a time; --partition says otherwise." in done.stderr
+    assert "day(seen)" in done.stdout
+
+
+def test_the_partition_can_be_said(sample: Path) -> None:
+    words = ("--like", "x.parquet", "--partition", "hour(seen)", "--partition", "bucket(4, id)", "--json")
+    assert json.loads(init(*words).stdout)[0]["partition"] == "hour(seen), bucket(4, id)"
+
+
+def test_a_table_can_be_without_partitions(sample: Path) -> None:
+    assert json.loads(init("--partition", "none", "--json").stdout)[0]["partition"] == "nothing"
+
+
+@pytest.mark.parametrize("words", [("--partition", "dya(seen)"), ("--partition", "day(sen)")])
+def test_a_typo_in_a_partition_makes_nothing(sample: Path, words: tuple[str, ...]) -> None:
+    done = init("--like", "x.parquet", *words)
+    assert (done.exit_code, words[1] in done.stderr) == (1, True)
+    assert not (sample / "lake" / "demo").exists()
+
+
+def test_a_table_that_is_there_is_not_changed_by_a_typo_and_it_is_said(sample: Path) -> None:
+    init()
+    done = init("--partition", "dya(timestamp)")
+    assert done.exit_code == 1 and "the table is there and partitioned by day(timestamp)" in done.stderr
+    text = (sample / "bookkeeper.toml").read_text()
+    configured = text.replace("# partition-by = [", "partition-by = ['dya(timestamp)'] #")
+    (sample / "bookkeeper.toml").write_text(configured)
+    done = init()
+    assert done.exit_code == 0 and "dya(timestamp)" in done.stderr and "init changes nothing" in done.stderr
+
+
+def test_columns_for_a_table_that_is_there_are_not_used_and_it_is_said(sample: Path) -> None:
+    init()
+    assert (
+        "events: the table is there: its columns stay, and x.parquet is not used." in init("--like", "x.parquet").stderr
+    )
+
+
+def test_what_becomes_of_history_is_said_when_the_table_becomes_a_queue(sample: Path) -> None:
+    assert "expires snapshots older than 10 m, except the last 100" in init().stderr
+    assert "history" not in init().stderr
