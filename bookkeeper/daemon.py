@@ -117,6 +117,7 @@ class Bookkeeper:
         listed, sure = {item.name for item in found}, False
         for _ in range(ATTEMPTS):
             view = self._current(now)
+            self.upkeep.listed(now, found)
             todo = self._todo(found, view, turn, now)
             if not todo:
                 return
@@ -161,7 +162,7 @@ class Bookkeeper:
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
         self.ledger.check_clock(view)
-        self.upkeep.check_jump(now)
+        self.upkeep.check_ahead(now)
         intake.read(todo)
         intake.judge(rules_of(view), _ms(now))
         if self.settings.check_files:
@@ -181,16 +182,17 @@ class Bookkeeper:
 
     def _check_future(self, intake: Intake, now: datetime) -> None:
         early = any(isinstance(why, FromTheFuture) for why in intake.bad.values())
-        if early and not self.upkeep.clocks_agree(now):
+        if early and not self.upkeep.storage_agrees(now):
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
 
     def _append(self, view: View, batch: Batch, turn: Turn, now: datetime) -> bool:
         """Commits the batch; False when the outcome must be read from the table."""
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
         self._reject({name: why for name, why in batch.refused.items() if isinstance(why, DuplicatePath)}, turn, now)
-        marks = batch.before.advanced(batch.names, batch.positions, _ms(now))
+        at = self.ledger.stamp(now)
+        marks = batch.before.advanced(batch.names, batch.positions, _ms(at))
         marks = self.upkeep.pruned(marks, now)
-        marks = noted(marks, view, self.settings, now)
+        marks = noted(marks, view, self.settings, at)
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:

@@ -18,6 +18,7 @@ import click
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.cli.watching import watched
 from bookkeeper.console import garbage, logs
+from bookkeeper.console.elapsed import elapsed
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
 from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
@@ -68,7 +69,7 @@ def run(config: str | None, tables: tuple[str, ...], log_format: str, log_level:
     _make_way()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        at_work = Tables(opener(settings.bookkeeper, utc_now), utc_now)
+        at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where) as at_work.told:
             at_work.change(settings, chosen)
