@@ -286,7 +286,10 @@ class Upkeep:
         Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
         """
         if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
-            self._compared(now, -self.folder.clock_skew(self.ledger.clock()))
+            began = self.ledger.clock()
+            skew = self.folder.clock_skew(began)
+            # The storage dated its object at some moment in between: rather too far ahead than too little.
+            self._compared(now, self.ledger.clock() - began - skew)
         if self.ahead > CLOCK_AHEAD:
             raise ClockAhead(f"{self.settings.identifier}: this clock is {spoken(self.ahead)} ahead of the storage's")
         return self.ahead

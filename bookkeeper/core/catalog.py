@@ -17,6 +17,7 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import CatalogType, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.core.deadline import within
@@ -262,8 +263,20 @@ def commit(
     Raises CommitConflict (refused) or CommitUnknown (anything else: it may have been applied, or may be later).
     After either the caller loads the table again and looks at the marks.
     """
+    return _sent(table, lambda: table.catalog.commit_table(table, requirements, updates))
+
+
+def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableResponse:
+    """
+    Puts `metadata` in the place of the table's, once; for a catalog of ours only. Raises like `commit`.
+    """
+    catalog: Any = table.catalog
+    return _sent(table, lambda: catalog.replace_metadata(table, metadata))
+
+
+def _sent(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableResponse:
     try:
-        return _bounded(table.catalog, lambda: table.catalog.commit_table(table, requirements, updates))
+        return _bounded(table.catalog, act)
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:

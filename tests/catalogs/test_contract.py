@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyiceberg.schema import Schema
@@ -10,8 +11,9 @@ from pyiceberg.types import NestedField, StringType
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.catalog import load_table
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, Retry, TableUnusable
+from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
 from bookkeeper.core.store import Store
+from bookkeeper.dating import date_back, dated_ahead
 from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -123,6 +125,31 @@ def test_commits_that_are_refused_again_and_again_name_the_cause(rest: Place) ->
     with pytest.raises(Retry) as caught:
         lake.tick(lake.book(store=_same_clock(lake)), minutes=10)
     assert "timestamp" in str(caught.value) and "clock" in caught.value.hint
+
+
+def test_a_table_that_a_clock_of_2038_has_stamped_goes_on_or_was_never_stamped(lake: CatalogLake) -> None:
+    Chain(lake, "w1").publish()
+    lake.tick()
+    right, store = lake.clock.now, _same_clock(lake)
+    Chain(lake, "w2").publish()
+    lake.clock.now = datetime(2038, 1, 19, tzinfo=UTC)
+    if lake.where.kind == "rest":
+        with pytest.raises(Retry):
+            lake.tick(lake.book(store=store))
+    else:
+        lake.tick(lake.book(store=store))
+    lake.clock.now = right
+    ledger = lake.book(store=store).ledger
+    if lake.where.kind == "rest":
+        with pytest.raises(NotPossible, match="not updated in the future"):
+            dated_ahead(ledger, lake.folder)
+    else:
+        with pytest.raises(Retry):
+            ledger.record(_seen(lake, ledger), _seen(lake, ledger).marks, "behind")
+        date_back(ledger, lake.folder, dated_ahead(ledger, lake.folder))
+    Chain(lake, "w3").publish()
+    lake.settle(lake.book())
+    assert lake.keys() == sorted(lake.published) and lake.rejected() == {}
 
 
 def _same_clock(lake: CatalogLake) -> Callable[[str], Store]:
