@@ -29,6 +29,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.core.units import spoken
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.intake import Intake
@@ -45,6 +46,8 @@ from bookkeeper.upkeep import Upkeep, noted
 log = logging.getLogger("bookkeeper")
 
 ATTEMPTS = 5
+#: Google takes about one write a second of one object, and a commit replaces marks.json (retention once more)
+GOOGLE_COMMITS_APART = timedelta(seconds=2)
 #: room for what a second listing may show beyond the first
 MORE_BYTES = 2**20
 #: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
@@ -80,6 +83,9 @@ class Bookkeeper:
         self.ledger = ledger
         self.reload = reload
         self.open_store = store or ledger.open_store
+        self.apart = GOOGLE_COMMITS_APART if folder.store.url.startswith("gs://") else timedelta(0)
+        self.committed_at: datetime | None = None
+        self.said_pace = False
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.upkeep = Upkeep(settings, folder, ledger)
         self.view: View | None = None
@@ -155,7 +161,17 @@ class Bookkeeper:
         full = len(rest) >= self.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(now - min(item.modified for item in rest)) >= self.settings.window)
-        return cut(rest, self.limits) if due else []
+        return cut(rest, self.limits) if due and not self._too_soon(now) else []
+
+    def _too_soon(self, now: datetime) -> bool:
+        """Whether the storage would refuse to have the same objects replaced again so soon."""
+        soon = self.committed_at is not None and timedelta(0) <= now - self.committed_at < self.apart
+        if soon and not self.said_pace:
+            self.said_pace = True
+            cause = f"Google takes about one write a second of one object: commits are {spoken(self.apart)} apart"
+            hint = "Set `every` or `window` to 2s or more: what is published meanwhile goes in with one commit."
+            log.warning("commits slowed down", extra=self._about("pace", cause=cause, hint=hint))
+        return soon
 
     def _prepare(
         self, intake: Intake, todo: Sequence[TxlogName], left: Set[str], view: View, turn: Turn, now: datetime
@@ -204,6 +220,7 @@ class Bookkeeper:
             self.refusal, turn.refused = error, turn.refused + 1
             log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
             return False
+        self.committed_at = now
         turn.commit = self._committed(self.view, batch, began)
         turn.settle(batch.names)
         return True

@@ -24,6 +24,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.steady import Steady
 from bookkeeper.core.store import Store, stores_with
+from bookkeeper.core.units import spoken
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
 from bookkeeper.ledger.carry import carried
@@ -231,7 +232,8 @@ class Ledger:
         now = self.clock()
         behind = seen.metadata.last_updated_ms - int(now.timestamp() * 1000)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
-            raise ClockBehind(f"{self.identifier} was last updated {behind / 1000:.0f} s in the future of this clock")
+            late = spoken(timedelta(milliseconds=behind))
+            raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
         return now
 
     def stamp(self, now: datetime) -> datetime:
