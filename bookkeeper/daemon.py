@@ -33,6 +33,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.core.units import spoken
 from bookkeeper.culprits import culprits
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.noticed import Noticed
@@ -56,6 +57,8 @@ _GONE = (
     "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
     "it back into pending/ under its own name: it gets in once. Nothing but the bookkeeper may delete there."
 )
+#: Google takes about one write a second of one object, and a commit replaces marks.json (retention once more)
+GOOGLE_COMMITS_APART = timedelta(seconds=2)
 #: room for what a second listing may show beyond the first
 MORE_BYTES = 2**20
 #: paths of which a later double is noticed at once, of all tables of a process together; and at least of each
@@ -91,6 +94,9 @@ class Bookkeeper:
         self.ledger = ledger
         self.reload = reload
         self.open_store = store or ledger.open_store
+        self.apart = GOOGLE_COMMITS_APART if folder.store.url.startswith("gs://") else timedelta(0)
+        self.committed_at: datetime | None = None
+        self.said_pace = False
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.upkeep = Upkeep(settings, folder, ledger)
         self.view: View | None = None
@@ -136,6 +142,7 @@ class Bookkeeper:
         listed, sure = {item.name for item in found}, False
         for _ in range(ATTEMPTS):
             view = self._current(now)
+            self.upkeep.listed(now, found)
             todo = self._todo(found, view, turn, now)
             if not todo:
                 return
@@ -175,14 +182,24 @@ class Bookkeeper:
         full = len(rest) >= self.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(now - min(item.modified for item in rest)) >= self.settings.window)
-        return cut(rest, self.limits) if due else []
+        return cut(rest, self.limits) if due and not self._too_soon(now) else []
+
+    def _too_soon(self, now: datetime) -> bool:
+        """Whether the storage would refuse to have the same objects replaced again so soon."""
+        soon = self.committed_at is not None and timedelta(0) <= now - self.committed_at < self.apart
+        if soon and not self.said_pace:
+            self.said_pace = True
+            cause = f"Google takes about one write a second of one object: commits are {spoken(self.apart)} apart"
+            hint = "Set `every` or `window` to 2s or more: what is published meanwhile goes in with one commit."
+            log.warning("commits slowed down", extra=self._about("pace", cause=cause, hint=hint))
+        return soon
 
     def _prepare(
         self, intake: Intake, todo: Sequence[TxlogName], left: Set[str], view: View, turn: Turn, now: datetime
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
         self.ledger.check_clock(view)
-        self.upkeep.check_jump(now)
+        self.upkeep.check_ahead(now)
         intake.read(todo)
         intake.judge(rules_of(view), _ms(now))
         intake.held |= {name: self.defects[name] for name in todo if name in self.defects}
@@ -205,16 +222,17 @@ class Bookkeeper:
 
     def _check_future(self, intake: Intake, now: datetime) -> None:
         early = any(isinstance(why, FromTheFuture) for why in intake.bad.values())
-        if early and not self.upkeep.clocks_agree(now):
+        if early and not self.upkeep.storage_agrees(now):
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
 
     def _append(self, view: View, batch: Batch, turn: Turn, now: datetime) -> bool:
         """Commits the batch; False when the outcome must be read from the table."""
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
         self._reject({name: why for name, why in batch.refused.items() if isinstance(why, DuplicatePath)}, turn, now)
-        marks = batch.before.advanced(batch.names, batch.positions, _ms(now))
+        at = self.ledger.stamp(now)
+        marks = batch.before.advanced(batch.names, batch.positions, _ms(at))
         marks = self.upkeep.pruned(marks, now)
-        marks = noted(marks, view, self.settings, now)
+        marks = noted(marks, view, self.settings, at)
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
@@ -230,6 +248,7 @@ class Bookkeeper:
             self.view = None  # it may have been raised by what follows the commit
             self._hold_culprits(view, batch, error)
             return False
+        self.committed_at = now
         turn.commit = self._committed(self.view, batch, began)
         turn.settle(batch.names)
         return True

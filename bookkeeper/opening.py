@@ -16,6 +16,7 @@ from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.lease import Lease, lease_on
 from bookkeeper.core.settings import Daemon, Settings, Table
 from bookkeeper.core.share import TRIES, parse, share_of
+from bookkeeper.core.steady import Steady
 from bookkeeper.core.store import open_store
 from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.opened import open_discovery
@@ -57,8 +58,12 @@ def open_bookkeeper(
     return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room, tables=tables)
 
 
-def opener(settings: Daemon, clock: Callable[[], datetime]) -> Callable[[Settings, Table], Bookkeeper]:
+def opener(
+    settings: Daemon, clock: Callable[[], datetime], elapsed: Callable[[], float] | None = None
+) -> Callable[[Settings, Table], Bookkeeper]:
     """
-    Opens the bookkeepers of one process, which share the room for what they read.
+    Opens the bookkeepers of one process, which share the room for what they read and what is known of its clock.
+
+    `elapsed` is the monotonic clock, in seconds: against it a wall clock is noticed that jumps ahead.
     """
-    return partial(open_bookkeeper, clock=clock, room=Room(settings.read_bytes))
+    return partial(open_bookkeeper, clock=Steady(clock, elapsed), room=Room(settings.read_bytes))

@@ -5,6 +5,7 @@ Everything destructive first compares our clock with the storage's and counts wh
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +19,7 @@ from bookkeeper.core.errors import BookkeeperError, ClockAhead, ConfigInvalid, R
 from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Retention, Table
+from bookkeeper.core.steady import SMALL, keeps_time
 from bookkeeper.core.units import spoken
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.retain import Reaches
@@ -126,8 +128,11 @@ class Upkeep:
         self.published: MarksCopy | None = None
         self.seen = -1
         self.began = ledger.clock()
-        #: our time when it was last known not to have jumped ahead
-        self.steady: datetime | None = None
+        #: our time when it was last held against the storage's, and how far it was ahead then
+        self.compared: datetime | None = None
+        self.ahead = timedelta(0)
+        self.jumped = False
+        ledger.ahead = self.check_ahead
 
     def begin(self) -> None:
         """A tick begins: what it takes is not held against its clock."""
@@ -241,7 +246,8 @@ class Upkeep:
         age = now - datetime.fromtimestamp(kept.timestamp_ms / 1000, UTC) if kept else self.settings.marks_renew
         if age < self.settings.marks_renew:
             return view
-        after = self.ledger.record(view, noted(marks, view, self.settings, now), "renew")
+        at = self.ledger.stamp(now)
+        after = self.ledger.record(view, noted(marks, view, self.settings, at), "renew")
         log.info("marks renewed", extra=self._about("renew", snapshot=after.marks.snapshot))
         return after
 
@@ -266,20 +272,59 @@ class Upkeep:
         self.warned = why
         return view
 
-    def check_jump(self, now: datetime) -> None:
-        """
-        Raises ClockAhead when our clock has come far ahead of the storage's; asks only after a jump or a pause.
+    def listed(self, now: datetime, found: Sequence[Found]) -> None:
+        """A txlog that the storage dates not long before `now` proves for nothing that this clock is not ahead."""
+        # A txlog that a hint told of is dated by our own clock.
+        newest = max((item.modified for item in found if item.modified != now), default=None)
+        if newest is not None and newest >= now - SMALL:
+            self._compared(now, timedelta(0))
 
-        A table that was stamped with a time to come takes nobody's commit until then, Spark's neither.
+    def check_ahead(self, now: datetime) -> timedelta:
         """
-        steady = self.steady is not None and timedelta(0) <= now - self.steady < CLOCK_SKEW
-        if not steady:
-            ahead = -self.folder.clock_skew(now + (self.ledger.clock() - self.began))
-            if ahead > CLOCK_AHEAD:
-                raise ClockAhead(f"{self.settings.identifier}: this clock is {spoken(ahead)} ahead of the storage's")
-        self.steady = now
+        How far our clock is ahead of the storage's; asks only after a jump, a pause or a backlog.
+
+        Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
+        """
+        if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
+            began = self.ledger.clock()
+            skew = self.folder.clock_skew(began)
+            # The storage dated its object at some moment in between: rather too far ahead than too little.
+            self._compared(now, self.ledger.clock() - began - skew)
+        if self.ahead > CLOCK_AHEAD:
+            raise ClockAhead(f"{self.settings.identifier}: this clock is {spoken(self.ahead)} ahead of the storage's")
+        return self.ahead
+
+    def _compared(self, now: datetime, ahead: timedelta) -> None:
+        """Remembers how far our clock is ahead; as little as NTP leaves, and other bookkeepers let pass, is nothing."""
+        before, self.compared = self.ahead, now
+        self.ahead = ahead if ahead > SMALL else timedelta(0)
+        if self.ahead > CLOCK_AHEAD:
+            self.compared = None  # ask again at the next tick
+        elif self.ahead and not before:
+            cause = f"this clock is {spoken(ahead)} ahead of the storage's: commits are stamped with the storage's time"
+            log.warning("clock ahead", extra=self._about("clock", cause=cause, hint=ClockAhead.hint))
+        elif abs(ahead) <= SMALL and keeps_time(self.folder.store):
+            self.ledger.steady.trust()
 
     def clocks_agree(self, now: datetime) -> bool:
+        """
+        Whether what is destroyed by age may be: our clock did not jump ahead, and it agrees with the storage's.
+        """
+        return self.storage_agrees(now) and not self._has_jumped()
+
+    def _has_jumped(self) -> bool:
+        ahead = self.ledger.steady.ahead()
+        jumped, before = ahead > CLOCK_SKEW, self.jumped
+        self.jumped = jumped
+        if jumped and not before:
+            cause = f"this machine's clock went {spoken(ahead)} further ahead than time passed"
+            hint = "Set the clock right (NTP). If it is right: restart the bookkeeper. Until then nothing is dropped."
+            log.warning("clock jumped", extra=self._about("clock", cause=cause, hint=hint))
+        elif before and not jumped:
+            log.info("clock is right again", extra=self._about("clock"))
+        return jumped
+
+    def storage_agrees(self, now: datetime) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
         try:
             skew = self.folder.clock_skew(now + (self.ledger.clock() - self.began))
@@ -288,6 +333,7 @@ class Upkeep:
             return False
         if abs(skew) > CLOCK_SKEW:
             log.warning("clocks differ", extra=self._about("clock", seconds=skew.total_seconds()))
+        self._compared(now, -skew)
         return abs(skew) <= CLOCK_SKEW
 
     def _about(self, action: str, **more: object) -> dict[str, object]:

@@ -78,8 +78,10 @@ def run(
     Example:
       reaper run --config bookkeeper.toml --log-format json
     """
+    from bookkeeper.console.elapsed import elapsed
     from bookkeeper.console.stopping import Stop
     from bookkeeper.console.web import serve_metrics
+    from bookkeeper.core.steady import Steady
     from reaper.metrics import Metrics
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds
@@ -90,7 +92,8 @@ def run(
     log = logging.getLogger("reaper")
     log.info("reaper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
-    acts = [partial(_reap, _Catalog(settings), table, stopped=lambda: stop.requested) for table in chosen]
+    shared: dict[str, Any] = {"stopped": lambda: stop.requested, "steady": Steady(_utc_now, elapsed)}
+    acts = [partial(_reap, _Catalog(settings), table, **shared) for table in chosen]
     if metrics or listen:
         figures = Metrics(metrics)
         acts = [partial(_noted, figures, table, act) for table, act in zip(chosen, acts, strict=True)]

@@ -1,10 +1,12 @@
 """
-The brake on a clock that cannot be trusted: ours against the storage's, by a small object written for it.
+The brake on a clock that cannot be trusted: ours against the storage's, by a small object written for it, and
+against the monotonic clock of this machine.
 """
 
 from datetime import datetime, timedelta
 
 from bookkeeper.core.errors import Halt
+from bookkeeper.core.steady import SMALL, Steady, keeps_time
 from bookkeeper.core.store import Store
 from bookkeeper.core.units import spoken
 
@@ -18,11 +20,18 @@ class ClockDiffers(Halt):
     hint = "Synchronise the clock (NTP); the next run looks again."
 
 
-def compare(store: Store, now: datetime) -> None:
-    """
-    Raises ClockDiffers when the time the storage gives a new object is more than 5 minutes from `now`.
+class ClockJumped(Halt):
+    """This machine's clock went more than 5 minutes further ahead than time passed."""
 
-    Proves nothing on this machine's own disk: there both clocks are one.
+    hint = "Set the clock right (NTP). If it is right: restart the reaper."
+
+
+def compare(store: Store, now: datetime, steady: Steady | None = None) -> None:
+    """
+    Raises ClockDiffers when the time the storage gives a new object is more than 5 minutes from `now`, ClockJumped
+    when our clock has jumped ahead and the storage's cannot prove it right.
+
+    This machine's own disk proves nothing: there both clocks are one.
     """
     store.replace(KEY, now.isoformat().encode() + b"\n")
     for item in store.list("reaper/"):
@@ -31,3 +40,7 @@ def compare(store: Store, now: datetime) -> None:
                 f"it is {now.isoformat()} here and {item.modified.isoformat()} at {store.url} "
                 f"({spoken(abs(item.modified - now))} apart); nothing is expired"
             )
+        if item.key == KEY and steady is not None and keeps_time(store) and abs(item.modified - now) <= SMALL:
+            steady.trust()
+    if steady is not None and (ahead := steady.ahead()) > MOST:
+        raise ClockJumped(f"this machine's clock went {spoken(ahead)} further ahead than time passed; nothing expires")

@@ -18,6 +18,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
 from bookkeeper.core.lease import lease_on
 from bookkeeper.core.settings import Table as TableSettings
+from bookkeeper.core.steady import Steady
 from bookkeeper.core.store import stores_with
 from bookkeeper.streams.standing import Reading
 from reaper import clock, orphans, txlogs
@@ -69,11 +70,13 @@ def reap(
     holder: str = "reaper",
     pace: Pace | None = None,
     hand: Hand = nobody,
+    steady: Steady | None = None,
 ) -> Reaped:
     """
     Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
 
     `pace` keeps deletes below deletes-per-second and tells how far they are; `hand` expires where engine = spark.
+    `steady` is this machine's clock, held against its monotonic one since the process began.
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
@@ -84,7 +87,7 @@ def reap(
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
     done = Reaped()
     try:
-        for part in _parts(site, now, release_brake, hand):
+        for part in _parts(site, now, release_brake, hand, steady):
             done += part
             if stopped():
                 break
@@ -97,11 +100,13 @@ def reap(
     return replace(done, consumers=site.guard.seen)
 
 
-def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand) -> Iterator[Reaped]:
+def _parts(
+    site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None
+) -> Iterator[Reaped]:
     left = journals.read(site.folder)
     if left:
         yield _finish(site, left)
-    old = _begin(site, now, release_brake)
+    old = _begin(site, now, release_brake, steady)
     if site.settings.reaper.engine == SPARK:
         yield _handed(site, now, hand)
     while site.settings.reaper.engine == OWN and (step := _step(site, now)) is not None:
@@ -174,8 +179,8 @@ def sweep_orphans(
     return orphans.sweep(site, now, older_than, release_brake)
 
 
-def _begin(site: Site, now: datetime, release_brake: bool) -> dict[str, int]:
-    clock.compare(site.folder, now)
+def _begin(site: Site, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
+    clock.compare(site.folder, now, steady)
     readings = site.guard.read()
     copy = Folder(site.folder).marks()
     table = site.load()

@@ -35,7 +35,7 @@ class MetadataJson:
     def _lists(self, table: object) -> "tuple[Growing, Growing]":
         if table not in self._tables:
             self._tables[table] = (
-                Growing(lambda item: (item.snapshot_id, item.parent_snapshot_id)),
+                Growing(lambda item: (item.snapshot_id, item.parent_snapshot_id, item.timestamp_ms)),
                 Growing(lambda item: (item.snapshot_id, item.timestamp_ms)),
             )
         self._tables.move_to_end(table)

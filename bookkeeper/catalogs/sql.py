@@ -59,7 +59,12 @@ class FlatSqlCatalog(SqlCatalog):
         """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        metadata = applied(table.metadata, updates, table.metadata_location)
+        return self.replace_metadata(table, applied(table.metadata, updates, table.metadata_location))
+
+    def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
+        """
+        Puts `metadata` in the place of what the caller loaded; raises CommitFailedException when that is not current.
+        """
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)

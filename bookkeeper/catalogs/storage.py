@@ -27,7 +27,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
@@ -173,7 +173,12 @@ class StorageCatalog(MetastoreCatalog):
         """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        metadata = applied(table.metadata, updates, table.metadata_location)
+        return self.replace_metadata(table, applied(table.metadata, updates, table.metadata_location))
+
+    def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
+        """
+        Puts `metadata` in the place of what the caller loaded; raises like `commit_table`.
+        """
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
         self._versions(place).commit(version, self._json.dump(metadata))

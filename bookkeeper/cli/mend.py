@@ -1,5 +1,5 @@
 """
-Commands by which a person decides: replay, discard, forget, accept-rollback, restore-marks, retain.
+Commands by which a person decides: replay, discard, forget, accept-rollback, accept-clock, restore-marks, retain.
 
 Each changes marks only together with a snapshot; the daemon may run meanwhile, one of both commits wins and the
 other loads again.
@@ -121,6 +121,33 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
+@click.command("accept-clock", cls=Command, short_help="Go on after a clock that was ahead stamped the table.")
+@common
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def accept_clock(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Go on after a clock that was ahead stamped the table: nobody could commit until that time had come.
+
+    The table's metadata is written anew with no time in it that has not come yet: the same snapshots and rows. Set the
+    clocks right first, this machine's too.
+
+    \b
+    Example:
+      bookkeeper accept-clock --table events
+    """
+    from bookkeeper.core.units import spoken
+    from bookkeeper.dating import date_back, dated_ahead
+
+    there = opened(config, table)
+    found = dated_ahead(there.ledger, there.folder)
+    say(f"{there.table.identifier} is {spoken(found.ahead)} ahead of this clock, with {found.snapshots} snapshots")
+    if not yes:
+        click.confirm(f"It is {utc_now():%Y-%m-%d %H:%M:%S} UTC by this clock. Is it right?", abort=True, err=True)
+    after = date_back(there.ledger, there.folder, found)
+    record = {"table": there.table.name, "dated_back": found.snapshots, "snapshot": after.marks.snapshot}
+    show_record(record, as_json)
+
+
 @click.command(cls=Command, short_help="Drop files past retention now.")
 @config_option
 @table_option
@@ -216,4 +243,4 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     show_record(record, as_json)
 
 
-COMMANDS = (replay, discard, forget, accept_rollback, restore_marks, retain)
+COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain)

@@ -18,6 +18,7 @@ import click
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.cli.watching import watched
 from bookkeeper.console import garbage, logs
+from bookkeeper.console.elapsed import elapsed
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
 from bookkeeper.console.options import config_option, json_option, listen_option, log_options
 from bookkeeper.console.output import show_rows
@@ -75,7 +76,7 @@ def run(
     _make_way()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        at_work = Tables(opener(settings.bookkeeper, utc_now), utc_now)
+        at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
         with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.told:

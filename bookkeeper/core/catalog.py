@@ -23,6 +23,7 @@ from pyiceberg.exceptions import (
     NotInstalledError,
 )
 from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.core.deadline import within
@@ -86,6 +87,9 @@ def open_catalog(
             _write_ahead(catalog)
         elif shared:
             _share(catalog, patience)
+        elif uri.partition("://")[0] in _LIBPQ and (engine := getattr(catalog, "engine", None)) is not None:
+            _bound_transactions(engine, patience)
+            engine.dispose()  # opening has made a connection without these bounds
     if (session := getattr(catalog, "_session", None)) is not None:
         # pyiceberg's REST client would wait for ever, and the tick with it.
         session.request = partial(session.request, timeout=patience.total_seconds())
@@ -160,7 +164,36 @@ def _engine(url: Any, pre_ping: bool, process: int, patience: timedelta) -> Any:
         if key not in _engines:
             bounds = {"pool_size": 10, "max_overflow": 20, "pool_timeout": patience.total_seconds()}
             _engines[key] = create_engine(url, pool_pre_ping=pre_ping, **bounds)
+            if url.drivername in _LIBPQ:
+                _bound_transactions(_engines[key], patience)
         return _engines[key]
+
+
+def _bound_transactions(engine: Any, patience: timedelta) -> None:
+    """
+    Has Postgres itself end what this process leaves behind, on every connection made from now on.
+
+    A client that vanishes between UPDATE and COMMIT would keep the row of its table locked for good; one that gives
+    up waiting for such a lock would leave its backend waiting. Both end before anyone's patience does. What the URL,
+    the role, the database or the server sets stays.
+    """
+    from sqlalchemy import event
+
+    most = max(2, int(patience.total_seconds() * 1000))
+    bounds = {"lock_timeout": most // 2, "idle_in_transaction_session_timeout": most // 2, "statement_timeout": most}
+    rows = ", ".join(f"('{name}', '{milliseconds}')" for name, milliseconds in bounds.items())
+    # By a query and not in the startup packet: PgBouncer refuses parameters there that it does not know.
+    query = (
+        f"SELECT set_config(pg_settings.name, bounds.value, false) FROM (VALUES {rows}) AS bounds (name, value) "
+        "JOIN pg_settings ON pg_settings.name = bounds.name WHERE pg_settings.source = 'default'"
+    )
+
+    def bound(connection: Any, record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+        connection.commit()
+
+    event.listen(engine, "connect", bound)
 
 
 def _bounded(catalog: IcebergCatalog, act: Callable[[], T]) -> T:
@@ -264,8 +297,20 @@ def commit(
     Raises CommitConflict (refused) or CommitUnknown (anything else: it may have been applied, or may be later).
     After either the caller loads the table again and looks at the marks.
     """
+    return _sent(table, lambda: table.catalog.commit_table(table, requirements, updates))
+
+
+def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableResponse:
+    """
+    Puts `metadata` in the place of the table's, once; for a catalog of ours only. Raises like `commit`.
+    """
+    catalog: Any = table.catalog
+    return _sent(table, lambda: catalog.replace_metadata(table, metadata))
+
+
+def _sent(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableResponse:
     try:
-        return _bounded(table.catalog, lambda: table.catalog.commit_table(table, requirements, updates))
+        return _bounded(table.catalog, act)
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:

@@ -60,7 +60,10 @@ class CommitUnknown(Retry):
 class ClockBehind(Retry):
     """This machine's clock is more than 30 s behind the table's last update."""
 
-    hint = "Synchronise the clock (NTP); nothing is committed until it has caught up."
+    hint = (
+        "Synchronise the clock (NTP); nothing is committed until it has caught up. If this clock is right, and the "
+        "table was stamped by one that was ahead: bookkeeper accept-clock."
+    )
 
 
 class ClockAhead(Retry):

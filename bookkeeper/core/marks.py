@@ -173,6 +173,31 @@ class Marks:
         last = max(mark.last, name.sequence)
         return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), max(at_ms, mark.seen_ms))))
 
+    def joined(self, before: "Marks") -> "Marks":
+        """With the incarnations of earlier marks that these do not know, as they were then; positions are these'."""
+        writers = {writer: WriterMarks(None, marks.incarnations) for writer, marks in before.writers.items()}
+        for writer, marks in self.writers.items():
+            position, known = marks.position, before.writer(writer).incarnations
+            writers[writer] = WriterMarks(position, {**known, **marks.incarnations})
+        return replace(self, writers=writers)
+
+    def dated_back(self, at_ms: int) -> "Marks":
+        """
+        With nothing later than `at_ms`: what a clock that was far ahead has written.
+
+        `pruned_before_ms` keeps the hour by which a writer may be ahead. What was pruned by that clock and is later
+        still is refused as from the future.
+        """
+        writers = {
+            writer: WriterMarks(
+                marks.position,
+                {key: mark._replace(seen_ms=min(mark.seen_ms, at_ms)) for key, mark in marks.incarnations.items()},
+            )
+            for writer, marks in self.writers.items()
+        }
+        times = tuple((sequence, min(ms, at_ms)) for sequence, ms in self.times)
+        return replace(self, writers=writers, times=times, pruned_before_ms=min(self.pruned_before_ms, at_ms + FUTURE_MS))
+
     def _with(self, name: TxlogName, mark: Mark) -> "Marks":
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
         marks = WriterMarks(self.writer(name.writer).position, incarnations)

@@ -22,8 +22,10 @@ from bookkeeper.core import catalog as catalogs
 from bookkeeper.core.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.steady import Steady
 from bookkeeper.core.store import Creating, Nowhere, Store, stores_with
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.core.units import spoken
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import LARGEST
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
@@ -55,6 +57,10 @@ class Ledger:
         self.catalog = catalog
         self.identifier = identifier
         self.clock = clock
+        #: stamps commits: a clock that jumped ahead must not
+        self.steady = clock if isinstance(clock, Steady) else Steady(clock)
+        #: how far the clock, which shows this time, is ahead of the storage's; raises ClockAhead
+        self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
         self.open_store = store or stores_with(catalog.properties)
         #: of the column that retention asked for last
         self.memory = Memory()
@@ -253,12 +259,21 @@ class Ledger:
         now = self.clock()
         behind = seen.metadata.last_updated_ms - int(now.timestamp() * 1000)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
-            raise ClockBehind(f"{self.identifier} was last updated {behind / 1000:.0f} s in the future of this clock")
+            late = spoken(timedelta(milliseconds=behind))
+            raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
         return now
+
+    def stamp(self, now: datetime) -> datetime:
+        """
+        `now` without what this clock is known to be ahead: a table from the future takes nobody's commit until then.
+
+        Raises ClockAhead when that is too much to go on.
+        """
+        return now - max(self.steady.ahead(), self.ahead(now))
 
     def _draft(self, seen: View) -> Draft:
         started = self.check_clock(seen)
-        now_ms = int(started.timestamp() * 1000)
+        now_ms = int(self.stamp(started).timestamp() * 1000)
         # Spark refuses a snapshot log that is not sorted, so time never goes back in it.
         parent_ms = seen.head.timestamp_ms + 1 if seen.head else 0
         return Draft(started, max(now_ms, seen.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))

@@ -1,7 +1,9 @@
 """What the ledger asks of a catalog, and what core.catalog makes of its answers: the same for every kind."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyiceberg.schema import Schema
@@ -9,7 +11,9 @@ from pyiceberg.types import NestedField, StringType
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.catalog import load_table
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, Retry, TableUnusable
+from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
+from bookkeeper.core.store import Store
+from bookkeeper.dating import date_back, dated_ahead
 from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -108,7 +112,7 @@ def test_a_load_that_fails_is_a_retry(lake: CatalogLake, fault: Fault) -> None:
 def test_a_clock_far_ahead_of_a_rest_catalogs_commits_nothing_until_it_is_set_right(rest: Place) -> None:
     lake = rest.lake()
     Chain(lake, "w1").publish()
-    book = lake.book()
+    book = lake.book(store=_same_clock(lake))
     with pytest.raises(Retry):
         lake.tick(book, minutes=10)
     assert lake.operations() == [] and len(lake.pending()) == 1
@@ -119,8 +123,39 @@ def test_commits_that_are_refused_again_and_again_name_the_cause(rest: Place) ->
     lake = rest.lake()
     Chain(lake, "w1").publish()
     with pytest.raises(Retry) as caught:
-        lake.tick(minutes=10)
+        lake.tick(lake.book(store=_same_clock(lake)), minutes=10)
     assert "timestamp" in str(caught.value) and "clock" in caught.value.hint
+
+
+def test_a_table_that_a_clock_of_2038_has_stamped_goes_on_or_was_never_stamped(lake: CatalogLake) -> None:
+    Chain(lake, "w1").publish()
+    lake.tick()
+    right, store = lake.clock.now, _same_clock(lake)
+    Chain(lake, "w2").publish()
+    lake.clock.now = datetime(2038, 1, 19, tzinfo=UTC)
+    if lake.where.kind == "rest":
+        with pytest.raises(Retry):
+            lake.tick(lake.book(store=store))
+    else:
+        lake.tick(lake.book(store=store))
+    lake.clock.now = right
+    ledger = lake.book(store=store).ledger
+    if lake.where.kind == "rest":
+        with pytest.raises(NotPossible, match="not updated in the future"):
+            dated_ahead(ledger, lake.folder)
+    else:
+        with pytest.raises(Retry):
+            ledger.record(_seen(lake, ledger), _seen(lake, ledger).marks, "behind")
+        date_back(ledger, lake.folder, dated_ahead(ledger, lake.folder))
+    Chain(lake, "w3").publish()
+    lake.settle(lake.book())
+    assert lake.keys() == sorted(lake.published) and lake.rejected() == {}
+
+
+def _same_clock(lake: CatalogLake) -> Callable[[str], Store]:
+    """A disk that has the bookkeeper's clock, as on its own machine: it proves nothing."""
+    lake.disk_clock = lake.clock
+    return lake.store
 
 
 def _ledger(lake: CatalogLake) -> Ledger:

@@ -2,16 +2,20 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import psycopg2
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import CommitUnknown
+from bookkeeper.core.errors import CommitUnknown, Retry
 from bookkeeper.ledger.ledger import Ledger
 from tests.catalogs.chaos import Trial
-from tests.catalogs.lake import CatalogLake, Place
+from tests.catalogs.lake import CatalogLake, Chain, Place
 from tests.servers.line import Fault, Line
 from tests.servers.tcp import Wire, wire
 
@@ -65,6 +69,68 @@ def test_many_tables_of_a_daemon_share_a_few_connections(postgres: Place) -> Non
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'daemon'"
     with opened[0].engine.connect() as connection:  # type: ignore[attr-defined]
         assert connection.exec_driver_sql(count).scalar() == 1
+
+
+TOUCH = "UPDATE iceberg_tables SET table_namespace = table_namespace WHERE table_name = "
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_a_client_that_vanishes_between_update_and_commit_holds_up_the_others_for_seconds(
+    postgres: Place, shared: bool
+) -> None:
+    """Frozen, or its network cut: the server hears nothing more, and ends its transaction."""
+    lake = postgres.lake()
+    Chain(lake, "w1").publish()
+    vanished = _opened(postgres, timedelta(seconds=2), "vanished", shared).engine.connect()
+    vanished.exec_driver_sql(f"{TOUCH}'{lake.settings.name}'")
+    lake.tick(lake.book(catalog=_opened(postgres, timedelta(seconds=20), "others", shared)))
+    assert (lake.keys(), lake.pending()) == (lake.published, [])
+    with pytest.raises(DBAPIError):
+        vanished.commit()
+    vanished.invalidate()
+    vanished.close()
+
+
+def test_a_commit_that_gives_up_waiting_for_a_lock_leaves_no_backend_that_waits(postgres: Place) -> None:
+    lake = postgres.lake()
+    Chain(lake, "w1").publish()
+    book = lake.book(catalog=_opened(postgres, timedelta(seconds=2), "gives-up"))
+    with _foreign(postgres) as holder, holder.cursor() as cursor:
+        cursor.execute(f"{TOUCH}'{lake.settings.name}'")
+        with pytest.raises(Retry):
+            lake.tick(book)
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'gives-up' AND wait_event_type = 'Lock'"
+        )
+        assert cursor.fetchone() == (0,)
+    lake.settle(book)
+    assert (lake.missing(), lake.double(), lake.wrong()) == ([], [], [])
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_timeouts_that_the_uri_sets_stay(postgres: Place, shared: bool) -> None:
+    catalog = _opened(postgres, timedelta(seconds=60), "own&options=-c%20lock_timeout%3D7s", shared)
+    names = ("lock_timeout", "idle_in_transaction_session_timeout", "statement_timeout")
+    with catalog.engine.connect() as connection:
+        shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
+    assert shown == ["7s", "30s", "1min"]
+
+
+def _opened(postgres: Place, patience: timedelta, name: str, shared: bool = False) -> Any:
+    uri = f"{postgres.settings.properties['uri']}?application_name={name}"
+    settings = replace(postgres.settings, properties={**postgres.settings.properties, "uri": uri})
+    postgres.opened.append(open_catalog(settings, patience=patience, shared=shared))
+    return postgres.opened[-1]
+
+
+@contextmanager
+def _foreign(postgres: Place) -> Iterator[Any]:
+    """A session of another program, which bounds nothing."""
+    connection = psycopg2.connect(postgres.settings.properties["uri"].replace("+psycopg2", ""))
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
 def _through(postgres: Place, between: Wire) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.errors import ClockBehind, Retry
+from bookkeeper.dating import date_back, dated_ahead
 from spark_jobs import query, read_stream
 from tests.daemon.lake import Clock, Writes
 from tests.races.kit import SparkLake
@@ -88,3 +89,30 @@ def test_a_clock_an_hour_ahead_stamps_nothing_that_would_keep_spark_from_committ
     clock.off = timedelta(0)
     queue.settle()
     assert queue.seen() == ["a", "spark-1"]
+
+
+def test_a_table_stamped_with_2038_takes_sparks_commits_again_after_accept_clock_and_its_stream_reads_on(
+    queue: SparkLake, tmp_path: Path
+) -> None:
+    clock = queue.disk_clock = Wrong()
+    book, writer, consumer = queue.fresh(clock=clock), Writes(queue), Consumer(queue, tmp_path / "checkpoint")
+    writer.publish("a")
+    book.tick(clock.now)
+    consumer.drain()
+    clock.off = datetime(2038, 1, 19, tzinfo=UTC) - clock.now
+    for key in "bc":
+        late = Writes(queue, f"w-{key}", started=clock.now)
+        late.publish(key, created_ms=int(clock.now.timestamp() * 1000))
+        book.tick(clock.now)
+    consumer.drain()
+    clock.off = timedelta(0)
+    with pytest.raises(Exception, match="Expected sorted snapshot log entries"):
+        queue.sql(INSERT, n=1)
+    book = queue.book(clock=clock)
+    date_back(book.ledger, queue.folder, dated_ahead(book.ledger, queue.folder))
+    queue.sql(INSERT, n=2)
+    writer.publish("d")
+    book.tick(clock.now)
+    queue.sql(INSERT, n=3)
+    consumer.drain()
+    assert sorted(consumer.keys) == queue.seen() == ["a", "b", "c", "d", "spark-2", "spark-3"]
