@@ -13,7 +13,7 @@ from bookkeeper.http.probes import readiness
 from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.looked import Reads
 from bookkeeper.runner import Slot
-from bookkeeper.streams.standing import AT_RISK, CUT_OFF, TO_MEND, UNREADABLE
+from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 from bookkeeper.upkeep import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
@@ -125,7 +125,7 @@ def _consumer(table: str, item: Reads) -> Trouble | None:
         )
         do = "Start it, or raise max-hold in [reaper], before its snapshots are expired."
         return Trouble(BAD, table, what, do, "BookkeeperConsumerAtRisk")
-    if item.state == TO_MEND:
+    if item.state in (TO_MEND, STALLED):
         return Trouble(WARNING, table, f"consumer {item.name}: {item.why}", mend, "BookkeeperConsumerCutOff")
     if behind > BEHIND:
         do = f"Is it running? `bookkeeper lag --table {table} --watch 5s` shows whether it catches up."

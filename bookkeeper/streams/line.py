@@ -28,6 +28,31 @@ class Line:
         self.newest_append = max(appends, default=0)
         self.place = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
 
+    def rows_before(self, snapshot: int | None, position: int) -> int:
+        """
+        Rows that appends added before file `position` of this snapshot (None: the oldest), from their summaries.
+
+        Of a snapshot that is half read, the share of its files counts.
+        """
+        place = 0 if snapshot is None else self.place[snapshot]
+        rows = sum(counted(item, "added-records") for item in self.snapshots[:place] if is_append(item))
+        if snapshot is None or not is_append(self.snapshots[place]):
+            return rows
+        here = self.snapshots[place]
+        files = counted(here, "added-data-files") or 1
+        return rows + counted(here, "added-records") * min(position, files) // files
+
+    def is_unread(self, snapshot: int | None, position: int) -> bool:
+        """
+        Whether a stream that has read so many files of this snapshot (None: nothing yet) has any left.
+        """
+        place = 0 if snapshot is None else self.place[snapshot]
+        read = 0 if snapshot is None else position
+        return any(
+            is_append(item) and counted(item, "added-data-files") > (read if index == 0 else 0)
+            for index, item in enumerate(self.snapshots[place:])
+        )
+
 
 def is_append(snapshot: Snapshot) -> bool:
     """
