@@ -21,6 +21,7 @@ BAD, WARNING, NOTE = "bad", "warning", "note"
 SEVERITIES = (BAD, WARNING, NOTE)
 
 SNAPSHOTS = 10_000
+METADATA_BYTES = 2**22
 DISK_FREE = 0.1
 BEHIND = timedelta(minutes=15)
 #: a txlog that was gone is news for so long
@@ -97,6 +98,10 @@ def _growth(table: str, figures: Figures) -> Iterator[Trouble]:
     if stand is not None and stand.snapshots > SNAPSHOTS:
         do = f"Is the reaper running? `reaper plan --table {table}` says what keeps them."
         yield Trouble(WARNING, table, f"{stand.snapshots:,} snapshots are kept", do, "BookkeeperManySnapshots")
+    if looked.metadata_bytes is not None and looked.metadata_bytes > METADATA_BYTES:
+        do = f"Snapshots, most of the time: `reaper plan --table {table}` says what keeps them (docs/operate.md)."
+        what = f"metadata.json has {looked.metadata_bytes / 2**20:.1f} MiB: some catalogs and readers refuse 5 MB"
+        yield Trouble(WARNING, table, what, do, "BookkeeperMetadataLarge")
     if stand is not None and stand.marks_bytes > LARGE_MARKS_BYTES:
         do = "Give writers names that stay the same when they start anew (docs/operate.md)."
         what = f"the marks take {stand.marks_bytes // 1024} KiB in every metadata.json"

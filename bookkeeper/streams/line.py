@@ -2,13 +2,19 @@
 Main's line of history: the snapshots a stream walks along, oldest first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from itertools import accumulate
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+
+
+#: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
+_BARE_BYTES = 255
 
 
 class Line:
@@ -27,6 +33,14 @@ class Line:
         appends = (index for index, item in enumerate(self.snapshots) if is_append(item))
         self.newest_append = max(appends, default=0)
         self.place = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
+
+    @cached_property
+    def bytes_after(self) -> Sequence[int]:
+        """
+        By place on main: the bytes that the snapshots after it take up in metadata.json, to within some percent.
+        """
+        sizes = (_bytes(item) for item in reversed(self.snapshots[1:]))
+        return list(accumulate(sizes, initial=0))[::-1] if self.snapshots else []
 
     def rows_before(self, snapshot: int | None, position: int) -> int:
         """
@@ -52,6 +66,11 @@ class Line:
             is_append(item) and counted(item, "added-data-files") > (read if index == 0 else 0)
             for index, item in enumerate(self.snapshots[place:])
         )
+
+
+def _bytes(snapshot: Snapshot) -> int:
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return _BARE_BYTES + len(snapshot.manifest_list) + sum(len(key) + len(value) + 6 for key, value in said.items())
 
 
 def is_append(snapshot: Snapshot) -> bool:

@@ -161,14 +161,15 @@ def _place(offset: Offset, line: Line) -> int | tuple[str, int | None, str]:
 
 def hold_used(line: Line, first: int, settings: Reaper, now: datetime) -> float:
     """
-    The share of max-hold, in time or snapshots, that somebody uses who needs main from this place on.
+    The share of max-hold, in time, bytes or snapshots, that somebody uses who needs main from this place on.
     """
     # The newest append stays whatever anybody needs: who stands on it holds nothing.
     if first >= line.newest_append:
         return 0.0
     behind = len(line.snapshots) - 1 - first
     age = now - datetime.fromtimestamp(line.snapshots[first + 1].timestamp_ms / 1000, UTC)
-    return max(age / settings.max_hold, behind / settings.max_hold_snapshots)
+    share = max(age / settings.max_hold, line.bytes_after[first] / settings.max_hold_bytes)
+    return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
 def limit(line: Line, settings: Reaper, now: datetime) -> int:
@@ -176,12 +177,14 @@ def limit(line: Line, settings: Reaper, now: datetime) -> int:
     The place on main before which nothing is held for anybody.
     """
     oldest_ms = int((now - settings.max_hold).timestamp() * 1000)
-    by_count = max(0, len(line.snapshots) - 1 - settings.max_hold_snapshots)
+    last = max(0, len(line.snapshots) - 1)
+    by_count = 0 if settings.max_hold_snapshots is None else max(0, last - settings.max_hold_snapshots)
+    by_bytes = next((index for index, held in enumerate(line.bytes_after) if held <= settings.max_hold_bytes), 0)
     by_time = next(
         (index for index, item in enumerate(line.snapshots[1:]) if item.timestamp_ms >= oldest_ms),
-        max(0, len(line.snapshots) - 1),
+        last,
     )
-    return max(by_count, by_time)
+    return max(by_count, by_bytes, by_time)
 
 
 def grace(settings: Reaper) -> timedelta:
