@@ -17,24 +17,8 @@ from spark_jobs.drain import Step, Target
 from tests.daemon.lake import Lake as Queue
 from tests.daemon.lake import Writes
 
-from .lake import data_file, rows
+from .lake import append_declared, rows
 from .test_read_stream import Consumer
-
-RECORD_COUNT = 4
-
-
-def append_declared(lake, table, key, count=10**9):
-    """
-    Append a file of one row whose entry declares `count` rows: what Spark's stream plans by.
-    """
-    table = load_table(lake.catalog, ".".join(table.name()))
-    item = data_file(table, rows([key]))
-    item[RECORD_COUNT] = count
-    transaction = table.transaction()
-    with transaction.update_snapshot().fast_append() as producer:
-        producer.append_data_file(item)
-    commit(table, transaction._requirements, transaction._updates)
-
 
 def append_nothing(lake, table):
     """
