@@ -24,6 +24,7 @@ from bookkeeper.streams.standing import (
     CUT_OFF,
     LIVE,
     NEW,
+    STALLED,
     TO_MEND,
     UNREADABLE,
     Reading,
@@ -122,7 +123,7 @@ class Guard:
             share, left = f"{standing.used:.0%}", grace(self.settings.reaper)
             extra = {"action": "consumer-at-risk", **facts, "max_hold_used": share, "notice": spoken(left)}
             log.warning("consumer will be cut off soon", extra=extra)
-        elif standing.state in (TO_MEND, CUT_OFF):
+        elif standing.state in (TO_MEND, CUT_OFF, STALLED):
             log.warning("consumer cannot go on", extra={"action": "consumer-stuck", **facts})
 
     def tell_cut_off(self, table: Table, readings: Iterable[Reading], expire: Collection[int]) -> None:

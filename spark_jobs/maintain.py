@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.core.settings import Table
+    from bookkeeper.streams.registry import Registry
 
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 _OLDER_THAN = timedelta(minutes=10)
 _RETAIN_LAST = 100
 _ROWS_SHOWN = 1000
@@ -43,15 +45,17 @@ class Work:
     dry_run: bool = False
     storage: Mapping[str, str] = field(default_factory=dict)
 
-    def call(self, sql: str, *, harmless: bool = False) -> None:
+    def call(self, sql: str, *, harmless: bool = False) -> list[dict[str, Any]]:
         """
-        Print the SQL, run it unless this is a dry run of something harmful, and print what it returned.
+        Print the SQL, run it unless this is a dry run of something harmful, and print and return what it returned.
         """
         click.echo(f"{sql};")
         if self.dry_run and not harmless:
-            return
-        for row in self.spark.sql(sql).take(_ROWS_SHOWN):
-            click.echo("-- " + "  ".join(f"{key}={value}" for key, value in row.asDict().items()))
+            return []
+        found = [row.asDict() for row in self.spark.sql(sql).take(_ROWS_SHOWN)]
+        for row in found:
+            click.echo("-- " + "  ".join(f"{key}={value}" for key, value in row.items()))
+        return found
 
     def properties(self) -> Mapping[str, str]:
         """
@@ -59,6 +63,18 @@ class Work:
         """
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         return {row.key: row.value for row in rows}
+
+
+    def registry(self) -> Registry:
+        """
+        The table's consumers.
+        """
+        from bookkeeper.core.folder import folder_url
+        from bookkeeper.core.store import open_store
+        from bookkeeper.streams.registry import Registry
+
+        folder = folder_url(self.table, register.location(self.spark, self.name))
+        return Registry(open_store(folder, self.storage), self.table.consumers)
 
 
 @click.group(cls=Commands)
@@ -106,7 +122,7 @@ def expire_snapshots(
     properties = work.properties()
     keep = older_than or work.table.reaper.older_than or _age(properties) or _OLDER_THAN
     last = retain_last or work.table.reaper.retain_last or _least(properties) or _RETAIN_LAST
-    history = procedures.main_history(_snapshots(work), _main(work))
+    history = procedures.main_history(*_history(work))
     cutoff = procedures.expire_before(history, before or work.now - keep)
     for snapshot in procedures.expired(history, cutoff, last):
         click.echo(f"-- snapshot {snapshot.snapshot_id} {snapshot.committed_at.isoformat()} {snapshot.operation}")
@@ -119,14 +135,36 @@ def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -
     """
     Compact small files of hours that are over.
 
-    Streams skip these snapshots and appends go on. A file that retention drops meanwhile costs one group of
-    files, not the run.
+    Streams skip these snapshots and appends go on. While it runs it is registered as a consumer, so that the reaper
+    keeps the snapshot it began with. A file that retention drops meanwhile costs one group of files, not the run.
+    The exit code is 4 when fewer files were compacted than it found to compact.
 
     \b
     Example: python -m spark_jobs.maintain rewrite-data-files --older-than 2h
     """
+    from spark_jobs.holding import holding
+
     column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
-    work.call(procedures.rewrite_data_files(work.name, column, procedures.closed(work.now - older_than)))
+    before = procedures.closed(work.now - older_than)
+    sql = procedures.rewrite_data_files(work.name, column, before)
+    if work.dry_run or _main(work) is None:
+        work.call(sql)
+        return
+
+    def head() -> int:
+        main = _main(work)
+        assert main is not None, "main never loses its last snapshot"
+        return main
+
+    def kept(snapshot: int) -> bool:
+        return not work.spark.table(f"{work.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
+
+    # Held before it is planned: without its first snapshot Iceberg commits no group and reports success.
+    with holding(work.registry(), head, kept, lambda: datetime.now(UTC)):
+        groups, files = _to_rewrite(work, column, before)
+        click.echo(f"-- found: {files} files in {groups} groups")
+        (result,) = work.call(sql)
+    procedures.check_rewritten(work.name, result["rewritten_data_files_count"], files, groups)
 
 
 @_command
@@ -168,6 +206,25 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     )
 
 
+def _to_rewrite(work: Work, column: str | None, before: datetime) -> tuple[int, int]:
+    """
+    How many groups and files Iceberg finds to compact: its own planner, which the procedure asks as well.
+    """
+    jvm: Any = work.spark.sparkContext._jvm
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(work.spark._jsparkSession, work.name)
+    expressions = jvm.org.apache.iceberg.expressions.Expressions
+    micros = (before - _EPOCH) // timedelta(microseconds=1)
+    chosen = expressions.lessThan(column, micros) if column else expressions.alwaysTrue()
+    head = table.currentSnapshot().snapshotId()
+    planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(table, chosen, head, False)
+    wanted = jvm.java.util.HashMap()
+    for key, value in procedures.REWRITE.items():
+        wanted.put(key, value)
+    planner.init(wanted)
+    plan = planner.plan()
+    return plan.totalGroupCount(), sum(group.inputFileNum() for group in plan.groups().iterator())
+
+
 def _snapshots(work: Work) -> list[procedures.Snapshot]:
     rows = work.spark.table(f"{work.name}.snapshots").collect()
     return [
@@ -180,6 +237,12 @@ def _snapshots(work: Work) -> list[procedures.Snapshot]:
         )
         for row in rows
     ]
+
+
+def _history(work: Work) -> tuple[list[procedures.Snapshot], int | None]:
+    # The head first: one that is committed after the snapshots were read would not be among them.
+    main = _main(work)
+    return _snapshots(work), main
 
 
 def _main(work: Work) -> int | None:

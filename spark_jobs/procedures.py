@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.core.errors import NotPossible, Retry
 from bookkeeper.core.units import spoken
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Iceberg's procedure refuses anything younger.
 LEAST_ORPHAN_AGE = timedelta(days=1)
 
-_REWRITE = {
+REWRITE = {
     # One conflict (a file dropped by retention meanwhile) then costs one group, not the whole run.
     "partial-progress.enabled": "true",
     "partial-progress.max-commits": "10",
@@ -100,7 +100,7 @@ def rewrite_data_files(table: str, column: str | None, before: datetime) -> str:
     """
     The call that compacts files with rows older than `before` in `column` (None: all files).
     """
-    pairs = ", ".join(f"'{key}', '{value}'" for key, value in _REWRITE.items())
+    pairs = ", ".join(f"'{key}', '{value}'" for key, value in REWRITE.items())
     where = {"where": f'"{column} < {_time(before)}"'} if column else {}
     return _call(table, "rewrite_data_files", options=f"map({pairs})", **where)
 
@@ -146,6 +146,19 @@ def check_txlogs(pending: Sequence[Txlog], rejected: Sequence[Txlog], now: datet
             f"{len(old)} pending txlogs are older than {spoken(most)} and name files that would be deleted",
             hint="Let the bookkeeper commit them first (bookkeeper status).",
         )
+
+
+def check_rewritten(table: str, files: int, planned: int, groups: int) -> None:
+    """
+    Raises Retry when fewer files were compacted than were found: Iceberg reports success all the same.
+    """
+    if files >= planned:
+        return
+    raise Retry(
+        f"{files} of {planned} files of {table}, in {groups} groups, were compacted; the rest is as it was, no row is lost",
+        hint="Files that retention dropped meanwhile, another commit in between, or an expiry that does not ask the "
+        "consumers took the rest (Spark's log above says which). Run it again.",
+    )
 
 
 def time_column(schema: StructType) -> str | None:

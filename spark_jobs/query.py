@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 Progress = Mapping[str, Any]
 Report = Callable[[Progress], None]
 
+AVAILABLE_NOW = "available-now"
 _PAUSE_SECONDS = 0.2
 _TURNS_TO_FINISH = 150
 _START_ANEW = "Start with a new --checkpoint and --from the last time seen; let the reaper keep more."
-_EXPIRED = f"Its place was expired. A drained available-now stream can be mended (docs/spark.md). Else: {_START_ANEW}"
+_EXPIRED = (
+    "Its place was expired. A drained query of your own with Spark's trigger available-now can be mended "
+    f"(docs/spark.md). Else: {_START_ANEW}"
+)
 # Iceberg's words in a failed query, and what to do about each.
 _HINTS = (
     ("Cannot load current offset at snapshot", _EXPIRED),
@@ -45,7 +49,7 @@ def trigger(text: str) -> dict[str, Any]:
     """
     The keyword for `DataStreamWriter.trigger` from `1s` or `available-now`; raises ConfigInvalid.
     """
-    if text == "available-now":
+    if text == AVAILABLE_NOW:
         return {"availableNow": True}
     try:
         return {"processingTime": f"{millis(duration(text))} milliseconds"}

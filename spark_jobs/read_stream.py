@@ -6,6 +6,7 @@ It never skips overwrite snapshots: the rows they add would be lost silently.
 
 from __future__ import annotations
 
+import functools
 import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 UNREGISTERED = "none"
+#: Spark keeps the limits of a micro-batch as Java's int
+MOST = 2**31 - 1
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
@@ -60,6 +63,9 @@ def _millis(moment: datetime | None) -> int | None:
 def start(rows: DataFrame, sink: str, catalog: str, checkpoint: str, trigger: str) -> StreamingQuery:
     """
     Start the query into `console`, `noop` or `table:namespace.name` (made if missing); raises ConfigInvalid.
+
+    With `available-now` Spark's own trigger reads at most 2^31 - 1 rows past the query's first offset, ever:
+    `drain.drain` has no such limit.
     """
     writer = rows.writeStream.trigger(**query.trigger(trigger)).option("checkpointLocation", checkpoint)
     if sink.startswith("table:"):
@@ -88,15 +94,19 @@ def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, ide
 )
 @click.option(
     "--max-files",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MOST),
     help="Files per micro-batch; set it to catch up in bounded memory.",
 )
-@click.option("--max-rows", type=click.IntRange(min=1), help="Rows per micro-batch (soft: one file is always read).")
+@click.option(
+    "--max-rows",
+    type=click.IntRange(min=1, max=MOST),
+    help="Rows per micro-batch (soft: one file is always read).",
+)
 @click.option(
     "--trigger",
     default="1s",
     show_default=True,
-    help="Pause between micro-batches, or available-now: drain and end.",
+    help="Pause between micro-batches, or available-now: read what is there, and end.",
 )
 @click.option(
     "--sink", default="console", show_default=True, help="console, noop (only read), or table:namespace.name."
@@ -121,6 +131,8 @@ def main(
     """
     Follow a table as a Spark stream. SIGTERM ends it after the current micro-batch.
 
+    With --trigger available-now it ends when it has read what was there at its start; exit code 0 says that it has.
+
     It registers itself with the reaper, which then keeps the snapshots it needs (`bookkeeper consumers`).
 
     \b
@@ -130,14 +142,19 @@ def main(
     name = session.table_name(settings, table)
     spark = job.begin(settings, f"read_stream {name}", conf)
     if consumer != UNREGISTERED:
-        # Before the query starts: from here on nothing that it will need is expired.
-        now, available_now = datetime.now(UTC), trigger == "available-now"
-        about = pick_table(settings, table)
-        register.register(spark, settings, about, name, checkpoint, now, available_now=available_now, consumer=consumer)
-    rows = read(spark, name, **limits)
-    stop = Stop.on_signals()
-    started = start(rows, sink, settings.catalog.name, checkpoint, trigger)
-    query.follow(started, lambda: stop.requested, job.reports_to(progress))
+        # Before the query starts: from here on nothing that it will need is expired. Also to drain it needs no more
+        # than its newest offset: only Spark's own trigger available-now goes back to the first.
+        now, about = datetime.now(UTC), pick_table(settings, table)
+        register.register(spark, settings, about, name, checkpoint, now, available_now=False, consumer=consumer)
+    begin = functools.partial(start, read(spark, name, **limits), sink, settings.catalog.name, checkpoint)
+    stop, report = Stop.on_signals(), job.reports_to(progress)
+    if trigger == query.AVAILABLE_NOW:
+        from spark_jobs.drain import drain
+
+        since = limits["from_timestamp"]
+        drain(spark, name, checkpoint, begin, since=since, stopped=lambda: stop.requested, report=report)
+    else:
+        query.follow(begin(trigger), lambda: stop.requested, report)
     spark.stop()
 
 

@@ -1,5 +1,5 @@
 """
-`bookkeeper consumers`: who reads the table, who is at risk, and the mend of a query whose first offset is expired.
+`bookkeeper consumers`: who reads the table, who is at risk, and the mend of a query that its first offset stops.
 """
 
 from datetime import timedelta
@@ -12,6 +12,9 @@ from bookkeeper.console import completing
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, common
 from bookkeeper.console.output import say, show_record, show_rows
+
+#: share of max-hold: until then the snapshots that a first offset holds back cost next to nothing
+_WORTH_A_MEND = 0.1
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -52,7 +55,7 @@ def consumers(
     context: click.Context, config: str | None, table: str | None, as_json: bool, mend: bool, yes: bool
 ) -> None:
     """
-    List who reads the table: where each stands, who is at risk, cut off, or bound to grow.
+    List who reads the table: where each stands, who is at risk, cut off, stalled, or bound to grow.
 
     --mend writes the first offset of a stopped available-now query anew (docs/consumers.md).
 
@@ -92,9 +95,10 @@ def _row(standing: "Standing") -> dict[str, Any]:
 def _what(standing: "Standing") -> str | None:
     parts = [standing.why] if standing.why else []
     parts += ["at risk: it will be cut off when max-hold is used up"] if standing.at_risk else []
-    if standing.bound_to_grow:
-        parts.append("bound to grow: its first offset holds snapshots it has read; stop it and --mend")
-    if standing.state == "to mend":
+    if standing.bound_to_grow and standing.used >= _WORTH_A_MEND:
+        share = f"{standing.used:.0%}"
+        parts.append(f"bound to grow: its first offset takes {share} of max-hold; --mend it between two runs")
+    if standing.state in ("to mend", "stalled"):
         parts.append("stop it and --mend")
     return "; ".join(parts) or None
 
@@ -147,7 +151,7 @@ def list_(config: str | None, table: str | None, as_json: bool) -> None:
 @common
 @click.option("--checkpoint", metavar="URL", help="A Spark query's checkpoint location.")
 @click.option("--source", type=click.IntRange(min=0), help="Index of the source, where the query has several.")
-@click.option("--available-now", is_flag=True, help="The query runs with trigger available-now.")
+@click.option("--available-now", is_flag=True, help="The query runs with Spark's own trigger available-now.")
 @click.option("--snapshot", metavar="ID", help="Another reader: the snapshot it needs, or `current`; with --ttl.")
 @click.option("--ttl", type=DURATION, help="How long it needs it; add it again to renew.")
 def add(

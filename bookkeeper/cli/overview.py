@@ -173,7 +173,7 @@ def _newest(plot: Sequence[float | None] | None) -> timedelta | None:
 def _slowest(there: Opened, now: datetime) -> Row:
     """Of the consumers the one that is furthest behind, and what is wrong with any."""
     from bookkeeper.streams.lag import added_files, lag
-    from bookkeeper.streams.standing import AT_RISK, CUT_OFF, TO_MEND, UNREADABLE
+    from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 
     found, table = standings_of(there)
     added = added_files(table.io)
@@ -181,9 +181,9 @@ def _slowest(there: Opened, now: datetime) -> Row:
     row: Row = {}
     if behind:
         row["lag"], row["consumer"] = max(behind)
-    bad = next((item for item in found if item.state in (CUT_OFF, TO_MEND, UNREADABLE)), None)
+    bad = next((item for item in found if item.state in (CUT_OFF, TO_MEND, STALLED, UNREADABLE)), None)
     bad = bad or next((item for item in found if item.first is not None and item.used >= AT_RISK), None)
     if bad is not None:
-        state = "at risk" if bad.at_risk and bad.state not in (CUT_OFF, TO_MEND, UNREADABLE) else bad.state
+        state = "at risk" if bad.at_risk and bad.state not in (CUT_OFF, TO_MEND, STALLED, UNREADABLE) else bad.state
         row |= {"trouble": f"consumer {bad.name} {state}", "hint": "`bookkeeper consumers` says more."}
     return row

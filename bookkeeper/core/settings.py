@@ -127,7 +127,15 @@ class Reaper:
     max_hold: timedelta = option(
         timedelta(days=1), "a consumer holds snapshots back no longer than this, then it is cut off", least=_seconds(1)
     )
-    max_hold_snapshots: int = option(20_000, "a consumer holds back no more snapshots than this", least=1)
+    max_hold_bytes: Bytes = option(
+        2**21,
+        "a consumer holds back no more snapshots than take this much of metadata.json",
+        size=True,
+        least=2**16,
+    )
+    max_hold_snapshots: int | None = option(
+        None, "a consumer holds back no more snapshots than this, either; default: as many as max-hold-bytes lets", least=1
+    )
     engine: str = option(
         "own", "who expires: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")
     )

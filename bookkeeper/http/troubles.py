@@ -13,7 +13,7 @@ from bookkeeper.http.probes import readiness
 from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.looked import Reads
 from bookkeeper.runner import Slot
-from bookkeeper.streams.standing import AT_RISK, CUT_OFF, TO_MEND, UNREADABLE
+from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 from bookkeeper.upkeep import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
@@ -21,6 +21,7 @@ BAD, WARNING, NOTE = "bad", "warning", "note"
 SEVERITIES = (BAD, WARNING, NOTE)
 
 SNAPSHOTS = 10_000
+METADATA_BYTES = 2**22
 DISK_FREE = 0.1
 BEHIND = timedelta(minutes=15)
 #: a txlog that was gone is news for so long
@@ -97,6 +98,10 @@ def _growth(table: str, figures: Figures) -> Iterator[Trouble]:
     if stand is not None and stand.snapshots > SNAPSHOTS:
         do = f"Is the reaper running? `reaper plan --table {table}` says what keeps them."
         yield Trouble(WARNING, table, f"{stand.snapshots:,} snapshots are kept", do, "BookkeeperManySnapshots")
+    if looked.metadata_bytes is not None and looked.metadata_bytes > METADATA_BYTES:
+        do = f"Snapshots, most of the time: `reaper plan --table {table}` says what keeps them (docs/operate.md)."
+        what = f"metadata.json has {looked.metadata_bytes / 2**20:.1f} MiB: some catalogs and readers refuse 5 MB"
+        yield Trouble(WARNING, table, what, do, "BookkeeperMetadataLarge")
     if stand is not None and stand.marks_bytes > LARGE_MARKS_BYTES:
         do = "Give writers names that stay the same when they start anew (docs/operate.md)."
         what = f"the marks take {stand.marks_bytes // 1024} KiB in every metadata.json"
@@ -125,7 +130,7 @@ def _consumer(table: str, item: Reads) -> Trouble | None:
         )
         do = "Start it, or raise max-hold in [reaper], before its snapshots are expired."
         return Trouble(BAD, table, what, do, "BookkeeperConsumerAtRisk")
-    if item.state == TO_MEND:
+    if item.state in (TO_MEND, STALLED):
         return Trouble(WARNING, table, f"consumer {item.name}: {item.why}", mend, "BookkeeperConsumerCutOff")
     if behind > BEHIND:
         do = f"Is it running? `bookkeeper lag --table {table} --watch 5s` shows whether it catches up."

@@ -36,6 +36,11 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
         lambda it: bool(it.brake),
     ),
     ("snapshots", "snapshots in the table's metadata", lambda it: it.stand and it.stand.snapshots),
+    (
+        "metadata_bytes",
+        "size of metadata.json, which every commit writes and every reader loads",
+        lambda it: it.looked.metadata_bytes,
+    ),
     ("manifests", "manifests of the current snapshot", lambda it: it.stand and it.stand.manifests),
     ("data_files", "live data files", lambda it: it.stand and it.stand.files),
     ("rows", "live rows", lambda it: it.stand and it.stand.rows),

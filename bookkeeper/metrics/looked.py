@@ -65,6 +65,8 @@ class Looked:
     newest: tuple[Rejected, ...] = ()
     free: float | None = None
     size: float | None = None
+    #: of metadata.json, as it is stored
+    metadata_bytes: int | None = None
     trouble: str = ""
     names: frozenset[str] = frozenset()
 
@@ -93,7 +95,7 @@ class Look:
     def around(self) -> Looked:
         """What is there now; never raises."""
         found, said = replace(self.before, trouble=""), list[str]()
-        for part in (self._consumers, self._rejected, self._room):
+        for part in (self._consumers, self._rejected, self._room, self._metadata):
             try:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
@@ -149,3 +151,9 @@ class Look:
             return found
         size, _, free = min(rooms, key=lambda room: room[2])
         return replace(found, free=float(free), size=float(size))
+
+    def _metadata(self, found: Looked) -> Looked:
+        view = self.book.view
+        if view is None:
+            return found
+        return replace(found, metadata_bytes=len(view.table.io.new_input(view.table.metadata_location)))

@@ -2,13 +2,19 @@
 Main's line of history: the snapshots a stream walks along, oldest first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from itertools import accumulate
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+
+
+#: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
+_BARE_BYTES = 255
 
 
 class Line:
@@ -27,6 +33,44 @@ class Line:
         appends = (index for index, item in enumerate(self.snapshots) if is_append(item))
         self.newest_append = max(appends, default=0)
         self.place = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
+
+    @cached_property
+    def bytes_after(self) -> Sequence[int]:
+        """
+        By place on main: the bytes that the snapshots after it take up in metadata.json, to within some percent.
+        """
+        sizes = (_bytes(item) for item in reversed(self.snapshots[1:]))
+        return list(accumulate(sizes, initial=0))[::-1] if self.snapshots else []
+
+    def rows_before(self, snapshot: int | None, position: int) -> int:
+        """
+        Rows that appends added before file `position` of this snapshot (None: the oldest), from their summaries.
+
+        Of a snapshot that is half read, the share of its files counts.
+        """
+        place = 0 if snapshot is None else self.place[snapshot]
+        rows = sum(counted(item, "added-records") for item in self.snapshots[:place] if is_append(item))
+        if snapshot is None or not is_append(self.snapshots[place]):
+            return rows
+        here = self.snapshots[place]
+        files = counted(here, "added-data-files") or 1
+        return rows + counted(here, "added-records") * min(position, files) // files
+
+    def is_unread(self, snapshot: int | None, position: int) -> bool:
+        """
+        Whether a stream that has read so many files of this snapshot (None: nothing yet) has any left.
+        """
+        place = 0 if snapshot is None else self.place[snapshot]
+        read = 0 if snapshot is None else position
+        return any(
+            is_append(item) and counted(item, "added-data-files") > (read if index == 0 else 0)
+            for index, item in enumerate(self.snapshots[place:])
+        )
+
+
+def _bytes(snapshot: Snapshot) -> int:
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return _BARE_BYTES + len(snapshot.manifest_list) + sum(len(key) + len(value) + 6 for key, value in said.items())
 
 
 def is_append(snapshot: Snapshot) -> bool:

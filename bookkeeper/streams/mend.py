@@ -1,5 +1,8 @@
 """
-Mends a drained available-now query whose first offset is expired: it then starts from the oldest snapshot there is.
+Mends an available-now query that its first offset stops: expired, or 2^31 - 1 rows behind what it has read.
+
+The first offset then says "the oldest snapshot there is". Where so many rows are kept that this would stop it too, it
+says what the query has read, and only while something is unread: Spark fails at a query that begins at its end.
 
 It touches one file of the checkpoint and its checksum, never the batches; the query must be stopped meanwhile.
 """
@@ -8,12 +11,10 @@ import json
 from dataclasses import dataclass
 
 from bookkeeper.core.errors import Missing, NotPossible
-from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, initial_key, read
+from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, Offset, initial_key, read
 from bookkeeper.streams.places import Place
 from bookkeeper.streams.registry import Consumer
-from bookkeeper.streams.standing import CUT_OFF, Standing
-
-_AFTER = json.dumps(BEGINNING, separators=(",", ":"))
+from bookkeeper.streams.standing import CUT_OFF, MOST_ROWS, STALLED, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,36 @@ def plan(standing: Standing, place: Place) -> Mend | None:
     The mend of this consumer's checkpoint, None when it needs none; raises NotPossible when none can help.
     """
     consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
-    if checkpoint is None or not consumer.available_now or checkpoint.initial is None:
+    if checkpoint is None or not consumer.available_now:
+        return None
+    stalled = standing.state == STALLED
+    if checkpoint.initial is None and not stalled:
         return None
     _check(consumer, checkpoint, standing.state)
-    if checkpoint.initial.snapshot is None:
+    if checkpoint.initial is not None and checkpoint.initial.snapshot is None and not stalled:
         return None
     key = initial_key(consumer.source)
     folder, _, name = key.rpartition("/")
-    return Mend(consumer.name, key, place.read(key).decode().strip(), _AFTER, f"{folder}/.{name}.crc")
+    before = place.read(key).decode().strip() if checkpoint.initial else ""
+    after = _after(standing, checkpoint)
+    return None if before == after else Mend(consumer.name, key, before, after, f"{folder}/.{name}.crc")
+
+
+def _after(standing: Standing, checkpoint: Checkpoint) -> str:
+    if standing.kept_rows < MOST_ROWS:
+        return json.dumps(BEGINNING, separators=(",", ":"))
+    if not standing.unread:
+        raise NotPossible(
+            f"{standing.name} has read everything, and the table keeps {standing.kept_rows:,} rows: no first offset suits",
+            hint="Mend it when something is unread (`bookkeeper lag`), before its next start.",
+        )
+    assert checkpoint.committed is not None, "without a committed batch no mend is planned"
+    return _encoded(checkpoint.committed)
+
+
+def _encoded(offset: Offset) -> str:
+    said = {**BEGINNING, "snapshot_id": offset.snapshot, "position": offset.position, "scan_all_files": offset.whole}
+    return json.dumps(said, separators=(",", ":"))
 
 
 def _check(consumer: Consumer, checkpoint: Checkpoint, state: str) -> None:
@@ -62,7 +85,8 @@ def mend(place: Place, planned: Mend, source: int | None) -> Checkpoint:
     except Missing:
         pass  # a mend that was cut off in the middle
     # The checksum first: a file without one is read as it is, one with a wrong one never. The file itself may
-    # be absent for a moment: Spark would then begin at the oldest snapshot, which is what we write.
+    # be absent for a moment: Spark would then begin at the oldest snapshot, which is what we write, or what stalls
+    # again and is mended again.
     place.delete_many([planned.checksum])
     place.delete_many([planned.key])
     place.create(planned.key, planned.after.encode())

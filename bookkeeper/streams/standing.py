@@ -14,13 +14,17 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.core.errors import BookkeeperError
 from bookkeeper.core.settings import Reaper
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
-from bookkeeper.streams.line import Line
+from bookkeeper.streams.line import Line, counted, is_append
 from bookkeeper.streams.places import OpenStore, open_place
 from bookkeeper.streams.registry import Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
 #: its own snapshot is expired, or only the first one, which can be mended
 CUT_OFF, TO_MEND = "cut off", "to mend"
+#: Spark's trigger available-now reads no further, and ends as if it had read all
+STALLED = "stalled"
+#: rows since its first offset after which that trigger plans nothing more: Java's largest int
+MOST_ROWS = 2**31 - 1
 #: of max-hold: from here on a consumer is said to be at risk
 AT_RISK = 0.8
 
@@ -53,7 +57,8 @@ class Standing:
     A consumer against one load of the table.
 
     `first` is the place on main of the oldest snapshot it needs, None when it needs none of them; `used` is the share
-    of max-hold that it takes up, more than 1 when it is held beyond that.
+    of max-hold that it takes up, more than 1 when it is held beyond that. `unread` is whether it has rows to read, and
+    `kept_rows` how many rows main's snapshots added: both only for an available-now query.
     """
 
     reading: Reading
@@ -61,6 +66,8 @@ class Standing:
     first: int | None
     used: float
     why: str = ""
+    unread: bool = False
+    kept_rows: int = 0
 
     @property
     def name(self) -> str:
@@ -109,7 +116,19 @@ def _standing(reading: Reading, line: Line, settings: Reaper, now: datetime) -> 
         return Standing(reading, LAPSED, None, 0.0, "its time to live is over")
     state, first, why = _state(reading, line)
     used = 0.0 if first is None else hold_used(line, first, settings, now)
-    return Standing(reading, state, first, used, why)
+    committed = reading.checkpoint.committed if reading.checkpoint else None
+    if not reading.consumer.available_now or committed is None or not isinstance(_place(committed, line), int):
+        return Standing(reading, state, first, used, why)
+    unread = line.is_unread(committed.snapshot, committed.position)
+    began = reading.first or Offset(None, 0)
+    if state == LIVE and unread:
+        rows = line.rows_before(committed.snapshot, committed.position)
+        rows -= line.rows_before(began.snapshot, began.position)
+        if rows >= MOST_ROWS:
+            state = STALLED
+            why = f"Spark's trigger available-now reads nothing past {MOST_ROWS:,} rows since its first offset"
+    kept = sum(counted(item, "added-records") for item in line.snapshots if is_append(item))
+    return Standing(reading, state, first, used, why, unread, kept)
 
 
 def _state(reading: Reading, line: Line) -> tuple[str, int | None, str]:
@@ -142,14 +161,15 @@ def _place(offset: Offset, line: Line) -> int | tuple[str, int | None, str]:
 
 def hold_used(line: Line, first: int, settings: Reaper, now: datetime) -> float:
     """
-    The share of max-hold, in time or snapshots, that somebody uses who needs main from this place on.
+    The share of max-hold, in time, bytes or snapshots, that somebody uses who needs main from this place on.
     """
     # The newest append stays whatever anybody needs: who stands on it holds nothing.
     if first >= line.newest_append:
         return 0.0
     behind = len(line.snapshots) - 1 - first
     age = now - datetime.fromtimestamp(line.snapshots[first + 1].timestamp_ms / 1000, UTC)
-    return max(age / settings.max_hold, behind / settings.max_hold_snapshots)
+    share = max(age / settings.max_hold, line.bytes_after[first] / settings.max_hold_bytes)
+    return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
 def limit(line: Line, settings: Reaper, now: datetime) -> int:
@@ -157,12 +177,14 @@ def limit(line: Line, settings: Reaper, now: datetime) -> int:
     The place on main before which nothing is held for anybody.
     """
     oldest_ms = int((now - settings.max_hold).timestamp() * 1000)
-    by_count = max(0, len(line.snapshots) - 1 - settings.max_hold_snapshots)
+    last = max(0, len(line.snapshots) - 1)
+    by_count = 0 if settings.max_hold_snapshots is None else max(0, last - settings.max_hold_snapshots)
+    by_bytes = next((index for index, held in enumerate(line.bytes_after) if held <= settings.max_hold_bytes), 0)
     by_time = next(
         (index for index, item in enumerate(line.snapshots[1:]) if item.timestamp_ms >= oldest_ms),
-        max(0, len(line.snapshots) - 1),
+        last,
     )
-    return max(by_count, by_time)
+    return max(by_count, by_bytes, by_time)
 
 
 def grace(settings: Reaper) -> timedelta:

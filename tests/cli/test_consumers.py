@@ -88,3 +88,16 @@ def test_watching_shows_again_after_each_pause_until_stopped() -> None:
     answers = iter([False, False, True])
     repeat(lambda: shown.append("row"), timedelta(seconds=5), lambda seconds: next(answers) if seconds == 5 else True)
     assert len(shown) == 3
+
+
+def test_a_first_offset_is_said_to_grow_only_when_it_takes_a_tenth_of_max_hold(
+    lake: Lake, query: Query, asked, tmp_path: Path
+) -> None:
+    query.done(offset(lake.table().metadata.snapshots[1].snapshot_id, 1))
+    asked("consumers", "add", "nightly", "--checkpoint", str(query.root), "--available-now")
+    assert (asked("consumers")[0]["state"], asked("consumers")[0]["what"]) == ("live", None)
+    with (tmp_path / "bookkeeper.toml").open("a") as config:
+        config.write("[tables.events.reaper]\nmax-hold-snapshots = 10\n")
+    assert asked("consumers")[0]["what"] == (
+        "bound to grow: its first offset takes 20% of max-hold; --mend it between two runs"
+    )

@@ -187,6 +187,16 @@ def _many_snapshots(stage: Stage) -> None:
         stage.record(book.view.marks.writers)
 
 
+def _swollen(stage: Stage) -> None:
+    with stage.lake.table().transaction() as change:
+        change.set_properties({"swollen": "x" * 2**22})
+
+
+def _shrunk(stage: Stage) -> None:
+    with stage.lake.table().transaction() as change:
+        change.remove_properties("swollen")
+
+
 def _lost_place(stage: Stage) -> None:
     stage.query.done(offset(4711))
 
@@ -258,6 +268,7 @@ SCENES = (
         settings={"reaper": Reaper(older_than=timedelta(minutes=1), retain_last=1)},
         reaped=False,
     ),
+    Scene("swollen", alerts("BookkeeperMetadataLarge"), _swollen, _shrunk, reload=10),
     Scene("disk-full", alerts("BookkeeperDiskLow")),
     Scene(
         "unseen",

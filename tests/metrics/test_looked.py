@@ -55,6 +55,17 @@ def test_a_consumers_lag_is_told_in_snapshots_files_rows_bytes_and_seconds(watch
     assert consumer(watched, "lag_rows") == 0
 
 
+def test_the_size_of_metadata_json_is_told_as_it_is_stored(watched: Watched, lake: Lake) -> None:
+    assert watched.value("bookkeeper_metadata_bytes") is None
+    watched.look()
+    before = Path(lake.table().metadata_location.removeprefix("file://")).stat().st_size
+    assert watched.value("bookkeeper_metadata_bytes") == before
+    Writes(lake, "w2").publish("b")
+    watched.turn()
+    watched.look()
+    assert (watched.value("bookkeeper_metadata_bytes") or 0) > before
+
+
 def test_a_consumer_on_a_snapshot_that_others_just_made_is_not_cut_off(watched: Watched, lake: Lake) -> None:
     query = register(watched)
     append_by_others(lake, Writes(lake, "others").file(["x"]))  # our view is older than this

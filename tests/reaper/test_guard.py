@@ -122,7 +122,12 @@ def test_who_cannot_be_read_holds_everything_and_is_named(
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_hold": timedelta(hours=10)}, {"max_hold": timedelta(days=99), "max_hold_snapshots": 4}]
+    "limits",
+    [
+        {"max_hold": timedelta(hours=10)},
+        {"max_hold": timedelta(days=99), "max_hold_snapshots": 4},
+        {"max_hold": timedelta(days=99), "max_hold_bytes": 2000},
+    ],
 )
 def test_a_consumer_is_named_a_while_before_it_is_cut_off(
     stage: Stage, limits: dict[str, Any], caplog: pytest.LogCaptureFixture

@@ -42,6 +42,8 @@ SCHEMA = Schema(
 BY_DAY = PartitionSpec(PartitionField(1, 1000, DayTransform(), "timestamp_day"))
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: where a DataFile of pyiceberg keeps it: there is no setter
+_RECORD_COUNT = 4
 
 Row = Mapping[str, Any]
 
@@ -156,6 +158,19 @@ class Lake:
             producer.delete_by_predicate(LessThan("timestamp", before.isoformat()))
         commit(table, transaction._requirements, transaction._updates)
         return load_table(self.catalog, ".".join(table.name()))
+
+
+def append_declared(lake: Lake, table: Table, key: str, count: int = 10**9) -> None:
+    """
+    Append a file of one row whose entry declares `count` rows: what Spark's stream plans by.
+    """
+    table = load_table(lake.catalog, ".".join(table.name()))
+    item = data_file(table, rows([key]))
+    item[_RECORD_COUNT] = count
+    transaction = table.transaction()
+    with transaction.update_snapshot().fast_append() as producer:
+        producer.append_data_file(item)
+    commit(table, transaction._requirements, transaction._updates)
 
 
 def new_lake(folder: Path) -> Lake:

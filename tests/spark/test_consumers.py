@@ -16,10 +16,10 @@ from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.places import open_place
 from bookkeeper.streams.registry import COMMAND, JOB, Registry
 from bookkeeper.streams.registry import spark as query_of
-from bookkeeper.streams.standing import LIVE, TO_MEND, look, stand
+from bookkeeper.streams.standing import LIVE, STALLED, TO_MEND, look, stand
 from spark_jobs import query, read_stream, register
 
-from .lake import folder_of, name_of, rows
+from .lake import append_declared, folder_of, name_of, rows
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
 
@@ -114,6 +114,26 @@ def test_an_expired_first_offset_is_mended_and_every_row_comes_once(spark, lake,
 
     assert reader.keys == list("abc")
     assert (reader.standing.state, reader.lag.rows) == (LIVE, 0)
+
+
+def test_a_stalled_query_is_mended_and_goes_on(spark, lake, tmp_path):
+    table = lake.new_table()
+    reader = Reader(spark, lake, table, tmp_path)
+    for key in "abcde":
+        append_declared(lake, table, key)
+    reader.drain()
+    assert (reader.keys, reader.standing.state, reader.lag.snapshots) == (list("abc"), STALLED, 2)
+    reader.drain()
+    assert reader.keys == list("abc")
+
+    place = open_place(f"file://{reader.checkpoint}")
+    planned = mending.plan(reader.standing, place)
+    assert planned and mending.mend(place, planned, None).initial == reader.standing.reading.checkpoint.committed
+    reader.drain()
+
+    assert (reader.keys, reader.standing.state, reader.lag.snapshots) == (list("abcde"), LIVE, 0)
+    reader.drain()
+    assert reader.keys == list("abcde")
 
 
 @pytest.mark.parametrize("left", ["file without checksum", "nothing"])

@@ -2,8 +2,13 @@
 Iceberg's procedures on a queue: the rows stay equal, and what streams and marks stand on stays.
 """
 
+import contextlib
+import itertools
 import os
+import threading
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +16,11 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.expressions import EqualTo
 
-from bookkeeper.core.errors import NotPossible, StorageUnavailable
-from spark_jobs import maintain
+from bookkeeper.core.errors import NotPossible, Retry, StorageUnavailable
+from bookkeeper.core.settings import Reaper
+from bookkeeper.streams.registry import reader
+from reaper.run import reap
+from spark_jobs import holding, maintain
 from spark_jobs.maintain import Work
 
 from .lake import START, days, folder_of, name_of, rows
@@ -58,6 +66,99 @@ def test_files_whose_rows_are_young_are_left_alone(lake, work):
     maintain.rewrite_data_files(job, older_than=timedelta(minutes=1))
 
     assert job.spark.table(f"{job.name}.files").count() == 6
+
+
+@contextmanager
+def eagerly_reaped(lake, table):
+    """
+    A table that gets an append and a run of the reaper several times a second, which keeps nothing that it may expire.
+    """
+    name = table.name()[-1]
+    settings = replace(lake.settings.tables[name], reaper=Reaper(older_than=timedelta(milliseconds=1), retain_last=1))
+    over, runs = threading.Event(), []
+
+    def beside():
+        while not over.wait(0.2):
+            lake.append(table, rows("z", SOON))
+            # A run may lose its race for the commit: the next one goes on.
+            with contextlib.suppress(Retry):
+                runs.append(reap(lake.catalog, settings, datetime.now(UTC)).snapshots)
+
+    running = threading.Thread(target=beside)
+    running.start()
+    try:
+        yield runs
+    finally:
+        over.set()
+        running.join()
+
+
+def small_files(lake, days_of):
+    """
+    A table with five small files in each of so many partitions.
+    """
+    return lake.append(lake.new_table(), *(rows([key], START + days(day)) for day in range(days_of) for key in "abcde"))
+
+
+def test_a_reaper_that_expires_all_it_may_takes_nothing_from_a_running_compaction(lake, work):
+    table = small_files(lake, 6)
+    job = work(table)
+
+    with eagerly_reaped(lake, table) as runs:
+        maintain.rewrite_data_files(job)
+
+    young = len(runs)  # appends beside it, of files that are not compacted
+    assert young > 2 and job.spark.table(f"{job.name}.files").count() <= 6 + young + 1
+    assert job.registry().all() == []
+
+
+def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work, monkeypatch):
+    table = small_files(lake, 6)
+    job = work(table)
+    monkeypatch.setattr(holding, "holding", lambda *about: contextlib.nullcontext())
+
+    with eagerly_reaped(lake, table), pytest.raises(Retry, match=r"\d+ of 30 files of lake.queue"):
+        maintain.rewrite_data_files(job)
+
+
+def test_a_hold_is_renewed_while_a_job_runs_and_released_at_its_end(lake, work):
+    table = lake.append(lake.new_table(), rows("a"))
+    registry, seen = work(table).registry(), []
+    clock = itertools.count()
+
+    def ticking():
+        return SOON + timedelta(minutes=next(clock))
+
+    registry.add(reader("maintain-killed", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
+    registry.add(reader("export", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
+    with holding.holding(registry, lambda: 7, {7}.__contains__, ticking, timedelta(milliseconds=50)) as name:
+        while len(set(seen)) < 3:
+            seen.extend((item.until, item.snapshot) for item in registry.all() if item.name == name)
+
+    assert [item.name for item in registry.all()] == ["export"]
+
+
+def test_a_snapshot_that_was_expired_before_it_was_held_is_not_the_one(lake, work):
+    registry = work(lake.append(lake.new_table(), rows("a"))).registry()
+    heads = iter([1, 2, 3])
+
+    with holding.holding(registry, lambda: next(heads), {3}.__contains__, lambda: SOON):
+        assert [item.snapshot for item in registry.all()] == [3]
+    with (
+        pytest.raises(Retry, match="expired so fast"),
+        holding.holding(registry, lambda: 1, set().__contains__, lambda: SOON),
+    ):
+        pass
+
+    assert registry.all() == []
+
+
+def test_a_dry_run_of_a_compaction_registers_nothing(lake, work):
+    job = work(lake.append(lake.new_table(), rows("a")), dry_run=True)
+
+    maintain.rewrite_data_files(job)
+
+    assert job.registry().all() == []
 
 
 def test_manifests_are_merged_and_the_rows_stay_equal(lake, work):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.errors import ConfigInvalid, NotPossible
-from spark_jobs import query, read_stream
+from spark_jobs import drain, query, read_stream
 
 from .lake import START, days, name_of, rows
 
@@ -24,10 +24,18 @@ class Consumer:
     def drain(self):
         """Read what is new; the progress of each micro-batch."""
         seen = []
-        stream = read_stream.read(self.spark, self.source, **self.options)
-        started = read_stream.start(stream, f"table:queue.{self.sink}", "lake", self.checkpoint, "available-now")
-        query.follow(started, lambda: False, seen.append)
+        since = self.options.get("from_timestamp")
+        drain.drain(self.spark, self.source, self.checkpoint, self.start, since=since, report=seen.append)
         return seen
+
+    def drain_with_sparks_own_trigger(self):
+        """Read what is new as a query of a user's own does."""
+        query.follow(self.start("available-now"), lambda: False)
+
+    def start(self, trigger):
+        """The query, started."""
+        stream = read_stream.read(self.spark, self.source, **self.options)
+        return read_stream.start(stream, f"table:queue.{self.sink}", "lake", self.checkpoint, trigger)
 
     @property
     def keys(self):
@@ -196,20 +204,20 @@ def test_a_drained_available_now_stream_is_cut_off_by_expiry_and_mended_by_its_f
     consumer = Consumer(spark, table, tmp_path)
     for key in "ab":
         lake.append(table, rows([key]))
-        consumer.drain()
+        consumer.drain_with_sparks_own_trigger()
     spark.sql(
         f"CALL lake.system.expire_snapshots(table => '{consumer.source}', "
         f"older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     )
     lake.append(table, rows("c"))
     with pytest.raises(NotPossible) as failed:
-        consumer.drain()
+        consumer.drain_with_sparks_own_trigger()
     assert "docs/spark.md" in failed.value.hint
 
     first = Path(consumer.checkpoint) / "sources" / "0" / "offsets" / "0"
     first.write_text('{"version":1,"snapshot_id":-1,"position":-1,"scan_all_files":false}')
     first.with_name(".0.crc").unlink()
-    consumer.drain()
+    consumer.drain_with_sparks_own_trigger()
 
     assert consumer.keys == list("abc")
 

@@ -20,6 +20,20 @@ from tests.reaper.metadata import line, minute, ref, snapshot, table
 from tests.streams.kit import BEGINNING, Query, offset
 
 HOLD = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=50)
+BUSY = {
+    "added-data-files": "5",
+    "added-records": "25000",
+    "added-files-size": "3000000",
+    "changed-partition-count": "1",
+    "bookkeeper.txlogs": "writer-1.01a202ed-f767-7000-8000-000000000001:12345-12349",
+    "bookkeeper.txlog-count": "5",
+    "total-data-files": "432000",
+    "total-records": "2160000000",
+    "total-files-size": "259200000000",
+    "total-delete-files": "0",
+    "total-position-deletes": "0",
+    "total-equality-deletes": "0",
+}
 COUNTS = {"added-data-files": "3", "added-records": "30", "added-files-size": "3000", "total-data-files": "9"}
 
 
@@ -173,3 +187,31 @@ def test_an_empty_table_holds_nothing_for_anybody(there: Table) -> None:
     there.register()
     assert there.standing().used == 0.0
     assert limit(Line(there.metadata), HOLD, minute(10)) == 0
+
+
+def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(there: Table) -> None:
+    first = 8 * 10**18
+    small = [snapshot(n, None, **BUSY) for n in range(1, 401)]
+    ids = [{"snapshot_id": first + n, "parent_snapshot_id": first + n - 1} for n in range(1, 401)]
+    made = [item.model_copy(update=known) for item, known in zip(small, ids, strict=True)]
+    there.metadata = table(*made)
+    there.register().query.done(offset(first + 1))
+    settings = Reaper(max_hold=timedelta(days=99), max_hold_bytes=200_000)
+    now = minute(400)
+    (found,) = stand(look(there.registry, open_store), there.metadata, settings, now)
+    log_entry = len('{"snapshot-id":8000000000000000001,"timestamp-ms":1795345482526},')
+    real = [len(item.model_dump_json(by_alias=True)) + 1 + log_entry for item in made]
+    assert found.used == pytest.approx(sum(real[1:]) / 200_000, rel=0.05)
+    place = limit(Line(there.metadata), settings, now)
+    assert sum(real[place + 1 :]) == pytest.approx(200_000, rel=0.05)
+    assert limit(Line(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
+
+
+def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(there: Table) -> None:
+    """A commit a second: held up to the cut-off, an hour after the notice."""
+    there.metadata = table(*(snapshot(n, n - 1 or None, **BUSY) for n in range(1, 8001)))
+    settings, line_of = Reaper(max_hold=timedelta(days=99)), Line(there.metadata)
+    each = line_of.bytes_after[0] / 7999
+    noticed = states.AT_RISK * settings.max_hold_bytes + 3600 * each
+    assert max(noticed, settings.max_hold_bytes) < 4.5e6
+    assert 7999 - limit(line_of, settings, minute(8000)) == pytest.approx(settings.max_hold_bytes / each, abs=2)

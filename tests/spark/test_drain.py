@@ -1,0 +1,244 @@
+"""
+A drain reads all that was there when it began, however many rows that is, or ends with an error.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.core.catalog import commit, load_table
+from bookkeeper.core.errors import NotPossible
+from bookkeeper.ledger import merge
+from bookkeeper.streams.checkpoint import Offset
+from spark_jobs import drain, read_stream
+from spark_jobs.drain import Step, Target
+from tests.daemon.lake import Lake as Queue
+from tests.daemon.lake import Writes
+
+from .lake import append_declared, rows
+from .test_read_stream import Consumer
+
+def append_nothing(lake, table):
+    """
+    Append a snapshot without a file, as the one is that renews the marks.
+    """
+    table = load_table(lake.catalog, ".".join(table.name()))
+    transaction = table.transaction()
+    with transaction.update_snapshot().fast_append():
+        pass
+    commit(table, transaction._requirements, transaction._updates)
+
+
+def expire_all_but_the_newest(spark, consumer):
+    spark.sql(
+        f"CALL lake.system.expire_snapshots(table => '{consumer.source}', "
+        f"older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    )
+
+
+def never(trigger):
+    raise AssertionError("a query was started")
+
+
+def test_every_row_is_read_past_two_to_the_31_of_them_in_each_run(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path, max_files=2)
+    for key in "abcd":
+        append_declared(lake, table, key)
+    consumer.drain()
+    assert consumer.keys == list("abcd")
+    for key in "efg":
+        append_declared(lake, table, key)
+
+    consumer.drain()
+
+    assert consumer.keys == list("abcdefg")
+
+
+def test_a_checkpoint_that_is_stuck_by_sparks_own_trigger_is_drained(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    for key in "abcde":
+        append_declared(lake, table, key)
+    consumer.drain_with_sparks_own_trigger()
+    consumer.drain_with_sparks_own_trigger()
+    assert consumer.keys == list("abc"), "the limit is gone: this module is needless"
+
+    consumer.drain()
+
+    assert consumer.keys == list("abcde")
+
+
+def test_an_expired_first_offset_needs_no_mend(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    for key in "ab":
+        lake.append(table, rows([key]))
+        consumer.drain()
+    expire_all_but_the_newest(spark, consumer)
+    lake.append(table, rows("c"))
+
+    consumer.drain()
+
+    assert consumer.keys == list("abc")
+
+
+def test_a_batch_that_was_planned_and_not_committed_is_done_once(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    consumer = Consumer(spark, table, tmp_path)
+    consumer.drain()
+    lake.append(table, rows("b"))
+    consumer.drain()
+    newest = max((tmp_path / "checkpoint/commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    newest.with_name(f".{newest.name}.crc").unlink()
+
+    consumer.drain()
+
+    assert consumer.keys == list("ab") and newest.exists()
+
+
+def test_nothing_unread_starts_no_query_also_below_an_append_without_files(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    consumer = Consumer(spark, table, tmp_path)
+    consumer.drain()
+    append_nothing(lake, table)
+
+    drain.drain(spark, consumer.source, consumer.checkpoint, never)
+    lake.append(table, rows("b"))
+    append_nothing(lake, table)
+    consumer.drain()
+
+    assert consumer.keys == list("ab")
+
+
+def test_a_first_run_on_an_empty_table_begins_there_and_makes_the_sink(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    consumer.drain()
+    assert consumer.keys == [] and (tmp_path / "checkpoint/sources/0/offsets/0").exists()
+    lake.append(table, rows("ab"))
+
+    consumer.drain()
+
+    assert consumer.keys == list("ab")
+
+
+def test_a_time_after_the_newest_snapshot_leaves_nothing_to_read(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    consumer = Consumer(spark, table, tmp_path, from_timestamp=datetime(2100, 1, 1, tzinfo=UTC))
+    consumer.drain()
+    lake.append(table, rows("b"))
+
+    consumer.drain()
+
+    assert consumer.keys == []
+
+
+def test_an_append_that_was_merged_in_the_same_commit_is_read(spark, lake, tmp_path, monkeypatch):
+    monkeypatch.setattr(merge, "FAN", 2)
+    queue = Queue(lake.config_path.parent, identifier="queue.merged_at_once")
+    writer, book = Writes(queue), queue.book()
+    consumer = Consumer(spark, queue.table(), tmp_path)
+    for number in range(4):
+        writer.publish(f"k{number}")
+        queue.tick(book)
+        consumer.drain()
+    newest = queue.table().metadata.current_snapshot()
+
+    assert newest.summary.operation.value == "replace"
+    assert consumer.keys == writer.keys
+
+
+def test_a_drain_that_is_stopped_before_its_end_says_what_is_unread(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer, seen = Consumer(spark, table, tmp_path, max_files=1), []
+    for key in "abcdefghij":
+        table = lake.append(table, rows([key]))
+
+    with pytest.raises(NotPossible, match=r"was stopped with \d+ snapshots of lake.queue"):
+        drain.drain(
+            spark, consumer.source, consumer.checkpoint, consumer.start, stopped=lambda: bool(seen), report=seen.append
+        )
+    consumer.drain()
+
+    assert consumer.keys == list("abcdefghij")
+
+
+def test_a_query_that_reads_no_further_ends_with_an_error(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    consumer = Consumer(spark, table, tmp_path)
+
+    def blind(trigger):
+        stream = read_stream.read(spark, consumer.source, from_timestamp=datetime(2100, 1, 1, tzinfo=UTC))
+        return read_stream.start(stream, "noop", "lake", consumer.checkpoint, trigger)
+
+    with pytest.raises(NotPossible, match="reads no further, with 1 snapshots of") as ended:
+        drain.drain(spark, consumer.source, consumer.checkpoint, blind)
+
+    assert "bookkeeper lag" in ended.value.hint
+
+
+def test_a_place_that_was_expired_ends_with_an_error_and_no_row(spark, lake, tmp_path):
+    table = lake.new_table()
+    consumer = Consumer(spark, table, tmp_path)
+    lake.append(table, rows("a"))
+    consumer.drain()
+    for key in "bc":
+        lake.append(table, rows([key]))
+    expire_all_but_the_newest(spark, consumer)
+
+    with pytest.raises(NotPossible, match="Cannot load current offset"):
+        consumer.drain()
+
+    assert consumer.keys == ["a"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_said(spark, lake, tmp_path):
+    table = lake.append(lake.new_table(), rows("a"))
+    consumer = Consumer(spark, table, tmp_path)
+    consumer.drain()
+    offsets = Path(consumer.checkpoint) / "offsets"
+    for path in offsets.glob("*"):
+        path.unlink()
+
+    with pytest.raises(Exception, match="offsets/0 is not there"):
+        drain.drain(spark, consumer.source, consumer.checkpoint, never)
+
+
+MAIN = [Step(11, 100, 2, 2), Step(12, 200, 0, 2), Step(13, 300, 3, 5), Step(14, 400, 0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "left"),
+    [
+        (None, 2),
+        (Offset(None, 0), 2),
+        (Offset(11, 0), 2),
+        (Offset(11, 1), 2),
+        (Offset(11, 2), 1),
+        (Offset(12, 0), 1),
+        (Offset(13, 2), 1),
+        (Offset(13, 3), 0),
+        (Offset(14, 0), 0),
+        (Offset(13, 3, whole=True), 1),
+        (Offset(13, 5, whole=True), 0),
+        (Offset(4711, 1), None),
+    ],
+)
+def test_what_is_unread_at_an_offset(offset, left):
+    assert Target(MAIN).unread(offset) == left
+
+
+def test_a_query_without_a_place_reads_from_its_time_on():
+    assert Target(MAIN, since_ms=300).unread(None) == 1
+    assert Target(MAIN, since_ms=301).unread(Offset(None, 0)) == 0
+    assert Target(MAIN, since_ms=301).unread(Offset(11, 0)) == 2
+
+
+def test_sparks_own_offset_is_understood():
+    end = json.loads('{"version":1,"snapshot_id":11,"position":2,"scan_all_files":false}')
+    assert drain._offset(end) == Offset(11, 2)
+    assert drain._offset({**end, "snapshot_id": -1, "position": -1}) == Offset(None, 0)
