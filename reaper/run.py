@@ -100,9 +100,7 @@ def reap(
     return replace(done, consumers=site.guard.seen)
 
 
-def _parts(
-    site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None
-) -> Iterator[Reaped]:
+def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None) -> Iterator[Reaped]:
     left = journals.read(site.folder)
     if left:
         yield _finish(site, left)

@@ -61,7 +61,7 @@ class GcsRemote:
 
     async def head(self, path: str) -> Head:
         try:
-            headers, start = await self._object("GET", path, {"Range": RANGE}, alt="media")
+            headers, start = await self._object("GET", path, more={"Range": RANGE}, alt="media")
         except _NoRange:  # an empty object has no first byte
             return Head(await self.size(path), b"")
         size = whole_size(headers.get("Content-Range"))

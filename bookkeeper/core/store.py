@@ -111,7 +111,7 @@ class Creating(Protocol):
 
     url: str
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, most: int | None = None) -> bytes:
         """As in Store."""
 
     def create(self, key: str, data: bytes) -> None:
@@ -124,7 +124,7 @@ class Nowhere:
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def read(self, key: str) -> bytes:
+    def read(self, key: str, most: int | None = None) -> bytes:
         raise Missing(f"{self.url}/{key} was never written")
 
     def create(self, key: str, data: bytes) -> None:
