@@ -69,7 +69,8 @@ class AzureRemote:
 
     async def get(self, path: str) -> tuple[bytes, str]:
         with self._translated(path):
-            stream = await self._blob(path).download_blob(max_concurrency=4, **_ONCE)
+            # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
+            stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **_ONCE)
             data = await stream.readall()
         self._check(path, stream.properties.metadata)
         return bytes(data), str(stream.properties.etag)
@@ -83,7 +84,6 @@ class AzureRemote:
     async def head(self, path: str) -> Head:
         try:
             with self._translated(path):
-                # As it is stored: a Content-Encoding is the writer's word, and these are not all of its bytes.
                 stream = await self._blob(path).download_blob(0, HEAD_BYTES, decompress=False, **_ONCE)
                 start = await stream.readall()
         except _NoRange:  # an empty blob has no first byte

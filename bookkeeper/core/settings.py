@@ -153,9 +153,7 @@ class Table:
     look_every: int = option(
         10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
     )
-    check_files: bool = option(
-        True, "look whether every data file is there, in the size and format its txlog says"
-    )
+    check_files: bool = option(True, "look whether every data file is there, in the size and format its txlog says")
     marks_keep: timedelta = option(
         timedelta(days=1),
         "the mark of an incarnation idle for this long is dropped",
