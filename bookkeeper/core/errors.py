@@ -111,6 +111,8 @@ class UnknownSpec(Reject):
 class EntryInvalid(Reject):
     """An entry of the txlog is not what an append may hold."""
 
+    hint = "Mend the writer: it must publish these rows again under a new sequence, described as they are."
+
 
 class PathRefused(Reject):
     """A data file lies outside the table's data path."""

@@ -170,6 +170,7 @@ class GcsRemote:
             headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
             session = await self.fs._set_session()
             given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
+            given["auto_decompress"] = False  # a Content-Encoding is the word of whoever wrote the object
             async with session.request(method, url, **given) as reply:
                 said = await (reply.read() if most is None else _part(reply.content, most + 1))
         if reply.status >= 400:

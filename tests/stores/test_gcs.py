@@ -12,7 +12,7 @@ from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missin
 from bookkeeper.core.gcs_store import GcsRemote
 from bookkeeper.core.object_store import ObjectStore
 from bookkeeper.core.settings import Table
-from bookkeeper.core.store import create_once, open_store
+from bookkeeper.core.store import Head, create_once, open_store
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.discover.opened import open_discovery
 
@@ -25,8 +25,9 @@ EMPTY = (200, b"{}")
 class Google:
     """Answers what it is told to, and keeps what was asked: method, path, query, bytes."""
 
-    answers: list[tuple[int, bytes]]
+    answers: list[tuple[Any, ...]]
     asked: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     _location: str = "https://google"
     base: str = "https://google/storage/v1/"
 
@@ -39,7 +40,9 @@ class Google:
     async def _set_session(self) -> "Google":
         return self
 
-    def request(self, method: str, url: str, params: Any, data: Any, **_: Any) -> "Reply":
+    def request(self, method: str, url: str, params: Any, data: Any, headers: Any, **more: Any) -> "Reply":
+        assert more["auto_decompress"] is False
+        self.headers.append(headers)
         self.asked.append((method, url.removeprefix("https://google"), params, data))
         return Reply(*self.answers.pop(0))
 
@@ -62,7 +65,7 @@ class Reply:
         return self.body
 
 
-def store(*answers: tuple[int, bytes]) -> tuple[ObjectStore, Google]:
+def store(*answers: tuple[Any, ...]) -> tuple[ObjectStore, Google]:
     google = Google(list(answers))
     return ObjectStore("gs://b/root", "root", GcsRemote(google, "b"), pauses=()), google  # type: ignore[arg-type]
 
@@ -111,6 +114,18 @@ def test_an_object_is_missing_when_the_answer_names_it_or_the_bucket_can_be_list
     for last in (NO_BUCKET, (403, b"")):
         with pytest.raises(StorageUnavailable):
             getattr(store(NO_BUCKET, last)[0], act)("a")
+
+
+def test_a_look_at_an_object_is_one_read_of_its_first_bytes() -> None:
+    made, google = store((206, b"PAR1", {"Content-Range": "bytes 0-3/1234"}))
+    assert made.heads(["a"]) == {"a": Head(1234, b"PAR1")}
+    assert (google.asked[0][2], google.headers) == ({"alt": "media"}, [{"Range": "bytes=0-3"}])
+
+
+def test_a_look_at_an_object_that_is_empty_or_missing() -> None:
+    made, _ = store((416, b""), (200, b'{"size": "0"}'), NO_OBJECT)
+    assert made.heads(["a"]) == {"a": Head(0, b"")}
+    assert isinstance(made.heads(["a"])["a"], Missing)
 
 
 def test_deleting_passes_over_what_is_not_there_and_not_over_a_missing_bucket() -> None:
