@@ -70,12 +70,23 @@ class AzureRemote:
 
     async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
         part = {} if most is None else {"offset": 0, "length": most + 1}
-        with self._translated(path):
-            stream = await self._blob(path).download_blob(max_concurrency=4, **part, **_ONCE)
-            data = await stream.readall()
+        try:
+            with self._translated(path):
+                stream = await self._blob(path).download_blob(max_concurrency=4, **part, **_ONCE)
+                data = await stream.readall()
+        except _NoFirstByte:
+            return await self._empty(path)
         self._check(path, stream.properties.metadata)
         check_bound(self._where(path), len(data), most, str(stream.properties.etag))
         return bytes(data), str(stream.properties.etag)
+
+    async def _empty(self, path: str) -> tuple[bytes, str]:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        if found.size:
+            raise Transient(f"{self._where(path)} was replaced meanwhile")
+        return b"", str(found.etag)
 
     async def size(self, path: str) -> int:
         with self._translated(path):
@@ -227,6 +238,10 @@ class _Leased(StorageUnavailable):
     """Somebody has a lease on it."""
 
 
+class _NoFirstByte(StorageUnavailable):
+    """Of an empty blob no range can be read."""
+
+
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:
     known = {key.lower(): value for key, value in (metadata or {}).items()}
     return known.get("hdi_isfolder") == "true" or known.get("is_directory") == "true"
@@ -244,6 +259,8 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
         return Missing(f"{where} is not there")
     if code in _TAKEN:
         return Changed(f"{where} was replaced by somebody else")
+    if status == 416:
+        return _NoFirstByte(f"{where}: {status} {code}")
     if code.startswith("Lease"):
         return _Leased(f"{where}: {code}")
     if status in (0, 408, 429) or status >= 500:
