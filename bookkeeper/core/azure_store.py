@@ -70,13 +70,24 @@ class AzureRemote:
 
     async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
         part = {} if most is None else {"offset": 0, "length": most + 1}
-        with self._translated(path):
-            # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
-            stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **part, **_ONCE)
-            data = await stream.readall()
+        try:
+            with self._translated(path):
+                # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
+                stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **part, **_ONCE)
+                data = await stream.readall()
+        except _NoRange:
+            return await self._empty(path)
         self._check(path, stream.properties.metadata)
         check_bound(self._where(path), len(data), most, str(stream.properties.etag))
         return bytes(data), str(stream.properties.etag)
+
+    async def _empty(self, path: str) -> tuple[bytes, str]:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        if found.size:
+            raise Transient(f"{self._where(path)} was replaced meanwhile")
+        return b"", str(found.etag)
 
     async def size(self, path: str) -> int:
         with self._translated(path):

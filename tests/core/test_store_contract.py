@@ -6,7 +6,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable
+from bookkeeper.core.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable, TooLarge
 from bookkeeper.core.store import Head, Store, key_in
 from tests.core.stores import Opener, open_at, rounds
 from tests.core.threads import at_once, meanwhile
@@ -261,3 +261,53 @@ def test_a_store_inside_of_a_store_sees_the_same_objects(store: Store) -> None:
     assert keys(inner) == ["data/x"]
     inner.create("data/y", b"2")
     assert store.read("table/data/y") == b"2"
+
+
+def test_a_bounded_read_takes_what_is_as_large_as_it_may_be(store: Store) -> None:
+    store.create("a", b"12345")
+    store.create("empty", b"")
+    assert store.read("a", 5) == b"12345"
+    assert store.read_tagged("a", 5) == store.read_tagged("a")
+    assert store.read_many(["a", "empty"], 5) == {"a": b"12345", "empty": b""}
+    assert store.read("empty", 0) == b""
+
+
+def test_a_bounded_read_refuses_what_is_larger_and_hides_no_other(store: Store) -> None:
+    store.create("large", bytes(2**20))
+    store.create("a", b"1234")
+    for act in (store.read, store.read_tagged):
+        with pytest.raises(TooLarge, match="at most 1000 "):
+            act("large", 1000)
+        with pytest.raises(Missing):
+            act("gone", 1000)
+    read = store.read_many(["large", "a", "gone"], 1000)
+    assert [type(outcome) for outcome in read.values()] == [TooLarge, bytes, Missing]
+    each = store.read_many(["large", "a"], {"large": 2**20, "a": 3})
+    assert [type(outcome) for outcome in each.values()] == [bytes, TooLarge]
+
+
+def test_what_is_too_large_to_be_read_is_replaced_by_its_tag_unless_it_changed(store: Store) -> None:
+    store.create("a", bytes(2**20))
+    with pytest.raises(TooLarge) as refused:
+        store.read_tagged("a", 10)
+    store.replace("a", b"small", if_match=refused.value.tag)
+    assert store.read("a") == b"small"
+    with pytest.raises(Changed):
+        store.replace("a", b"again", if_match=refused.value.tag)
+
+
+def test_an_object_that_is_moved_has_the_other_name_only(store: Store) -> None:
+    store.create("pending/a", b"1" * 2**20)
+    store.move("pending/a", "rejected/it/a")
+    assert keys(store) == ["rejected/it/a"]
+    assert store.read("rejected/it/a") == b"1" * 2**20
+
+
+def test_moving_never_replaces_and_says_what_is_missing(store: Store) -> None:
+    store.create("a", b"1")
+    store.create("b", b"2")
+    with pytest.raises(AlreadyExists):
+        store.move("a", "b")
+    with pytest.raises(Missing):
+        store.move("gone", "c")
+    assert (store.read("a"), store.read("b"), keys(store)) == (b"1", b"2", ["a", "b"])

@@ -70,3 +70,12 @@ def test_a_folder_that_is_not_there_stops_the_run(lake: Lake) -> None:
     with pytest.raises(StorageUnavailable):
         lake.outlook()
     assert len(lake.history()) == 4
+
+
+def test_a_journal_that_is_too_large_to_be_one_halts_the_table_unread(lake: Lake) -> None:
+    path = lake.folder / "reaper" / "journal.json"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(JournalUnreadable, match=r"journal\.json is not read: .* at most"):
+        lake.reap()

@@ -2,6 +2,9 @@
 What the txlog folder names is never deleted, and what cannot be read there stops the run.
 """
 
+import os
+import tracemalloc
+import zlib
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +15,7 @@ from bookkeeper.core.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.store import open_store
 from bookkeeper.core.txlog import Envelope, encode
-from bookkeeper.format import manifest
+from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, added
 from reaper import txlogs
 from tests.reaper.faults import Faults
@@ -130,3 +133,85 @@ def test_a_txlog_that_moves_while_it_is_read_is_found_where_it_went(old: Lake) -
 
     store = Faults().before("read_many", reject).stores(old.now)(f"file://{old.folder}")
     assert txlogs.named(store) == {dead(old)}
+
+
+def bombed(lake: Lake, count: int, **header: bytes) -> bytes:
+    """Many entries of one location, packed a thousandfold."""
+    meta = manifest.header(lake.table.schema(), lake.table.spec()) | {"bookkeeper.version": b"1", **header}
+    record = manifest.encode_record(meta["avro.schema"], added(DataFile(dead(lake), "PARQUET", (), 1, 100)))
+    return avro.encode(meta, [avro.Block(count, record * count)])
+
+
+@pytest.mark.parametrize("place", ["pending", "rejected"])
+def test_more_entries_than_any_bookkeeper_takes_stop_nothing_and_cost_nothing(old: Lake, place: str) -> None:
+    (old.folder / place / str(NAME)).write_bytes(bombed(old, 300_000))
+    tracemalloc.start()
+    assert old.reap().data_files == 1
+    assert tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("place", ["pending", "rejected"])
+def test_a_txlog_of_a_size_that_no_bookkeeper_takes_is_not_read(old: Lake, place: str) -> None:
+    with (old.folder / place / str(NAME)).open("wb") as file:
+        file.truncate(2**40)
+    assert old.reap().data_files == 1
+
+
+def test_what_is_larger_once_decompressed_than_any_bookkeeper_takes_stops_nothing(old: Lake) -> None:
+    meta = manifest.header(old.table.schema(), old.table.spec())
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
+    record = manifest.encode_record(meta["avro.schema"], added(DataFile("x" * 2**22, "PARQUET", (), 1, 100)))[:-100]
+    packed = b"".join(squeeze.compress(record) for _ in range(70)) + squeeze.flush()
+    (old.folder / "rejected" / str(NAME)).write_bytes(avro.encode(meta, [avro.Stored(70, packed)]))
+    tracemalloc.start()
+    assert old.reap().data_files == 1
+    assert tracemalloc.get_traced_memory()[1] < 2**26
+    tracemalloc.stop()
+
+
+def test_one_refused_under_a_lower_limit_keeps_its_files_for_the_limit_may_be_raised(old: Lake) -> None:
+    """300 KB, and 60 MB once decompressed: far more than some max-txlog-bytes, and less than the largest one."""
+    file = DataFile(dead(old), "PARQUET", (), 1, 100, upper_bounds={1: bytes(3_000_000)})
+    meta = manifest.header(old.table.schema(), old.table.spec())
+    (old.folder / "rejected" / str(NAME)).write_bytes(manifest.encode(meta, [added(file)] * 20))
+    assert old.reap().data_files == 0
+
+
+@pytest.mark.parametrize("place", ["pending", "rejected"])
+def test_a_newer_version_stops_the_run_even_where_it_looks_like_nothing_to_us(old: Lake, place: str) -> None:
+    (old.folder / place / str(NAME)).write_bytes(avro.encode({"bookkeeper.version": b"2"}, [avro.Block(1, b"?")]))
+    with pytest.raises(NewerVersion):
+        old.reap()
+    assert len(old.history()) == 5
+
+
+def test_a_link_in_the_folder_is_not_followed_and_names_nothing(old: Lake, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(txlog(old, dead(old)))
+    for place in ("pending", "rejected"):
+        (old.folder / place / str(NAME)).symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(old.folder / "rejected" / str(NAME.at(2)))
+    assert old.reap().data_files == 1
+
+
+def test_one_that_grows_while_it_is_read_is_read_again(old: Lake) -> None:
+    path = old.folder / "pending" / str(NAME)
+    path.write_bytes(b"1")
+    faults = Faults().before("read_many", lambda: path.write_bytes(txlog(old, dead(old))))
+    assert txlogs.named(faults.stores(old.now)(f"file://{old.folder}")) == {dead(old)}
+
+
+def test_many_small_ones_are_read_together_and_large_ones_one_by_one(old: Lake) -> None:
+    for number in range(1, 131):
+        (old.folder / "pending" / str(NAME.at(number))).write_bytes(txlog(old, f"{dead(old)}{number}"))
+    large = txlog(old, dead(old))
+    for number in (131, 132):
+        (old.folder / "pending" / str(NAME.at(number))).write_bytes(large + bytes(2**26 - len(large)))
+    faults = Faults()
+    with pytest.raises(Retry):  # they have bytes behind their end
+        txlogs.named(faults.stores(old.now)(f"file://{old.folder}"))
+    for number in (131, 132):
+        (old.folder / "pending" / str(NAME.at(number))).rename(old.folder / "rejected" / str(NAME.at(number)))
+    faults = Faults()
+    assert len(txlogs.named(faults.stores(old.now)(f"file://{old.folder}"))) == 130
+    assert faults.calls.count("read_many") == 3 + 2

@@ -85,3 +85,15 @@ def test_two_folders_of_one_name_get_two_names() -> None:
 def test_a_folder_that_does_not_answer_is_no_empty_registry(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable):
         Registry(open_store(f"{tmp_path}/unmounted")).all()
+
+
+def test_a_record_that_is_too_large_or_no_file_is_a_consumer_that_nobody_can_read(tmp_path: Path) -> None:
+    (tmp_path / "consumers").mkdir()
+    with (tmp_path / "consumers" / "huge.json").open("wb") as file:
+        file.truncate(2**40)
+    (tmp_path / "consumers" / "link.json").symlink_to(__file__)
+    registry = Registry(open_store(str(tmp_path)))
+    registry.add(reader("export", 1, NOW, timedelta(hours=1)))
+    found = {consumer.name: consumer.broken for consumer in registry.all()}
+    assert found.pop("export") == ""
+    assert all("its record is not read" in why for why in found.values()) and found.keys() == {"huge", "link"}
