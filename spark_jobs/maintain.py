@@ -64,7 +64,6 @@ class Work:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         return {row.key: row.value for row in rows}
 
-
     def registry(self) -> Registry:
         """
         The table's consumers.

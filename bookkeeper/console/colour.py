@@ -15,7 +15,10 @@ RED, YELLOW, GREEN, FAINT, BOLD = "red", "yellow", "green", "faint", "bold"
 _SPEAKING = ("state", "outcome", "severity", "error", "verdict", "place", "trouble")
 _TONES = {
     RED: ("halted", "cut off", "unreadable", "not ready", "hanging", "error", "failing", "aside"),
-    YELLOW: ("to mend", "stalled", "warning", "postponed", "lapsed", "standby", "starting", "dry run", "would be", "pending"),
+    YELLOW: (
+        *("to mend", "stalled", "warning", "postponed", "lapsed", "standby"),
+        *("starting", "dry run", "would be", "pending"),
+    ),
     GREEN: ("ok", "live", "committed", "done", "fits", "ready", "put back", "mended", "dropped", "given up"),
 }
 _ORDINARY = ("nothing", "not started", "info", "in the table", "another bookkeeper")

@@ -12,7 +12,6 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-
 #: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
 _BARE_BYTES = 255
 
