@@ -14,13 +14,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.core.errors import NotPossible
-from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
 from spark_jobs import query
 from spark_jobs.hadoop import HadoopPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from bookkeeper.streams.checkpoint import Offset
 
 #: starts the query with a trigger
 Start = Callable[[str], "StreamingQuery"]
@@ -102,6 +103,8 @@ def drain(
     Nothing is started when nothing is unread, except for a new checkpoint. Raises NotPossible when the query failed
     or was stopped before, CheckpointUnreadable and StorageUnavailable when nobody can tell where it is.
     """
+    from bookkeeper.streams.checkpoint import Checkpoint, read
+
     place = HadoopPlace(spark, checkpoint)
     # The checkpoint before the table: a snapshot that the table then does not have is expired, not new.
     before = read(place)
@@ -147,6 +150,8 @@ def _follow(started: StreamingQuery, target: Target, stopped: Callable[[], bool]
 
 
 def _offset(end: Any) -> Offset | None:
+    from bookkeeper.streams.checkpoint import Offset
+
     if end is None:
         return None
     snapshot = None if end["snapshot_id"] == -1 else end["snapshot_id"]

@@ -155,9 +155,9 @@ def check_rewritten(table: str, files: int, planned: int, groups: int) -> None:
     if files >= planned:
         return
     raise Retry(
-        f"{files} of {planned} files of {table}, in {groups} groups, were compacted; the rest is as it was, no row is lost",
-        hint="Files that retention dropped meanwhile, another commit in between, or an expiry that does not ask the "
-        "consumers took the rest (Spark's log above says which). Run it again.",
+        f"{files} of {planned} files of {table}, in {groups} groups, were compacted; the rest is as it was",
+        hint="No row is lost. Spark's log above says what took the rest: retention dropped a file, others committed in "
+        "between, or an expiry that does not ask the consumers. Run it again.",
     )
 
 

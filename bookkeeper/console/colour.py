@@ -16,16 +16,8 @@ _SPEAKING = ("state", "outcome", "severity", "error", "verdict", "place", "troub
 _TONES = {
     RED: ("halted", "cut off", "unreadable", "not ready", "hanging", "error", "failing", "aside"),
     YELLOW: (
-        "to mend",
-        "stalled",
-        "warning",
-        "postponed",
-        "lapsed",
-        "standby",
-        "starting",
-        "dry run",
-        "would be",
-        "pending",
+        *("to mend", "stalled", "warning", "postponed", "lapsed", "standby"),
+        *("starting", "dry run", "would be", "pending"),
     ),
     GREEN: ("ok", "live", "committed", "done", "fits", "ready", "put back", "mended", "dropped", "given up"),
 }

@@ -134,9 +134,7 @@ class Reaper:
         least=2**16,
     )
     max_hold_snapshots: int | None = option(
-        None,
-        "a consumer holds back no more snapshots than this, either; default: as many as max-hold-bytes lets",
-        least=1,
+        None, "a consumer holds back no more snapshots than this, either; default: no such bound", least=1
     )
     engine: str = option(
         "own", "who expires: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")

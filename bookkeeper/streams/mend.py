@@ -53,7 +53,7 @@ def _after(standing: Standing, checkpoint: Checkpoint) -> str:
         return json.dumps(BEGINNING, separators=(",", ":"))
     if not standing.unread:
         raise NotPossible(
-            f"{standing.name} has read everything, and the table keeps {standing.kept_rows:,} rows: no first offset suits",
+            f"{standing.name} has read everything of {standing.kept_rows:,} rows that are kept: no first offset suits",
             hint="Mend it when something is unread (`bookkeeper lag`), before its next start.",
         )
     assert checkpoint.committed is not None, "without a committed batch no mend is planned"

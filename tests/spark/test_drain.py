@@ -20,6 +20,7 @@ from tests.daemon.lake import Writes
 from .lake import append_declared, rows
 from .test_read_stream import Consumer
 
+
 def append_nothing(lake, table):
     """
     Append a snapshot without a file, as the one is that renews the marks.
