@@ -58,7 +58,7 @@ class Outlook:
     orphans: tuple[Orphan, ...] = ()
 
 
-def reap(
+def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     catalog: Catalog,
     settings: TableSettings,
     now: datetime,
@@ -100,9 +100,7 @@ def reap(
     return replace(done, consumers=site.guard.seen)
 
 
-def _parts(
-    site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None
-) -> Iterator[Reaped]:
+def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None) -> Iterator[Reaped]:
     left = journals.read(site.folder)
     if left:
         yield _finish(site, left)

@@ -196,7 +196,9 @@ class Marks:
             for writer, marks in self.writers.items()
         }
         times = tuple((sequence, min(ms, at_ms)) for sequence, ms in self.times)
-        return replace(self, writers=writers, times=times, pruned_before_ms=min(self.pruned_before_ms, at_ms + FUTURE_MS))
+        return replace(
+            self, writers=writers, times=times, pruned_before_ms=min(self.pruned_before_ms, at_ms + FUTURE_MS)
+        )
 
     def _with(self, name: TxlogName, mark: Mark) -> "Marks":
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
