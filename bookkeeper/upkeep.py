@@ -253,7 +253,7 @@ class Upkeep:
 
     def _retain(self, view: View, now: datetime) -> View:
         if not self.clocks_agree(now):
-            return view
+            return self._stay(view, "the clock cannot be relied on: see action=clock in the log")
         # More each time: what is committed meanwhile must be read too.
         self.looks += 1
         found = retained(self.ledger, view, self.settings.retention, now, most=self.looks * READ_AT_ONCE)

@@ -15,7 +15,7 @@ MOST = timedelta(minutes=5)
 
 
 class ClockDiffers(Halt):
-    """This machine's clock and the storage's differ by more than 5 minutes."""
+    """This machine's clock is more than 5 minutes behind the storage's, or more than 30 s ahead of it."""
 
     hint = "Synchronise the clock (NTP); the next run looks again."
 
@@ -28,14 +28,16 @@ class ClockJumped(Halt):
 
 def compare(store: Store, now: datetime, steady: Steady | None = None) -> None:
     """
-    Raises ClockDiffers when the time the storage gives a new object is more than 5 minutes from `now`, ClockJumped
-    when our clock has jumped ahead and the storage's cannot prove it right.
+    Raises ClockDiffers when the time the storage gives a new object is more than 5 minutes after `now`, or 30 s before
+    it; ClockJumped when our clock has jumped ahead and the storage's cannot prove it right.
+
+    An expiry stamps the table with our time, and no bookkeeper commits that finds itself more than 30 s behind it.
 
     This machine's own disk proves nothing: there both clocks are one.
     """
     store.replace(KEY, now.isoformat().encode() + b"\n")
     for item in store.list("reaper/"):
-        if item.key == KEY and abs(item.modified - now) > MOST:
+        if item.key == KEY and not -SMALL <= item.modified - now <= MOST:
             raise ClockDiffers(
                 f"it is {now.isoformat()} here and {item.modified.isoformat()} at {store.url} "
                 f"({spoken(abs(item.modified - now))} apart); nothing is expired"

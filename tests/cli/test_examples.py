@@ -72,6 +72,15 @@ def rolled_back(sandbox: Sandbox) -> None:
     lake.table().manage_snapshots().set_current_snapshot(before).commit()
 
 
+def stamped_ahead(sandbox: Sandbox) -> None:
+    lake = sandbox.lake
+    right = lake.clock.now
+    lake.clock.move(days=4000)
+    Writes(lake, "w3").publish("ahead")
+    lake.tick()
+    lake.clock.now = right
+
+
 def marks_lost(sandbox: Sandbox) -> None:
     with sandbox.lake.table().transaction() as change:
         change.remove_properties("bookkeeper.marks")
@@ -87,6 +96,7 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
     ("bookkeeper", "replay"): rejected,
     ("bookkeeper", "discard"): far_ahead,
     ("bookkeeper", "accept-rollback"): rolled_back,
+    ("bookkeeper", "accept-clock"): stamped_ahead,
     ("bookkeeper", "restore-marks"): marks_lost,
     ("bookkeeper", "consumers", "remove"): registered,
 }

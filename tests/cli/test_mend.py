@@ -83,6 +83,22 @@ def test_accept_rollback_goes_on_without_the_abandoned_rows(lake: Lake, writer: 
     assert run("accept-rollback", "--yes").exit_code == 1
 
 
+def test_accept_clock_lets_a_table_go_on_that_a_clock_of_2038_has_stamped(lake: Lake, writer: Writes, run) -> None:
+    writer.publish("a")
+    lake.tick()
+    right = lake.clock.now
+    writer.publish("b")
+    lake.tick(days=4000)
+    lake.clock.now = right
+    writer.publish("c")
+    waits = run("once")
+    assert waits.exit_code == 4 and "ClockBehind" in waits.stdout
+    done = run("accept-clock", "--yes")
+    assert done.exit_code == 0 and "4000 d ahead" in done.stderr
+    assert run("once").exit_code == 0 and lake.keys() == ["a", "b", "c"]
+    assert run("accept-clock", "--yes").exit_code == 1
+
+
 def test_retain_releases_the_brake_only_when_told_to(lake: Lake, writer: Writes, run, asked, tmp_path) -> None:
     config = tmp_path / "bookkeeper.toml"
     config.write_text(config.read_text() + '[tables.events.retention]\nkeep = "1h"\n')

@@ -54,7 +54,9 @@ def test_a_table_of_2038_goes_on_with_the_same_snapshots_and_rows(stamped: Lake,
     assert times == sorted(times) and times[-1] <= now_ms
     logs = [[item.timestamp_ms for item in log] for log in (metadata.snapshot_log, metadata.metadata_log)]
     assert all(log == sorted(log) and log[-1] <= now_ms for log in logs)
-    assert stamped.keys() == sorted([*(f"good{n}" for n in range(3)), *(f"late{n}" for n in range(5)), "after", "meanwhile"])
+    assert stamped.keys() == sorted(
+        [*(f"good{n}" for n in range(3)), *(f"late{n}" for n in range(5)), "after", "meanwhile"]
+    )
     assert stamped.rejected() == {}
 
 
@@ -75,7 +77,7 @@ def test_a_commit_in_between_is_not_undone(stamped: Lake) -> None:
     stamped.tick()
     with pytest.raises(CommitConflict):
         date_back(ledger, stamped.folder, found)
-    assert "between" in stamped.keys()
+    assert stamped.keys()[0] == "between"
 
 
 def test_a_table_that_is_not_ahead_is_left_alone(lake: Lake, writer: Writes) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.steady import Steady
-from reaper.clock import ClockJumped, compare
+from reaper.clock import ClockDiffers, ClockJumped, compare
 from tests.reaper.lake import Lake
 
 
@@ -34,6 +34,17 @@ def test_a_clock_that_the_storages_clock_proves_right_is_taken_over(lake: Lake) 
     lake.now += timedelta(hours=2)
     compare(Elsewhere(lake.stores(lake.now)(f"file://{lake.folder}")), lake.now, steady)  # type: ignore[arg-type]
     assert steady.ahead() == timedelta(0)
+
+
+def test_a_clock_two_minutes_ahead_of_the_storages_stamps_nothing_that_would_hold_up_the_bookkeeper(lake: Lake) -> None:
+    """An expiry updates the table at our time, and every two minutes: no bookkeeper would ever catch up."""
+    for _ in range(4):
+        lake.append()
+    now = lake.now + timedelta(hours=1)
+    with pytest.raises(ClockDiffers, match="2 m apart"):
+        lake.reap(now=now, open_store=lake.stores(now - timedelta(minutes=2)))
+    assert len(lake.history()) == 4
+    assert lake.reap(now=now, open_store=lake.stores(now - timedelta(seconds=20))).snapshots == 2
 
 
 class Elsewhere:
