@@ -42,6 +42,7 @@ from bookkeeper.core.errors import (
     WrongFolder,
 )
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.known import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, stores_with
@@ -70,12 +71,15 @@ def initialise(
     catalog: Catalog, settings: Table, schema: Schema, store: Callable[[str], Store] | None = None
 ) -> Initialised:
     """
-    Makes the table a queue. Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder.
+    Makes the table a queue.
+
+    Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder; NotPossible when the catalog has
+    no such table, but a txlog folder has.
     """
     made: list[str] = []
-    table = _table(catalog, settings, schema, made)
+    table = _table(catalog, settings, schema, made, store)
     url = folder_url(settings, table.metadata.location)
-    folder = Folder((store or stores_with(catalog.properties))(url))
+    folder = Folder((store or stores_with(catalog.properties))(url), makes=True)
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
@@ -83,10 +87,13 @@ def initialise(
     return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made))
 
 
-def _table(catalog: Catalog, settings: Table, schema: Schema, made: list[str]) -> IcebergTable:
+def _table(
+    catalog: Catalog, settings: Table, schema: Schema, made: list[str], store: Callable[[str], Store] | None
+) -> IcebergTable:
     with catalogs.asked(f"look for table {settings.identifier}"):
         there = _exists(catalog, settings.identifier)
     if not there:
+        check_unknown(catalog.properties, settings, store)
         spec = partition_spec(settings.partition_by, schema)
         with catalogs.asked(f"create table {settings.identifier}"):
             _create(catalog, settings, schema, spec, made)

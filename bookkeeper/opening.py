@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from bookkeeper.core.borrowed import Borrowed
 from bookkeeper.core.catalog import load_table, open_catalog
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.known import advising
 from bookkeeper.core.lease import Lease, lease_on
 from bookkeeper.core.settings import Daemon, Settings, Table
 from bookkeeper.core.share import TRIES, parse, share_of
@@ -49,8 +50,9 @@ def open_bookkeeper(
     """
     The bookkeeper of one table, which shares `room` with others; raises CatalogUnavailable, TableUnusable.
     """
-    catalog = open_catalog(settings.catalog, scans=False, shared=True)
-    ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+    with advising(settings.catalog, table):
+        catalog = open_catalog(settings.catalog, scans=False, shared=True)
+        ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
     reload, tables = settings.bookkeeper.reload, len(settings.tables)

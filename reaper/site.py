@@ -9,7 +9,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.folder import folder_url
+from bookkeeper.core.errors import Missing, WrongFolder
+from bookkeeper.core.folder import NO_CARD, folder_url
+from bookkeeper.core.local_store import kept
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
 from reaper.guard import Floor, Guard, no_floor
@@ -38,11 +40,15 @@ class Site:
         floor: Floor = no_floor,
         pace: Pace | None = None,
     ) -> "Site":
-        """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
+        """The table as it is configured; raises Retry, TableUnusable, WrongFolder where no txlog folder is."""
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, folder, open_store, pace or Pace())
-        store = open_store(folder)
+        store = kept(open_store(folder))
+        try:
+            store.size("card.json")
+        except Missing as exc:
+            raise WrongFolder(f"{folder} has no card.json", hint=NO_CARD) from exc
         guard = Guard.of(store, settings, now, open_store, floor)
         return cls(settings, catalog, store, storage, Reader(table.io), guard)
 

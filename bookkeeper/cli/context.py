@@ -66,13 +66,15 @@ def opened(config: str | None, name: str | None) -> Opened:
     The table that --table names, or the only one.
     """
     from bookkeeper.core.catalog import open_catalog
+    from bookkeeper.core.known import advising
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.opening import open_folder
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)
-    catalog = open_catalog(settings.catalog)
-    return Opened(settings, table, open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now))
+    with advising(settings.catalog, table):
+        catalog = open_catalog(settings.catalog)
+        return Opened(settings, table, open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now))
 
 
 def txlog_name(text: str) -> Any:

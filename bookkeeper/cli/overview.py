@@ -84,13 +84,15 @@ class Overview:
 
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.core.catalog import open_catalog
+        from bookkeeper.core.known import advising
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.opening import open_folder
 
-        self._catalog = self._catalog or open_catalog(self.settings.catalog)
-        if table.name not in self._opened:
-            ledger = Ledger(self._catalog, table.identifier, self.clock)
-            self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
+        with advising(self.settings.catalog, table):
+            self._catalog = self._catalog or open_catalog(self.settings.catalog)
+            if table.name not in self._opened:
+                ledger = Ledger(self._catalog, table.identifier, self.clock)
+                self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
         return self._opened[table.name]
 
 

@@ -23,7 +23,7 @@ from bookkeeper.core.errors import (
     StorageUnavailable,
     WrongFolder,
 )
-from bookkeeper.core.local_store import TEMPORARY
+from bookkeeper.core.local_store import TEMPORARY, kept
 from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -35,6 +35,10 @@ REJECTED = "rejected/"
 CLOCK = "clock/"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
+NO_CARD = (
+    "Was the txlog folder moved away? Put it back, with what is pending in it. Only if it is lost: `bookkeeper init` "
+    "makes it again for its table."
+)
 
 
 def folder_url(settings: Table, location: str) -> str:
@@ -73,10 +77,14 @@ class MarksCopy:
 
 
 class Folder:
-    """The txlog folder on a store."""
+    """
+    The txlog folder on a store; only where it `makes` the folder, a directory that is not there is made.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Without that a process which writes on after the folder was moved away would put a new one in its place.
+    """
+
+    def __init__(self, store: Store, makes: bool = False) -> None:
+        self.store = store if makes else kept(store)
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
