@@ -7,7 +7,8 @@ that commit, or somebody has put an older table in its place.
 
 from bookkeeper.core import history
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import HistoryChanged, Missing, TableMissing, WrongFolder
+from bookkeeper.core.catalog import load_table
+from bookkeeper.core.errors import HistoryChanged, Missing, TableMissing, TableUnusable, WrongFolder
 from bookkeeper.core.folder import NO_CARD, Folder, MarksCopy
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -38,6 +39,13 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
     except TableMissing as error:
         error.hint = _LOST
         raise
+    except TableUnusable as error:
+        there = str(load_table(ledger.catalog, ledger.identifier).metadata.table_uuid)
+        if card.table_uuid == there:
+            raise
+        # One that was made anew has no marks; that `init` sets it up as a queue is the last thing to advise.
+        said = f"{error}, and {folder.store.url} belongs to table {card.table_uuid}, not to this one, {there}"
+        raise TableUnusable(said, hint=WrongFolder.hint) from error
     if card.table_uuid != view.uuid:
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
     if is_older(view, copy) and not accept_rollback:

@@ -9,9 +9,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.errors import Missing, WrongFolder
-from bookkeeper.core.folder import NO_CARD, folder_url
-from bookkeeper.core.local_store import kept
+from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.locations import local_path
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
 from reaper.guard import Floor, Guard, no_floor
@@ -44,11 +43,10 @@ class Site:
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, folder, open_store, pace or Pace())
-        store = kept(open_store(folder))
-        try:
-            store.size("card.json")
-        except Missing as exc:
-            raise WrongFolder(f"{folder} has no card.json", hint=NO_CARD) from exc
+        store = Folder(open_store(folder)).store
+        if local_path(folder) is None:
+            # On a disk it is a directory. Elsewhere the lease, and all else, would be written where no folder is.
+            Folder(store).check()
         guard = Guard.of(store, settings, now, open_store, floor)
         return cls(settings, catalog, store, storage, Reader(table.io), guard)
 

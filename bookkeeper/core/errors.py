@@ -181,7 +181,11 @@ class MarksLost(Halt):
 class WrongFolder(Halt):
     """The txlog folder belongs to another table."""
 
-    hint = "Give this table a folder of its own (`folder` in its config), or run `bookkeeper init` for a new one."
+    hint = (
+        "Was the table made anew after its catalog was lost? `bookkeeper recover-catalog` shows the one that the "
+        "folder knows. Else give this table a folder of its own (`folder` in its config), or move this one away and "
+        "run init."
+    )
 
 
 class TableUnusable(Halt):

@@ -208,6 +208,13 @@ class Folder:
         except WrongFolder as exc:
             raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
 
+    def check(self) -> None:
+        """Raises WrongFolder where no card is: on an object store the card is the folder."""
+        try:
+            self.store.size("card.json")
+        except Missing as exc:
+            raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
+
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it changed; says whether it did."""
         try:
