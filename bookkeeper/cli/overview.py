@@ -71,6 +71,7 @@ class Overview:
 
     def _row(self, table: "Table", daemon: Mapping[str, Any]) -> Row:
         from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
+        from bookkeeper.core.known import pending_of
 
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
@@ -80,6 +81,8 @@ class Overview:
             raise
         except BookkeeperError as error:
             self._opened.pop(table.name, None)  # a person may mend its folder or its place
+            if row["pending"] is None and (waiting := pending_of(self.settings.catalog.properties, table)) is not None:
+                row |= _pending(waiting, self.clock())
             return row | {"trouble": f"{type(error).__name__}: {error}", "hint": error.hint or None}
 
     def _open(self, table: "Table") -> Opened:

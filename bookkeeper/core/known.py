@@ -21,7 +21,7 @@ from bookkeeper.core.errors import (
     TableMissing,
     WrongFolder,
 )
-from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.folder import Folder, Found, folder_url
 from bookkeeper.core.locations import join, local_path
 from bookkeeper.core.settings import Catalog, Table
 from bookkeeper.core.store import Store, stores_with
@@ -43,15 +43,22 @@ def known_table(
 
     `properties` are the catalog's. Raises StorageUnavailable, and WrongFolder for a card that is not readable.
     """
+    folder = _folder(properties, table, open_store)
+    try:
+        return None if folder is None else KnownTable(folder, folder.card())
+    except Missing:
+        return None
+
+
+def _folder(
+    properties: Mapping[str, str], table: Table, open_store: Callable[[str], Store] | None = None
+) -> Folder | None:
+    """The folder; None where its place is not known, or on a local disk no directory is there."""
     url = _folder_url(properties, table)
     path = local_path(url) if url and not url.startswith("memory:") else None
     if url is None or (path is not None and not os.path.isdir(path)):
         return None
-    folder = Folder((open_store or stores_with(properties))(url))
-    try:
-        return KnownTable(folder, folder.card())
-    except Missing:
-        return None
+    return Folder((open_store or stores_with(properties))(url))
 
 
 def _folder_url(properties: Mapping[str, str], table: Table) -> str | None:
@@ -95,6 +102,17 @@ def _advice(catalog: Catalog, table: Table, error: BookkeeperError) -> str:
     if isinstance(error, CatalogMissing):
         return "Is the disk mounted? For a new catalog: `bookkeeper init`."
     return "Was the table dropped? No txlog folder knows it: `bookkeeper init` makes a new one."
+
+
+def pending_of(properties: Mapping[str, str], table: Table) -> list[Found] | None:
+    """
+    What is pending in the table's folder, told without the catalog; None when nobody can tell.
+    """
+    try:
+        folder = _folder(properties, table)
+        return None if folder is None else folder.pending()
+    except BookkeeperError:
+        return None
 
 
 def check_unknown(
