@@ -66,6 +66,8 @@ class Recovery:
     there: Table | None
     #: files that were passed over, and why
     passed: Mapping[str, str]
+    #: False when the catalog names the newest one already
+    needed: bool = True
 
 
 def recoverable(
@@ -79,7 +81,7 @@ def recoverable(
     What can be registered for this table; reads only. `catalog` is None when there is none yet; `wanted` is the name
     of the metadata file to take.
 
-    Raises NotPossible when there is nothing to recover, or no file is as new as marks.json; Retry.
+    Raises NotPossible when no file is as new as marks.json, or another table has the name; Retry.
     """
     card = known.card
     if card.table != settings.identifier:
@@ -92,9 +94,7 @@ def recoverable(
     fitting = _fitting(store, known, copy, wanted, passed)
     newest = _newest(fitting, place, copy, passed)
     there = _there(catalog, settings.identifier)
-    if there is not None:
-        _check_older(there, newest)
-    return Recovery(newest, copy, there, passed)
+    return Recovery(newest, copy, there, passed, needed=there is None or _is_older(there, newest))
 
 
 def _fitting(
@@ -215,8 +215,8 @@ def _there(catalog: Catalog | None, identifier: str) -> Table | None:
         return None
 
 
-def _check_older(there: Table, newest: MetadataFile) -> None:
-    """Raises NotPossible unless what the catalog names now has nothing that `newest` lacks."""
+def _is_older(there: Table, newest: MetadataFile) -> bool:
+    """Whether the catalog names a base of `newest` now; raises NotPossible when it names a table with other rows."""
     name, now = there.metadata_location.rpartition("/")[2], there.metadata
     if str(now.table_uuid) != str(newest.metadata.table_uuid):
         if now.snapshots:
@@ -225,10 +225,9 @@ def _check_older(there: Table, newest: MetadataFile) -> None:
                 hint="If nobody needs it, drop it without its files (never PURGE: they may lie in one directory), and "
                 "run this again.",
             )
-        return
+        return True
     bases = {entry.metadata_file.rpartition("/")[2] for entry in newest.metadata.metadata_log}
-    if name == newest.name or (name not in bases and _sequence(now) >= _sequence(newest.metadata)):
-        raise NotPossible("the catalog names the newest metadata file: there is nothing to recover")
+    return name in bases or _sequence(now) < _sequence(newest.metadata)
 
 
 def recover(catalog: Catalog, settings: Settings, recovery: Recovery) -> Table:

@@ -126,6 +126,8 @@ def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bo
     catalog = _catalog_there(settings)
     found = recoverable(known, table, catalog, stores_with(settings.catalog.properties), metadata)
     record = _found(found)
+    if not found.needed:
+        return record | {"outcome": "nothing to recover"}
     if not yes:
         return record | {"outcome": "dry run"}
     catalog = catalog or open_catalog(settings.catalog, create=True)

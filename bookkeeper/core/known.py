@@ -131,3 +131,12 @@ def check_unknown(
             hint=f"`bookkeeper recover-catalog --table {table.name}` registers it again. If that table is to be given "
             "up: move this folder away, then run init again.",
         )
+    folder = None if known is not None else _folder(properties, table, open_store)
+    copy = folder.marks() if folder is not None else None
+    if folder is not None and copy is not None:
+        raise NotPossible(
+            f"{folder.store.url} has marks.json of table {copy.table_uuid}, which the catalog does not know, and no "
+            "card.json: a new table would take its place",
+            hint="Put card.json back from a copy, then run `bookkeeper recover-catalog`. If that table is to be given "
+            "up: move this folder away, then run init again.",
+        )

@@ -203,6 +203,20 @@ def test_init_refuses_to_make_a_table_that_a_folder_knows_and_leaves_nothing(lak
     assert not lake.catalog.table_exists("demo.events")
 
 
+def test_a_folder_that_has_lost_its_card_too_still_keeps_init_from_making_a_new_table(
+    lake: Lake, writer: Writes
+) -> None:
+    writer.publish("a")
+    lake.tick()
+    lake.catalog.drop_table("demo.events")
+    (lake.root / "demo/events/_bookkeeper/card.json").unlink()
+
+    with pytest.raises(NotPossible, match=r"marks\.json of table .* and no card\.json"):
+        initialise(lake.catalog, lake.settings, schema_for(lake.settings))
+
+    assert not lake.catalog.table_exists("demo.events")
+
+
 def test_advice_to_make_a_table_is_given_only_where_no_folder_knows_it(lake: Lake, tmp_path: Path) -> None:
     lose(lake)
     with pytest.raises(CatalogMissing) as lost, advising(lake.catalog_settings, lake.settings):
@@ -252,8 +266,7 @@ def test_a_lost_catalog_is_registered_again_with_all_rows(lake: Lake, writer: Wr
     lake.tick()
 
     assert (lake.keys(), lake.pending()) == (["a", "b", "c"], [])
-    with pytest.raises(NotPossible, match="nothing to recover"):
-        found(lake, lake.catalog)
+    assert not found(lake, lake.catalog).needed
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "rest", "storage"])
