@@ -102,7 +102,7 @@ def recover_catalog(
         try:
             rows.append({"table": table.name, **_recover(settings, table, metadata, yes)})
         except BookkeeperError as error:
-            say_error(f"{table.name}: {error}", error.hint)
+            say_error(f"{table.identifier}: {error}", error.hint)
             rows.append({"table": table.name, "outcome": type(error).__name__})
             worst = max(worst, exit_code(error))
     show_rows(rows, as_json)
@@ -112,12 +112,15 @@ def recover_catalog(
 def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bool) -> dict[str, Any]:
     from bookkeeper.core.catalog import open_catalog
     from bookkeeper.core.errors import NotPossible
+    from bookkeeper.core.folder import Folder
     from bookkeeper.core.known import known_table
-    from bookkeeper.core.store import stores_with
+    from bookkeeper.core.store import open_store, stores_with
     from bookkeeper.recovering import recover, recoverable
 
     known = known_table(settings.catalog.properties, table)
     if known is None:
+        if table.folder is not None:
+            Folder(open_store(table.folder, settings.catalog.properties)).check()
         raise NotPossible(
             "no txlog folder knows this table",
             hint="If the table is not in the catalog's default place, say `location` or `folder` in its section. A "

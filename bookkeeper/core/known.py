@@ -131,7 +131,7 @@ def check_unknown(
             hint=f"`bookkeeper recover-catalog --table {table.name}` registers it again. If that table is to be given "
             "up: move this folder away, then run init again.",
         )
-    folder = None if known is not None else _folder(properties, table, open_store)
+    folder = _folder(properties, table, open_store)
     copy = folder.marks() if folder is not None else None
     if folder is not None and copy is not None:
         raise NotPossible(
