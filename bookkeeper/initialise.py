@@ -45,6 +45,7 @@ from bookkeeper.core.errors import (
 )
 from bookkeeper.core.expiry import rules
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.known import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, stores_with
@@ -84,13 +85,14 @@ def initialise(
     Makes the table a queue; a new one is partitioned by `partition`, None: as the settings say or what fits.
 
     Raises CatalogUnavailable, StorageUnavailable, TableUnusable (v1, v3), WrongFolder, ConfigInvalid, and NotPossible
-    when the table is there with other partitions than `partition`.
+    when the table is there with other partitions than `partition`, or the catalog has no such table but a txlog folder
+    has.
     """
     made: list[str] = []
     notes: list[str] = []
-    table = _table(catalog, settings, schema, partition, made, notes)
+    table = _table(catalog, settings, schema, partition, made, notes, store)
     url = folder_url(settings, table.metadata.location)
-    folder = Folder((store or stores_with(catalog.properties))(url))
+    folder = Folder((store or stores_with(catalog.properties))(url), makes=True)
     view = View(table, Marks(""))
     card = _card(folder, view, settings, made)
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
@@ -107,10 +109,12 @@ def _table(
     partition: Sequence[str] | None,
     made: list[str],
     notes: list[str],
+    store: Callable[[str], Store] | None,
 ) -> IcebergTable:
     with catalogs.asked(f"look for table {settings.identifier}"):
         there = _exists(catalog, settings.identifier)
     if not there:
+        check_unknown(catalog.properties, settings, store)
         spec = _spec_of_new(settings, schema, partition, notes)
         with catalogs.asked(f"create table {settings.identifier}"):
             _create(catalog, settings, schema, spec, made)

@@ -7,14 +7,19 @@ that commit, or somebody has put an older table in its place.
 
 from bookkeeper.core import history
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import HistoryChanged, Missing, WrongFolder
-from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.catalog import load_table
+from bookkeeper.core.errors import HistoryChanged, Missing, TableMissing, TableUnusable, WrongFolder
+from bookkeeper.core.folder import NO_CARD, Folder, MarksCopy
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
 _RESTORED = (
-    "Was the catalog restored from a backup? Point it at the newest metadata file again, or give those rows up with "
-    "bookkeeper accept-rollback."
+    "Was an old copy of the catalog put back? `bookkeeper recover-catalog` shows the newest metadata file, and points "
+    "the catalog at it again. Only if there is none: bookkeeper accept-rollback gives those rows up."
+)
+_LOST = (
+    "The txlog folder knows this table, its rows are there: `bookkeeper recover-catalog` shows what it would register "
+    "again."
 )
 
 
@@ -27,9 +32,20 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
     try:
         card = folder.card()
     except Missing as exc:
-        raise WrongFolder(f"{folder.store.url} has no card.json", hint="Run `bookkeeper init`.") from exc
+        raise WrongFolder(f"{folder.store.url} has no card.json", hint=NO_CARD) from exc
     copy = folder.marks()
-    view = ledger.load(card.folder, accept_rollback)
+    try:
+        view = ledger.load(card.folder, accept_rollback)
+    except TableMissing as error:
+        error.hint = _LOST
+        raise
+    except TableUnusable as error:
+        there = str(load_table(ledger.catalog, ledger.identifier).metadata.table_uuid)
+        if card.table_uuid == there:
+            raise
+        # One that was made anew has no marks; that `init` sets it up as a queue is the last thing to advise.
+        said = f"{error}, and {folder.store.url} belongs to table {card.table_uuid}, not to this one, {there}"
+        raise TableUnusable(said, hint=WrongFolder.hint) from error
     if card.table_uuid != view.uuid:
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
     if is_older(view, copy) and not accept_rollback:

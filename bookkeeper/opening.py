@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from bookkeeper.core.borrowed import Borrowed
 from bookkeeper.core.catalog import load_table, open_catalog
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.known import advising
 from bookkeeper.core.lease import Lease, lease_on
 from bookkeeper.core.settings import Daemon, Settings, Table
 from bookkeeper.core.share import TRIES, parse, share_of
@@ -48,10 +49,12 @@ def open_bookkeeper(
     settings: Settings, table: Table, clock: Callable[[], datetime], room: Room | None = None
 ) -> Bookkeeper:
     """
-    The bookkeeper of one table, which shares `room` with others; raises CatalogUnavailable, TableUnusable.
+    The bookkeeper of one table, which shares `room` with others; raises Retry, TableUnusable, WrongFolder.
     """
-    catalog = open_catalog(settings.catalog, scans=False, shared=True)
-    ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+    with advising(settings.catalog, table):
+        catalog = open_catalog(settings.catalog, scans=False, shared=True)
+        ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+    folder.check()  # before the lease, which would be written where no folder is any more
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
     reload, tables = settings.bookkeeper.reload, len(settings.tables)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bookkeeper.core.errors import BookkeeperError, Halt, Retry
+from bookkeeper.core.folder import Found
 from bookkeeper.core.retry import backoff
 from bookkeeper.core.settings import Daemon
 from bookkeeper.core.share import TRIES
@@ -48,6 +49,13 @@ class Slot:
     begun: Turn | None = None
     #: told after each turn, by the thread that turned
     told: Observer | None = None
+    #: what is pending, asked while the table cannot be opened; None when nobody can tell
+    waiting: Callable[[], list[Found] | None] | None = None
+
+    def left(self) -> Turn | None:
+        """A turn that did nothing and left what is pending; None when nobody can tell."""
+        found = self.waiting() if self.waiting is not None else None
+        return None if found is None else Turn.of(found)
 
     def ready(self, settings: Daemon) -> bool:
         """Whether its ticks succeed; a few failures in a row are nothing yet."""
@@ -85,7 +93,7 @@ def _tell(slot: Slot, done: Turn | None, now: datetime, clock: Callable[[], date
 def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> Turn | None:
     slot.begun = None
     try:
-        slot.book = slot.book or slot.open()
+        slot.book = slot.book or _opened(slot)
         if _waits(slot, slot.book, now):
             return None
         done = _ticked(slot, slot.book, now)
@@ -99,6 +107,14 @@ def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], date
         return None
     _succeeded(slot, done, now, clock)
     return done
+
+
+def _opened(slot: Slot) -> Bookkeeper:
+    try:
+        return slot.open()
+    except BookkeeperError:
+        slot.begun = slot.left()  # writers go on: who looks at the table must see what waits
+        raise
 
 
 def _ticked(slot: Slot, book: Bookkeeper, now: datetime) -> Turn:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from bookkeeper.console.stopping import Stop
+from bookkeeper.core.known import pending_of
 from bookkeeper.core.settings import Daemon, Reaper, Settings, Table
 from bookkeeper.daemon import Bookkeeper, Turn
 from bookkeeper.runner import Observer, Slot, close, repeat, turn
@@ -135,7 +136,8 @@ class Tables:
         return one
 
     def _begin(self, settings: Settings, table: Table, work: Any, before: AtWork | None, phase: float) -> AtWork:
-        slot = Slot(table.name, partial(self.open, settings, table), told=self.told)
+        waiting = partial(pending_of, settings.catalog.properties, table)
+        slot = Slot(table.name, partial(self.open, settings, table), told=self.told, waiting=waiting)
         one = AtWork(slot, work, self.wish(), self.wish())
         return one.begin(self.spawn, partial(self._repeat, settings.bookkeeper, before, phase))
 

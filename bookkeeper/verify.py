@@ -1,6 +1,9 @@
 """
 `verify`: an audit of table against folder. Reads only; what it would mend is said first.
 
+Commits may go on meanwhile. So the folder is always listed before the table is loaded, as a tick does, and what is
+found wrong is looked at again in a later load of the table: what is not wrong there was only on its way.
+
 Every finding names what is wrong, where, and how bad: `error` means rows are or may be wrong, `warning` means
 somebody should look, `info` mends itself.
 """
@@ -15,15 +18,18 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.check import impossible_counts, is_format
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import BookkeeperError, Missing
-from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.folder import Folder, Found, REJECTED
 from bookkeeper.core.locations import normal
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Store, key_in
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import saturated
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View, txlogs_of
+from bookkeeper.loading import is_older
+from bookkeeper.order import gaps
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -50,8 +56,15 @@ class Audit:
     live: dict[str, DataFile] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
 
+    def later(self) -> "Audit":
+        """The same, of the table as it is now."""
+        view = self.ledger.load(self.view.marks.folder, accept_rollback=True)
+        return Audit(view, self.folder, self.ledger, self.settings, self.open_store)
+
     def read(self) -> None:
         """Reads every manifest of the head."""
+        self.live.clear()
+        self.times.clear()
         for file in self.ledger.live_files(self.view):
             path = normal(file.path)
             self.live[path] = file
@@ -62,6 +75,17 @@ def verify(audit: Audit) -> list[Finding]:
     """
     All findings, worst first. Raises Retry when table or folder cannot be read.
     """
+    found = _checked(audit)
+    wrong = [finding for finding in found if finding.severity != INFO]
+    later = audit.later() if wrong else audit
+    if later.view.table.metadata_location != audit.view.table.metadata_location:
+        # Files that retention dropped, snapshots that were expired: gone from both meanwhile.
+        still = {(finding.what, finding.where) for finding in _checked(later)}
+        found = [finding for finding in found if finding not in wrong or (finding.what, finding.where) in still]
+    return sorted(found, key=lambda finding: (ERROR, WARNING, INFO).index(finding.severity))
+
+
+def _checked(audit: Audit) -> list[Finding]:
     audit.read()
     checks = (
         _double_paths,
@@ -72,11 +96,11 @@ def verify(audit: Audit) -> list[Finding]:
         _parents,
         _marks_behind,
         _leftovers,
+        _missing,
         _marks_copy,
         _rejected,
     )
-    found = [finding for check in checks for finding in check(audit)]
-    return sorted(found, key=lambda finding: (ERROR, WARNING, INFO).index(finding.severity))
+    return [finding for check in checks for finding in check(audit)]
 
 
 def _double_paths(audit: Audit) -> Iterator[Finding]:
@@ -194,10 +218,43 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
     return not any(normal(file.path) in audit.live for file in files)
 
 
+def _missing(audit: Audit) -> Iterator[Finding]:
+    """Published txlogs that are nowhere: n was durable before n + 1 was written, so somebody deleted them."""
+    listed = [item.name for item in audit.folder.pending()]
+    marks = audit.later().view.marks
+    waiting = [name for name in listed if not marks.is_in(name) and not _may_be_pruned(marks, name)]
+    holes = [
+        TxlogName(writer, incarnation, hole)
+        for writer, known in marks.writers.items()
+        for incarnation, mark in known.incarnations.items()
+        for hole in mark.holes
+    ]
+    for name in sorted({*gaps(waiting, marks), *holes}.difference(listed)):
+        if not (audit.folder.exists(name) or audit.folder.exists(name, REJECTED)):
+            what = (
+                "it was published, and is neither in the table nor pending nor rejected: somebody deleted it, its rows "
+                "are lost unless its writer wrote them again"
+            )
+            yield Finding(WARNING, what, str(name))
+
+
+def _may_be_pruned(marks: Marks, name: TxlogName) -> bool:
+    """Whether nobody can tell how far its run was."""
+    return marks.mark(name) is None and started_ms(name.incarnation) < marks.pruned_before_ms
+
+
 def _marks_copy(audit: Audit) -> Iterator[Finding]:
-    copy, view = audit.folder.marks(), audit.view
-    wanted = view.marks_copy
-    if view.marks.snapshot is not None and copy != wanted:
+    view, copy = audit.view, audit.folder.marks()
+    if view.marks.snapshot is None or (copy is not None and copy.marks == view.marks):
+        return
+    # A commit may have been made since the table was loaded, and its copy is written right after it.
+    now = audit.later().view
+    if copy is not None and copy.table_uuid == view.uuid and copy.sequence_number > view.metadata.last_sequence_number:
+        agrees = not is_older(now, copy)
+    else:
+        again = audit.folder.marks()
+        agrees = again is not None and (again.marks == now.marks or again != copy)
+    if not agrees:
         yield Finding(WARNING, "marks.json is not what the table says", audit.folder.store.url, "write it again")
 
 

@@ -9,7 +9,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.folder import folder_url
+from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.locations import local_path
 from bookkeeper.core.settings import Table as TableSettings
 from bookkeeper.core.store import Store
 from reaper.guard import Floor, Guard, no_floor
@@ -38,11 +39,14 @@ class Site:
         floor: Floor = no_floor,
         pace: Pace | None = None,
     ) -> "Site":
-        """The table as it is configured; raises CatalogUnavailable, TableUnusable."""
+        """The table as it is configured; raises Retry, TableUnusable, WrongFolder where no txlog folder is."""
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)
         storage = Storage(table.metadata, folder, open_store, pace or Pace())
-        store = open_store(folder)
+        store = Folder(open_store(folder)).store
+        if local_path(folder) is None:
+            # On a disk it is a directory. Elsewhere the lease, and all else, would be written where no folder is.
+            Folder(store).check()
         guard = Guard.of(store, settings, now, open_store, floor)
         return cls(settings, catalog, store, storage, Reader(table.io), guard)
 

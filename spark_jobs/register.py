@@ -50,6 +50,7 @@ def register(
     Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
     """
     from bookkeeper.core.folder import folder_url
+    from bookkeeper.core.local_store import kept
     from bookkeeper.core.store import stores_with
     from bookkeeper.streams.registry import JOB, Registry, configured, name_for
     from bookkeeper.streams.registry import spark as query
@@ -60,7 +61,7 @@ def register(
         return known[where]
     found = query(consumer or name_for(where), where, now, available_now=available_now, by=JOB)
     folder = folder_url(table, location(spark, name))
-    Registry(stores_with(settings.catalog.properties)(folder), table.consumers).add(found)
+    Registry(kept(stores_with(settings.catalog.properties)(folder)), table.consumers).add(found)
     return found
 
 

@@ -17,6 +17,11 @@ def check_same_table(old: Card, new: Card) -> None:
             f"the folder of {old.table} now belongs to {new.table} with uuid {new.table_uuid}",
             hint="The table was made anew: start the writer again, its unpublished rows were for the old one.",
         )
+    if new.folder != old.folder:
+        raise WrongFolder(
+            f"another txlog folder of {old.table} is in the place of this writer's",
+            hint="Put the right one back. If this one is right: start the writer again.",
+        )
 
 
 def mixes(old: Card, new: Card) -> bool:

@@ -104,8 +104,8 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     it continues where the last published txlog ends. More files may follow later, and the last one may grow.
     Stdin has no position: what was not published when it is killed is lost.
 
-    A line that is no row of the table goes to the --bad file with its reason. One line is one record; times are
-    written like 2026-01-31T12:00:00Z; an empty CSV field is null.
+    A line that is no row of the table goes to the --bad file with its reason; when no line is one, the exit code is 1.
+    One line is one record; times are written like 2026-01-31T12:00:00Z; an empty CSV field is null.
 
     \b
     Examples:

@@ -143,7 +143,7 @@ def run_lines(
     writer: Writer, files: Sequence[str], form: Format, bad: Path | None, stop: Stop, progress: Progress, clock: Clock
 ) -> None:
     """
-    Load the files, or stdin when there are none.
+    Load the files, or stdin when there are none. Raises NotPossible when no line that was read is a row.
     """
     with Side(bad or Path(f"{writer.name}.bad.ndjson")) as side:
         loader = Loader(
@@ -161,6 +161,11 @@ def run_lines(
         say(f"{side.count} bad lines are in {side.path}, each with its reason")
     if not complete:
         say("stopped before the end; start it again with the same --name to continue")
+    if side.count and not loader.rows:
+        raise NotPossible(
+            f"none of {side.count} lines is a row of this table",
+            hint=f"{side.path} says why of each. Is --format right, and the table? Nothing was published.",
+        )
 
 
 def _loaded(loader: Loader) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import Missing, NotPossible, SchemaRefused, StorageUnavailable
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.errors import Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
+from bookkeeper.core.folder import NO_CARD, Folder
 from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
 from bookkeeper.core.store import Store, open_store
@@ -155,7 +155,8 @@ class Writer:
         Name everything written since the last publish in one txlog; None when there was nothing (a position
         then stays where it is). When it returns, the rows are durable and will be in the table exactly once.
 
-        Raises Backpressure and StorageUnavailable (call it again), Fenced and UnknownOutcome (start a new run).
+        Raises Backpressure, StorageUnavailable and WrongFolder (the folder is gone: call it again once it is back),
+        Fenced and UnknownOutcome (start a new run).
         """
         self._check()
         if not self._files.rows():
@@ -234,6 +235,17 @@ class Writer:
             # The rows are taken; the next write or publish tries again and raises before it takes more.
             log.warning("data file not stored yet", extra={**self._facts("keep"), "cause": str(exc)})
 
+    def _card_there(self) -> Card:
+        """The card, right before a publish: without it there is no folder, and nobody would find the txlog."""
+        try:
+            card = again(self._folder.card, self._wait)
+        except Missing as exc:
+            said = f"{self._folder.store.url} has no card.json any more; {self.unpublished_rows} rows are not published"
+            hint = f"They are kept: put the folder back, then publish again. {NO_CARD}"
+            raise WrongFolder(said, hint=hint) from exc
+        check_same_table(self.card, card)
+        return card
+
     def _card_now(self) -> Card:
         try:
             return self._folder.card()
@@ -252,7 +264,7 @@ class Writer:
             log.info("card changed", extra=self._facts("adopt"))
 
     def _send(self, position: bytes | None) -> TxlogName:
-        files, facts = self._files.named(), self._facts("publish")
+        card, files, facts = self._card_there(), self._files.named(), self._facts("publish")
         name = self._publisher.send(self._shape, files, position, millis(self._clock()))
         self._watch.published(name, chained=position is not None)
         self._chained = self._chained or position is not None
@@ -260,7 +272,7 @@ class Writer:
         self._files.forget()
         self.figures.published(files, self._clock())
         log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
-        self._adopt(self._card_now())
+        self._adopt(card)
         return name
 
     def _facts(self, action: str) -> dict[str, Any]:
@@ -276,7 +288,7 @@ def _first_card(folder: Folder) -> Card:
     try:
         return folder.card()
     except Missing as exc:
-        hint = "Run `bookkeeper init` first, and give the folder that it prints."
+        hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, do not make another."
         raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
 
 

@@ -73,6 +73,10 @@ class FlatSqlCatalog(SqlCatalog):
         self._remember(location, metadata)
         return CommitTableResponse(metadata=metadata, metadata_location=location)
 
+    def repoint(self, table: Table, location: str) -> None:
+        """Makes the entry of `table` name the metadata file at `location`; raises CommitFailedException."""
+        self._swap(table, location)
+
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         """The table a row of the catalog names; its metadata is read only when this process has not seen it yet."""
         location = orm_table.metadata_location

@@ -66,14 +66,16 @@ def opened(config: str | None, name: str | None) -> Opened:
     The table that --table names, or the only one.
     """
     from bookkeeper.core.catalog import open_catalog
+    from bookkeeper.core.known import advising
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.opening import open_folder
     from bookkeeper.upkeep import Upkeep
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)
-    catalog = open_catalog(settings.catalog)
-    folder, ledger = open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now)
+    with advising(settings.catalog, table):
+        catalog = open_catalog(settings.catalog)
+        folder, ledger = open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now)
     # A command that commits stamps the table too, and its clock may be ahead like any other.
     ledger.ahead = Upkeep(table, folder, ledger).check_ahead
     return Opened(settings, table, folder, ledger)

@@ -8,7 +8,7 @@ import click
 
 from bookkeeper.cli.context import Opened, opened, txlog_name, utc_now
 from bookkeeper.console import completing
-from bookkeeper.console.errors import Command
+from bookkeeper.console.errors import Command, exit_code
 from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
@@ -151,9 +151,10 @@ def _file_row(file: Any) -> dict[str, Any]:
 
 @click.command(cls=Command, short_help="One look at a table.")
 @common
-def status(config: str | None, table: str | None, as_json: bool) -> None:
+@click.pass_context
+def status(context: click.Context, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    One look at a table: what is pending, rejected, committed, and whether it is halted.
+    One look at a table: what is pending, rejected, committed, and whether it is halted: then the exit code is 3.
 
     \b
     Example:
@@ -162,11 +163,22 @@ def status(config: str | None, table: str | None, as_json: bool) -> None:
     from bookkeeper.core.errors import Halt
 
     there = opened(config, table)
+    halted = None
     try:
         record = _status(there)
     except Halt as error:
-        record = {"table": there.table.name, "state": f"halted: {error}", "hint": error.hint}
+        halted = error
+        waiting = there.folder.pending()  # of some the marks may say that they are in: nobody can trust the marks
+        record = {
+            "table": there.table.name,
+            "state": f"halted: {error}",
+            "hint": error.hint,
+            "pending": len(waiting),
+            "oldest_pending": max((utc_now() - item.modified for item in waiting), default=None),
+        }
     show_record(record, as_json)
+    if halted is not None:
+        context.exit(exit_code(halted))
 
 
 def _status(there: Opened) -> dict[str, Any]:

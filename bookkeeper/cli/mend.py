@@ -16,6 +16,8 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import common, config_option, json_option, table_option
 from bookkeeper.console.output import say, show_record, show_rows
 
+_AGAIN = "pending again"
+
 
 @click.command(cls=Command, short_help="Give rejected txlogs back to the bookkeeper.")
 @click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
@@ -28,7 +30,8 @@ def replay(
     """
     Give rejected TXLOGs back to the bookkeeper, after what was wrong is mended.
 
-    A txlog that is in the table already, whose files are, or whose position no longer fits, is refused.
+    A txlog that is in the table already, whose files are, or whose position no longer fits, is refused. Exit code 1
+    when one that was named is refused; with --all when every one is.
 
     \b
     Example:
@@ -41,12 +44,11 @@ def replay(
         raise click.UsageError("give the names of TXLOGs, or --all")
     there = opened(config, table)
     names = [item.name for item in there.folder.rejected()] if everything else [txlog_name(text) for text in txlogs]
-    rows, failed = [], False
-    for name in names:
-        outcome = _replay(there, name, force)
-        failed = failed or outcome != "pending again"
-        rows.append({"txlog": str(name), "outcome": outcome})
+    rows = [{"txlog": str(name), "outcome": _replay(there, name, force)} for name in names]
     show_rows(rows, as_json, nothing="no txlog is rejected")
+    failed = sum(row["outcome"] != _AGAIN for row in rows)
+    if failed and failed == len(rows):
+        raise NotPossible("no txlog was replayed", hint="The outcome of each says why.")
     if failed and not everything:
         raise NotPossible("not every txlog was replayed", hint="The outcome of each says why.")
 
@@ -59,7 +61,7 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
         give_back(there.folder, there.ledger, there.table, name, utc_now(), force)
     except BookkeeperError as error:
         return f"{type(error).__name__}: {error}"
-    return "pending again"
+    return _AGAIN
 
 
 @click.command(cls=Command)

@@ -71,6 +71,7 @@ class Overview:
 
     def _row(self, table: "Table", daemon: Mapping[str, Any]) -> Row:
         from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
+        from bookkeeper.core.known import pending_of
 
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
@@ -80,17 +81,21 @@ class Overview:
             raise
         except BookkeeperError as error:
             self._opened.pop(table.name, None)  # a person may mend its folder or its place
+            if row["pending"] is None and (waiting := pending_of(self.settings.catalog.properties, table)) is not None:
+                row |= _pending(waiting, self.clock())
             return row | {"trouble": f"{type(error).__name__}: {error}", "hint": error.hint or None}
 
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.core.catalog import open_catalog
+        from bookkeeper.core.known import advising
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.opening import open_folder
 
-        self._catalog = self._catalog or open_catalog(self.settings.catalog)
-        if table.name not in self._opened:
-            ledger = Ledger(self._catalog, table.identifier, self.clock)
-            self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
+        with advising(self.settings.catalog, table):
+            self._catalog = self._catalog or open_catalog(self.settings.catalog)
+            if table.name not in self._opened:
+                ledger = Ledger(self._catalog, table.identifier, self.clock)
+                self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
         return self._opened[table.name]
 
 

@@ -1,13 +1,23 @@
 """
-`bookkeeper init`.
+`bookkeeper init`, and `bookkeeper recover-catalog` for a catalog that was lost.
 """
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper.cli.context import settings_of, several_tables, tables_option
-from bookkeeper.console.errors import Command
+from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
+from bookkeeper.console.errors import Command, exit_code, say_error
 from bookkeeper.console.options import config_option, json_option
 from bookkeeper.console.output import say, show_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from bookkeeper.core.settings import Settings, Table
+    from bookkeeper.recovering import Recovery
 
 
 @click.command(cls=Command, short_help="Make table and txlog folder, or adopt a table.")
@@ -47,10 +57,12 @@ def init(
     from bookkeeper.initialise import initialise, schema_for
 
     settings = settings_of(config)
+    chosen = several_tables(settings, tables)
+    _check_not_lost(settings)
     catalog = open_catalog(settings.catalog, create=True)
     rows = []
     wanted = None if not partitions else () if partitions == ("none",) else partitions
-    for table in several_tables(settings, tables):
+    for table in chosen:
         made = initialise(catalog, table, schema_for(table, schema, like), partition=wanted)
         if (schema or like) and "table" not in made.made:
             say(f"{table.name}: the table is there: its columns stay, and {schema or like} is not used.")
@@ -68,4 +80,123 @@ def init(
     show_rows(rows, as_json)
 
 
-COMMANDS = (init,)
+def _check_not_lost(settings: "Settings") -> None:
+    """Raises NotPossible before an empty catalog is made in the place of one that folders still tell of."""
+    from bookkeeper.core.catalog import is_lost
+    from bookkeeper.core.known import check_unknown
+
+    if is_lost(settings.catalog):
+        for table in settings.tables.values():
+            check_unknown(settings.catalog.properties, table)
+
+
+@click.command("recover-catalog", cls=Command, short_help="Register tables again after the catalog was lost.")
+@config_option
+@tables_option
+@click.option("--metadata", metavar="FILE", help="Take this metadata file, by its name; with one --table.")
+@json_option
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be registered.")
+@click.pass_context
+def recover_catalog(
+    context: click.Context, config: str | None, tables: tuple[str, ...], metadata: str | None, as_json: bool, yes: bool
+) -> None:
+    """
+    Register tables again after the catalog, or its entry of a table, was lost or is an old copy.
+
+    For each table it takes the newest metadata file in the table's own metadata directory that knows the last commit
+    of marks.json, and refuses when none does. Nothing is made, moved or deleted but the catalog and its entry; txlogs
+    that are pending are committed by the next tick. If the old catalog turns up later, nobody may use it any more.
+
+    \b
+    Example:
+      bookkeeper recover-catalog
+      bookkeeper recover-catalog --table events --yes
+    """
+    settings = settings_of(config)
+    chosen = several_tables(settings, tables)
+    if metadata is not None and len(chosen) != 1:
+        raise click.UsageError("--metadata goes with one --table")
+    rows, worst = [], 0
+    from bookkeeper.core.errors import BookkeeperError
+
+    for table in chosen:
+        try:
+            rows.append({"table": table.name, **_recover(settings, table, metadata, yes)})
+        except BookkeeperError as error:
+            say_error(f"{table.identifier}: {error}", error.hint)
+            rows.append({"table": table.name, "outcome": type(error).__name__})
+            worst = max(worst, exit_code(error))
+    show_rows(rows, as_json)
+    context.exit(worst)
+
+
+def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bool) -> dict[str, Any]:
+    from bookkeeper.core.catalog import open_catalog
+    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.core.folder import Folder
+    from bookkeeper.core.known import known_table
+    from bookkeeper.core.store import open_store, stores_with
+    from bookkeeper.recovering import recover, recoverable
+
+    known = known_table(settings.catalog.properties, table)
+    if known is None:
+        if table.folder is not None:
+            Folder(open_store(table.folder, settings.catalog.properties)).check()
+        raise NotPossible(
+            "no txlog folder knows this table",
+            hint="If the table is not in the catalog's default place, say `location` or `folder` in its section. A "
+            "table that never was: `bookkeeper init`.",
+        )
+    catalog = _catalog_there(settings)
+    found = recoverable(known, table, catalog, stores_with(settings.catalog.properties), metadata)
+    record = _found(found)
+    if not found.needed:
+        return record | {"outcome": "nothing to recover"}
+    if not yes:
+        return record | {"outcome": "dry run"}
+    catalog = catalog or open_catalog(settings.catalog, create=True)
+    recover(catalog, table, found)
+    return record | {"outcome": _state(catalog, table)}
+
+
+def _catalog_there(settings: "Settings") -> "Catalog | None":
+    """None where only its file is missing; a directory that is missing may be a disk that is not mounted."""
+    from bookkeeper.core.catalog import is_lost, open_catalog, sqlite_path
+
+    path = sqlite_path(settings.catalog.properties.get("uri", ""))
+    lost = path is not None and os.path.isdir(os.path.dirname(path)) and is_lost(settings.catalog)
+    return None if lost else open_catalog(settings.catalog)
+
+
+def _found(found: "Recovery") -> dict[str, Any]:
+    newest, copy, there = found.newest.metadata, found.copy, found.there
+    head = newest.current_snapshot()
+    summary = head.summary.additional_properties if head and head.summary else {}
+    last = copy.marks.snapshot if copy else None
+    confirmed = "no marks.json" if copy is None else "the same" if last == found.newest.marks.snapshot else "older"
+    return {
+        "metadata": found.newest.location,
+        "updated": datetime.fromtimestamp(newest.last_updated_ms / 1000, UTC),
+        "sequence": found.newest.age[0],
+        "snapshots": len(newest.snapshots),
+        "rows": int(summary.get("total-records", 0)),
+        "marks.json": confirmed,
+        "catalog_now": "no such table" if there is None else there.metadata_location.rpartition("/")[2],
+        "passed_over": len(found.passed),
+    }
+
+
+def _state(catalog: "Catalog", table: "Table") -> str:
+    from bookkeeper.core.errors import Halt
+    from bookkeeper.ledger.ledger import Ledger
+    from bookkeeper.loading import load
+    from bookkeeper.opening import open_folder
+
+    try:
+        load(Ledger(catalog, table.identifier, utc_now), open_folder(catalog, table))
+    except Halt as error:
+        return f"registered, but halted: {error}"
+    return "registered"
+
+
+COMMANDS = (init, recover_catalog)

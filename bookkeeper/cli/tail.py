@@ -61,14 +61,16 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     """
     from bookkeeper.console.stopping import Stop
     from bookkeeper.core.catalog import load_table, open_catalog
+    from bookkeeper.core.known import advising
     from bookkeeper.streams.follow import Follower
     from bookkeeper.streams.rows import rows
 
     settings = settings_of(config)
     about = pick_table(settings, table)
-    catalog = open_catalog(settings.catalog)
-    stop = Stop.on_signals()
-    first = load_table(catalog, about.identifier)
+    with advising(settings.catalog, about):
+        catalog = open_catalog(settings.catalog)
+        stop = Stop.on_signals()
+        first = load_table(catalog, about.identifier)
     columns = _columns(first, how["columns"])
     place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())
     if not as_json and sys.stdout.isatty():

@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog import CatalogType, load_catalog
@@ -28,11 +29,13 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.core.deadline import within
 from bookkeeper.core.errors import (
+    CatalogMissing,
     CatalogUnavailable,
     CommitConflict,
     CommitUnknown,
     ConfigInvalid,
     ExtraMissing,
+    TableMissing,
     TableUnusable,
 )
 from bookkeeper.core.extras import extra_missing
@@ -47,7 +50,14 @@ STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 _BUSY_SECONDS = 20
 _PATIENCE = timedelta(seconds=60)
 _BOUND = "_bookkeeper_patience"
+#: of a catalog that is a file: its path
+_FILE = "_bookkeeper_file"
+#: device and inode of a file
+Identity = tuple[int, int]
 _OPENING, _engines = threading.Lock(), dict[Any, Any]()
+_NO_DIRECTORY = "Is its disk mounted? If the directory was deleted with the catalog, make it, then try again."
+#: how SQLite and Postgres say that a catalog was never set up
+_NO_TABLES = ("no such table", "does not exist")
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
 
@@ -59,20 +69,21 @@ def open_catalog(
     shared: bool = False,
 ) -> IcebergCatalog:
     """
-    The catalog of `[catalog]`; with `create` the directory of an SQLite file or of a local warehouse is made.
+    The catalog of `[catalog]`; it is made only with `create`, with the directory of its file or its local warehouse.
 
     Of an SQL server, those that are `shared` use the same few connections: it has a hundred, a daemon more tables.
     Without `scans` pyarrow is not loaded for a table on local disk, and pyiceberg cannot scan it.
 
-    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. Raises
-    CatalogUnavailable.
+    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. A file
+    that is moved or exchanged later is noticed at every use. Raises CatalogUnavailable, CatalogMissing.
     """
     given = _checked(settings.properties)
     properties = given if scans else {"py-io-impl": DISK_FIRST, **given}
     uri = properties.get("uri", "")
+    if properties.get("type") == "sql" or uri.startswith(SQLITE):
+        properties.setdefault("init_catalog_tables", str(create).lower())
     if uri.startswith(SQLITE):
-        _prepare_sqlite(uri, create)
-        properties["uri"] = uri if "timeout=" in uri else f"{uri}{'&' if '?' in uri else '?'}timeout={_BUSY_SECONDS}"
+        properties["uri"] = _prepare_sqlite(uri, create)
     elif create and properties.get("py-catalog-impl") == STORAGE:
         _make_warehouse(properties.get("warehouse", ""))
     if properties.get("type") == "sql":
@@ -84,6 +95,7 @@ def open_catalog(
             properties["uri"] = _with_deadlines(uri, patience)
         catalog = _opened(settings.name, properties, None if uri.startswith(SQLITE) else patience)
         if uri.startswith(SQLITE):
+            _watch_file(catalog, sqlite_path(uri))
             _write_ahead(catalog)
         elif shared:
             _share(catalog, patience)
@@ -226,14 +238,76 @@ def _with_deadlines(uri: str, patience: timedelta) -> str:
     return named.render_as_string(hide_password=False)
 
 
-def _prepare_sqlite(uri: str, create: bool) -> None:
-    parent = os.path.dirname(uri.removeprefix(SQLITE).split("?")[0])
-    if create and parent:
-        os.makedirs(parent, exist_ok=True)
-    elif parent and not os.path.isdir(parent):
-        raise CatalogUnavailable(
-            f"the directory of {uri} is not there", hint="Run `bookkeeper init`, or mount the disk."
-        )
+def sqlite_path(uri: str) -> str | None:
+    """
+    The path of the file that is this SQLite catalog; None for any other, and for one in memory.
+    """
+    if not uri.startswith(SQLITE):
+        return None
+    name = uri.removeprefix(SQLITE).split("?")[0]
+    return None if name in ("", ":memory:") or name.startswith("file:") else os.path.abspath(name)
+
+
+def is_lost(settings: Catalog) -> bool:
+    """
+    Whether the catalog is a file that is not there.
+    """
+    path = sqlite_path(settings.properties.get("uri", ""))
+    return path is not None and not os.path.exists(path)
+
+
+def _prepare_sqlite(uri: str, create: bool) -> str:
+    """
+    The URI by which SQLite opens its file, which is made here or never: else any later connection would make it.
+    """
+    path, (where, _, query) = sqlite_path(uri), uri.partition("?")
+    named = [item for item in query.split("&") if item]
+    if not any(item.startswith("timeout=") for item in named):
+        named.append(f"timeout={_BUSY_SECONDS}")
+    if path is not None:
+        parent = os.path.dirname(path)
+        if create:
+            os.makedirs(parent, exist_ok=True)
+            open(path, "ab").close()
+        elif not os.path.isdir(parent):
+            raise CatalogMissing(f"the directory of the catalog {path} is not there", hint=_NO_DIRECTORY)
+        _identity(path)
+        where, named = f"{SQLITE}file:{quote(path)}", [*named, "mode=rw", "uri=true"]
+    return f"{where}?{'&'.join(named)}"
+
+
+def _identity(path: str) -> Identity:
+    """Which file is at this path; raises CatalogMissing."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise CatalogMissing(f"the catalog {path} is not there") from exc
+    return found.st_dev, found.st_ino
+
+
+def _watch_file(catalog: Any, path: str | None) -> None:
+    """
+    Looks, before each use of a connection, whether the file it has open is still the one at `path`.
+
+    A connection goes on working on a file that was moved away or deleted, and what it commits there is lost.
+    """
+    if path is None:
+        return
+    from sqlalchemy import event
+    from sqlalchemy.exc import DisconnectionError
+
+    def begin(*_: Any) -> None:
+        _identity(path)
+
+    def use(_: Any, record: Any, __: Any) -> None:
+        now = _identity(path)
+        if record.info.setdefault(_FILE, now) != now:
+            raise DisconnectionError(f"another file is at {path} now")
+
+    setattr(catalog, _FILE, path)
+    event.listen(catalog.engine, "do_connect", begin)
+    event.listen(catalog.engine, "connect", lambda _, record: record.info.update({_FILE: _identity(path)}))
+    event.listen(catalog.engine, "checkout", use)
 
 
 def _make_warehouse(location: str) -> None:
@@ -256,12 +330,12 @@ def _write_ahead(catalog: IcebergCatalog) -> None:
 @contextmanager
 def asked(what: str) -> Iterator[None]:
     """
-    Turns what a catalog client raises into CatalogUnavailable or TableUnusable.
+    Turns what a catalog client raises into CatalogUnavailable or TableUnusable (TableMissing).
     """
     try:
         yield
     except (NoSuchTableError, NoSuchNamespaceError) as exc:
-        raise TableUnusable(f"{what}: {exc}", hint="Was the table dropped? `bookkeeper init` makes it.") from exc
+        raise TableMissing(f"{what}: {exc}") from exc
     except (TableUnusable, CatalogUnavailable, ExtraMissing, ConfigInvalid):
         raise
     except ModuleNotFoundError as exc:
@@ -271,6 +345,8 @@ def asked(what: str) -> Iterator[None]:
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except Exception as exc:
         # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.
+        if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):
+            raise TableMissing(f"{what}: the catalog is empty, nobody has made a table in it") from exc
         raise CatalogUnavailable(f"{what}: {_first_line(exc)}") from exc
 
 
@@ -310,7 +386,12 @@ def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableRespon
 
 def _sent(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableResponse:
     try:
-        return _bounded(table.catalog, act)
+        path = getattr(table.catalog, _FILE, None)
+        before = _identity(path) if path else None
+        done = _bounded(table.catalog, act)
+        if path and _identity(path) != before:
+            raise CatalogMissing(f"the catalog {path} was exchanged during the commit")
+        return done
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:

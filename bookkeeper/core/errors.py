@@ -3,14 +3,14 @@ What can go wrong, named by what the loop does next.
 
 * BookkeeperError
   - Retry    leave the txlog, the next tick tries again (many ticks in a row: not ready):
-             StorageUnavailable, CatalogUnavailable, CommitConflict, CommitUnknown, ClockBehind,
+             StorageUnavailable, CatalogUnavailable (CatalogMissing), CommitConflict, CommitUnknown, ClockBehind,
              ClockAhead
   - Reject   this txlog can never commit: put it in rejected/, carry on:
              TxlogCorrupt, TxlogTooLarge, NoTxlogFile, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
              DuplicatePath, FileMissing, FileSizeDiffers, PositionTaken, IncarnationPruned, FromTheFuture
   - Hold     leave it where it is and say so, somebody has to act:  NewerVersion, TooManyHoles, NotMoved
   - Halt     this table goes no further until a person decides, others go on:
-             HistoryChanged, MarksLost, WrongFolder, TableUnusable
+             HistoryChanged, MarksLost, WrongFolder, TableUnusable (TableMissing)
   - Refused  a command was asked for something it must not do:  ConfigInvalid, NotPossible, ExtraMissing
   - storage facts, caught where they are expected:  Missing, AlreadyExists, Changed, Unfit (TooLarge, NotAFile)
   - writer's own end:  Fenced, Backpressure, SchemaRefused, UnknownOutcome
@@ -47,6 +47,15 @@ class CatalogUnavailable(Retry):
     """The catalog did not answer."""
 
     hint = "Check that the catalog is reachable, and what [catalog] says. The daemons try again."
+
+
+class CatalogMissing(CatalogUnavailable):
+    """The catalog's file is not there."""
+
+    hint = (
+        "Is its disk mounted, was it moved? Put it back, and all goes on. If it is lost: `bookkeeper recover-catalog` "
+        "registers the tables again from their own metadata files."
+    )
 
 
 class CommitConflict(Retry):
@@ -195,11 +204,21 @@ class MarksLost(Halt):
 class WrongFolder(Halt):
     """The txlog folder belongs to another table."""
 
-    hint = "Give this table a folder of its own (`folder` in its config), or run `bookkeeper init` for a new one."
+    hint = (
+        "Was the table made anew after its catalog was lost? `bookkeeper recover-catalog` shows the one that the "
+        "folder knows. Else give this table a folder of its own (`folder` in its config), or move this one away and "
+        "run init."
+    )
 
 
 class TableUnusable(Halt):
     """The table cannot be used as a queue."""
+
+
+class TableMissing(TableUnusable):
+    """The catalog does not know the table."""
+
+    hint = "Was the catalog lost or exchanged, or the table dropped? `bookkeeper status` says what to do."
 
 
 class Refused(BookkeeperError):

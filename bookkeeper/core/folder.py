@@ -28,7 +28,7 @@ from bookkeeper.core.errors import (
     Unfit,
     WrongFolder,
 )
-from bookkeeper.core.local_store import TEMPORARY
+from bookkeeper.core.local_store import TEMPORARY, kept
 from bookkeeper.core.locations import inside, join, normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -42,6 +42,10 @@ SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
 #: bytes up to which a record of the folder is read: many times what an honest one has
 CARD_BYTES, MARKS_BYTES, REASON_BYTES = 2**24, 2**26, 2**16
+NO_CARD = (
+    "Was the txlog folder moved away? Put it back, with what is pending in it. Only if it is lost: `bookkeeper init` "
+    "makes it again for its table."
+)
 
 
 def folder_url(settings: Table, location: str) -> str:
@@ -80,10 +84,14 @@ class MarksCopy:
 
 
 class Folder:
-    """The txlog folder on a store."""
+    """
+    The txlog folder on a store; only where it `makes` the folder, a directory that is not there is made.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    Without that a process which writes on after the folder was moved away would put a new one in its place.
+    """
+
+    def __init__(self, store: Store, makes: bool = False) -> None:
+        self.store = store if makes else kept(store)
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -239,6 +247,13 @@ class Folder:
             raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
         except Unfit as exc:
             raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
+
+    def check(self) -> None:
+        """Raises WrongFolder where no card is: on an object store the card is the folder."""
+        try:
+            self.store.size("card.json")
+        except Missing as exc:
+            raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it changed; says whether it did."""

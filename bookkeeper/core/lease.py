@@ -6,11 +6,12 @@ A lease that is lost, shared or switched off costs lost commit races, no rows: e
 
 import fcntl
 import os
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.local_store import LocalStore
+from bookkeeper.core.errors import Missing, StorageUnavailable
+from bookkeeper.core.local_store import FOLDER_GONE, LocalStore
 from bookkeeper.core.store import Store, translated
 
 
@@ -57,12 +58,20 @@ class FileLease:
     offering = False
     lasting = None
 
-    def __init__(self, path: str, holder: str) -> None:
+    def __init__(self, path: str, holder: str, root: str | None = None) -> None:
         self.path = path
+        #: the folder, which is never made: who moved it away would find another in its place
+        self.root = root or os.path.dirname(path)
         self.holder = holder
         self.handle: int | None = None
 
     def hold(self, now: datetime) -> bool:
+        try:
+            return self._held(now)
+        except Missing as exc:
+            raise _gone(self.root) from exc
+
+    def _held(self, now: datetime) -> bool:
         with translated(self.path):
             if self.handle is not None and self._is_still_ours():
                 return True
@@ -78,7 +87,10 @@ class FileLease:
             return False
 
     def _take(self, now: datetime) -> bool:
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        above = os.path.dirname(self.path)
+        if above != self.root:
+            with suppress(FileExistsError):
+                os.mkdir(above)
         # Never through a link: what it leads to would be emptied.
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
@@ -109,8 +121,12 @@ def lease_on(store: Store, name: str, holder: str, lasting: timedelta = timedelt
     if not isinstance(store, LocalStore):
         return _on_objects(store, name, holder, lasting)
     if not os.path.isdir(store.root):
-        raise StorageUnavailable(f"{store.root} is not there", hint="Is the disk mounted?")
-    return FileLease(f"{store.root}/{name}", holder)
+        raise _gone(store.root)
+    return FileLease(f"{store.root}/{name}", holder, store.root)
+
+
+def _gone(root: str) -> StorageUnavailable:
+    return StorageUnavailable(f"{root} is not there", hint=FOLDER_GONE)
 
 
 def _on_objects(store: Store, name: str, holder: str, lasting: timedelta) -> Lease:

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from bookkeeper.core.errors import Changed, Missing, NotAFile, StorageUnavailable, TooLarge, Unfit
 from bookkeeper.core.store import (
-    HEAD_BYTES,
     Buffer,
+    HEAD_BYTES,
     Head,
     Listed,
     Most,
+    Store,
     bound_of,
     check_bound,
     checked_key,
@@ -42,6 +43,12 @@ _UNTRUSTED = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _UNREAD = "unread-"
 
 
+FOLDER_GONE = (
+    "Is the disk mounted, was the txlog folder moved? Put it back, with what is pending in it. Only if it is lost: "
+    "`bookkeeper init` makes it again for its table."
+)
+
+
 class LocalStore:
     """Implements Store below the directory `root`."""
 
@@ -50,6 +57,12 @@ class LocalStore:
         self.url = "file://" + self.root
         #: whether the root was there once: then it is never made again
         self._rooted = False
+        #: what to do when the root is not there
+        self._hint = "Is the disk mounted?"
+
+    def keep_root(self) -> None:
+        """From now on the root is never made: it is a txlog folder, which only `init` makes."""
+        self._rooted, self._hint = True, FOLDER_GONE
 
     def read(self, key: str, most: int | None = None) -> bytes:
         try:
@@ -175,18 +188,19 @@ class LocalStore:
             with translated(f"{self.root}/{key}"):
                 yield
         except Missing as exc:
-            raise StorageUnavailable(f"{self.root}/{key}: its directory vanished") from exc
+            raise StorageUnavailable(f"{self.root}/{key}: its directory vanished", hint=self._hint) from exc
 
     def _check_root(self) -> None:
         # A disk that is not mounted shows nothing at all: that is no proof that a file is gone.
         if not os.path.isdir(self.root):
-            raise StorageUnavailable(f"{self.root} is not there", hint="Is the disk mounted?")
+            raise StorageUnavailable(f"{self.root} is not there", hint=self._hint)
         self._rooted = True
 
     def _make_parent(self, path: str) -> None:
         if self._rooted:
             self._check_root()
-        _make_directory(os.path.dirname(path))
+        # The root may vanish right here: what is above it is then not made either.
+        _make_directory(os.path.dirname(path), below=self.root if self._rooted else "")
         self._rooted = True
 
     def _expect(self, key: str, if_match: str | None) -> None:
@@ -267,6 +281,15 @@ def _check_file(path: str, found: os.stat_result) -> None:
         raise NotAFile(f"{path} is no regular file", _UNREAD)
 
 
+def kept(store: Store) -> Store:
+    """
+    The store of a txlog folder: on a local disk its root is never made.
+    """
+    if isinstance(store, LocalStore):
+        store.keep_root()
+    return store
+
+
 @contextmanager
 def _no_object() -> Iterator[None]:
     """A name that no object can have is as good as absent, as on an object store."""
@@ -313,12 +336,12 @@ def _rename(source: str, target: str) -> None:
         _sync_directory(os.path.dirname(path))
 
 
-def _make_directory(path: str) -> None:
-    """Makes `path` and what is missing above it, every level durable."""
-    if os.path.isdir(path):
+def _make_directory(path: str, below: str = "") -> None:
+    """Makes `path` and what is missing above it, but not `below` itself or above; every level durable."""
+    if os.path.isdir(path) or path == below:
         return
     above = os.path.dirname(path)
-    _make_directory(above)
+    _make_directory(above, below)
     try:
         os.mkdir(path)
     except FileExistsError as exc:

@@ -81,7 +81,7 @@ def _txlogs(slot: Slot, figures: Figures, now: datetime) -> Iterator[Trouble]:
         do = "Ask who deletes in pending/; the writer's own log says which rows it held."
         what = f"{_of(figures.holes, 'published txlog')} gone before it was committed"
         yield Trouble(BAD, table, what, do, "BookkeeperTxlogGone")
-    if figures.pending_limit is not None and figures.pending >= figures.pending_limit:
+    if figures.pending_limit is not None and (figures.pending or 0) >= figures.pending_limit:
         do = "If it lasts, raise window, target-file-size or roll-after, so that there are fewer and larger txlogs."
         yield Trouble(WARNING, table, "writers wait: as many txlogs are pending as may be", do, "BookkeeperWritersWait")
 

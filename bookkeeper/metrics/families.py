@@ -85,7 +85,8 @@ def families(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Family
     limit = Family("bookkeeper_pending_limit", GAUGE, "writers wait while so many txlogs are pending")
     late = Family("bookkeeper_oldest_txlog_age_limit_seconds", GAUGE, "an older one makes the table not ready")
     for slot, figures in working:
-        age.add(figures.age(now), table=slot.table)
+        if figures.pending is not None:
+            age.add(figures.age(now), table=slot.table)
         late.add((settings.not_ready_age + figures.window).total_seconds(), table=slot.table)
         if figures.pending_limit is not None:
             limit.add(figures.pending_limit, table=slot.table)

@@ -61,7 +61,8 @@ class Figures:
         self.tick_seconds = Histogram(TICK_SECONDS)
         self.commit_seconds = Histogram(COMMIT_SECONDS)
         self.visibility_seconds = Histogram(VISIBLE_SECONDS)
-        self.pending = 0
+        #: None when nobody can tell
+        self.pending: int | None = 0
         self.held = 0
         self.oldest: datetime | None = None
         self.last_commit: datetime | None = None
@@ -82,6 +83,8 @@ class Figures:
         self.tick_seconds.observe(took or 0.0)
         if turn is not None:
             self._count(turn, now)
+        elif slot.failures and slot.book is None and slot.waiting is not None:
+            self.pending = self.oldest = None
         if slot.book is not None:
             self._see(slot.book)
         self._draw(turn.commit if turn else None, now)

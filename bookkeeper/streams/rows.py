@@ -18,6 +18,7 @@ from pyiceberg.io.pyarrow import _get_column_projection_values, _to_requested_sc
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
+from pyiceberg.types import ListType, MapType
 
 from bookkeeper.core.errors import BookkeeperError, NotPossible, StorageUnavailable
 from bookkeeper.core.store import translated
@@ -60,7 +61,12 @@ def reading(what: str) -> Iterator[None]:
 def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
     parquet = pq.ParquetFile(source, pre_buffer=False)
     there = pyarrow_to_schema(parquet.schema_arrow, table.metadata.name_mapping(), downcast_ns_timestamp_to_us=True)
-    ids = {number for number in wanted.field_ids if number in there.field_ids}
+    # Of lists and maps their elements are named, as pyiceberg's own scan does: it refuses to project them as such.
+    ids = {
+        number
+        for number in wanted.field_ids
+        if number in there.field_ids and not isinstance(wanted.find_type(number), ListType | MapType)
+    }
     present = prune_columns(there, ids, select_full_types=False)
     spec = table.metadata.specs().get(file.spec_id)
     absent = _get_column_projection_values(file, wanted, table.schema(), spec, there.field_ids)

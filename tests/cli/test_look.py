@@ -65,6 +65,14 @@ def test_status_of_a_halted_table_says_so_and_what_to_do(lake: Lake, asked) -> N
     assert status["hint"]
 
 
+def test_status_of_a_halted_table_exits_with_3_and_says_what_waits(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a")
+    with lake.table().transaction() as change:
+        change.remove_properties("bookkeeper.marks")
+    assert run("status").exit_code == 3
+    assert asked("status")["pending"] == 1
+
+
 def test_writers_shows_mark_gap_and_position_of_every_run(lake: Lake, writer: Writes, asked) -> None:
     writer.goes_on(b"42", "a")
     lake.tick()

@@ -53,6 +53,19 @@ def test_replay_all_goes_on_after_one_that_cannot(lake: Lake, writer: Writes, as
     assert all(outcome.startswith("TxlogCorrupt") for outcome in outcomes.values())
 
 
+def test_replay_all_that_replays_nothing_exits_with_1_and_with_0_when_there_is_nothing(
+    lake: Lake, writer: Writes, run
+) -> None:
+    assert run("replay", "--all").exit_code == 0
+    rejected_and_mended(lake, writer)
+    lake.put(f"pending/{Writes(lake, 'w2').name.at(1)}", b"no Avro")
+    lake.tick()
+    assert run("replay", "--all").exit_code == 0  # one of two
+    lake.drain()
+    done = run("replay", "--all")
+    assert (done.exit_code, "no txlog was replayed" in done.stderr) == (1, True)
+
+
 def test_replay_wants_names_or_all(run) -> None:
     assert run("replay").exit_code == 2
 
@@ -188,3 +201,44 @@ def test_verify_looks_at_a_halted_table_too_and_mends_nothing_there(lake: Lake, 
     before = lake.pending(), lake.folder.store.read("marks.json")
     assert run("verify", "--repair", "--yes").exit_code == 3
     assert (lake.pending(), lake.folder.store.read("marks.json")) == before
+
+
+def test_recover_catalog_shows_first_and_registers_with_yes(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a")
+    lake.tick()
+    writer.publish("b")
+    newest = lake.table().metadata_location
+    lake.catalog.engine.dispose()  # type: ignore[attr-defined]
+    for file in lake.root.glob("catalog.db*"):
+        file.unlink()
+
+    for command in ("status", "pending", "verify", "tail", "restore-marks", "once"):
+        done = run(command)
+        assert done.exit_code == 4 and "bookkeeper init" not in done.output, done.output
+    refused = run("init")
+    assert (refused.exit_code, "recover-catalog --table events" in refused.stderr) == (1, True)
+    (row,) = asked("recover-catalog")
+    assert (row["outcome"], row["metadata"], row["marks.json"]) == ("dry run", newest, "the same")
+    assert not (lake.root / "catalog.db").exists()
+
+    (row,) = asked("recover-catalog", "--yes")
+    assert row["outcome"] == "registered"
+    assert run("once").exit_code == 0
+    assert lake.keys() == ["a", "b"]
+    (row,) = asked("recover-catalog", "--yes")
+    assert row["outcome"] == "nothing to recover"
+
+
+def test_recover_catalog_of_a_table_that_never_was_says_that_init_makes_it(lake: Lake, run) -> None:
+    (lake.root / "demo/events/_bookkeeper/card.json").unlink()
+
+    done = run("recover-catalog")
+
+    assert (done.exit_code, "no txlog folder knows this table" in done.stderr) == (1, True)
+
+
+def test_recover_catalog_takes_the_metadata_file_of_one_table(lake: Lake, run, tmp_path) -> None:
+    config = tmp_path / "bookkeeper.toml"
+    config.write_text(config.read_text() + '[tables.other]\nidentifier = "demo.other"\n')
+
+    assert run("recover-catalog", "--metadata", "x").exit_code == 2

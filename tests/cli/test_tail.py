@@ -13,9 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.types import StringType
+from pyiceberg.types import ListType, StringType
 
 from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
 from bookkeeper.console.pipe import Pipe
@@ -373,3 +375,84 @@ def test_head_and_ctrl_c_end_it_quietly(lake: Lake, writer: Writes, run: Any, tm
         assert (process.wait(), process.stdout.read(), len(shown)) == (0, b"", 9)
         assert said == f"position: {lake.table().metadata.current_snapshot_id}\n"
     assert Position.parse(said.split()[1]) is not None
+
+
+NESTED = [
+    {"name": "timestamp", "type": "timestamptz", "required": True},
+    {"name": "key", "type": "string", "required": True},
+    {"name": "tags", "type": {"type": "list", "element-id": 90, "element": "string", "element-required": False}},
+    {
+        "name": "counts",
+        "type": {
+            "type": "map",
+            "key-id": 91,
+            "key": "string",
+            "value-id": 92,
+            "value": "long",
+            "value-required": False,
+        },
+    },
+    {
+        "name": "deep",
+        "type": {
+            "type": "list",
+            "element-id": 93,
+            "element-required": False,
+            "element": {
+                "type": "struct",
+                "fields": [
+                    {"id": 94, "name": "n", "type": "int", "required": False},
+                    {
+                        "id": 95,
+                        "name": "more",
+                        "required": False,
+                        "type": {
+                            "type": "map",
+                            "key-id": 96,
+                            "key": "int",
+                            "value-id": 97,
+                            "value": "string",
+                            "value-required": False,
+                        },
+                    },
+                ],
+            },
+        },
+    },
+]
+
+
+def test_lists_and_maps_are_shown(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, columns=NESTED, partition_by=())
+    row = {
+        "timestamp": lake.clock.now,
+        "key": "a",
+        "tags": ["x", None, "y"],
+        "counts": {"one": 1, "two": None},
+        "deep": [{"n": 1, "more": {7: "seven"}}, None],
+    }
+    empty = {"timestamp": lake.clock.now, "key": "b", "tags": None, "counts": None, "deep": []}
+    lake.table().append(pa.Table.from_pylist([row, empty], schema=schema_to_pyarrow(lake.table().schema())))
+
+    shown = [item for item, _ in follower(lake, columns=("tags", "counts", "deep")).news() if item is not None]
+
+    assert [json.loads(_json_line(False)(item)) for item in shown] == [
+        {
+            "tags": ["x", None, "y"],
+            "counts": [["one", 1], ["two", None]],
+            "deep": [{"n": 1, "more": [[7, "seven"]]}, None],
+        },
+        {"tags": None, "counts": None, "deep": []},
+    ]
+    assert _text_line(False)(shown[0]).startswith('["x", null, "y"]\t[["one", 1]')
+    assert keys(follower(lake)) == ["a", "b"]
+
+
+def test_a_list_that_is_younger_than_a_file_is_null_there(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    commit(lake, Writes(lake), ("a",))
+    with lake.table().update_schema() as update:
+        update.add_column("tags", ListType(900, StringType(), False))
+
+    shown = [row for row, _ in follower(lake, columns=("key", "tags")).news() if row is not None]
+    assert shown == [{"key": "a", "tags": None}]

@@ -67,7 +67,7 @@ def test_a_table_in_trouble_comes_first_and_hides_no_other(lake: Lake, writer: W
     gone = Table(name="gone", identifier="demo.gone")
     rows = seen(lake, gone=gone)
     assert [row["table"] for row in rows] == ["gone", "events"]
-    assert rows[0]["trouble"].startswith("TableUnusable") and "init" in rows[0]["hint"]
+    assert rows[0]["trouble"].startswith("TableMissing") and "init" in rows[0]["hint"]
     with lake.table().transaction() as change:
         change.remove_properties("bookkeeper.marks")
     writer.publish("b")
@@ -81,7 +81,7 @@ def test_a_catalog_that_is_down_is_each_tables_trouble_until_it_is_back(lake: La
     lake.root.rename(away)
     settings = Settings(catalog=lake.catalog_settings, tables={"events": lake.settings})
     overview = Overview(settings, [lake.settings], lake.clock)
-    assert overview.rows()[0]["trouble"].startswith("CatalogUnavailable")
+    assert overview.rows()[0]["trouble"].startswith("CatalogMissing")
     away.rename(lake.root)
     assert overview.rows()[0]["trouble"] is None
 

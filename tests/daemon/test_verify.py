@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
@@ -129,3 +131,109 @@ def test_a_stale_marks_json_and_a_leftover_txlog_are_mended_when_told_to(sound: 
     assert [(item.severity, bool(item.repair)) for item in found(sound)] == [(WARNING, True), (INFO, True)]
     assert repair(audit(sound), found(sound)) == 2
     assert (found(sound), sound.pending(), sound.keys()) == ([], [], ["a", "b", "c", "d"])
+
+
+class Busy(Audit):
+    """An audit during which something happens, each time after the table's files were read."""
+
+    happens: Callable[[], Any] = staticmethod(lambda: None)
+
+    def read(self) -> None:
+        super().read()
+        self.happens()
+
+
+def busy(lake: Lake, happens: Callable[[], Any]) -> list[Finding]:
+    audit = Busy(lake.view(), lake.folder, lake.book().ledger, lake.settings)
+    audit.happens = happens  # type: ignore[method-assign]
+    return verify(audit)
+
+
+def test_commits_that_go_on_meanwhile_are_nothing_wrong(sound: Lake, writer: Writes) -> None:
+    def commit() -> None:
+        writer.publish(f"more {writer.name.sequence}")
+        sound.tick()
+        writer.publish(f"pending {writer.name.sequence}")
+
+    assert busy(sound, commit) == []
+
+
+def test_a_commit_whose_marks_json_is_still_to_come_is_nothing_wrong(sound: Lake, writer: Writes) -> None:
+    old = sound.folder.store.read("marks.json")
+    writer.publish("d")
+    sound.tick()
+    new = sound.folder.store.read("marks.json")
+    sound.put("marks.json", old)
+    load = sound.book().ledger
+
+    audit = Audit(sound.view(), sound.folder, load, sound.settings)
+    later = audit.later
+    audit.later = lambda: (sound.put("marks.json", new), later())[1]  # type: ignore[method-assign]
+
+    assert verify(audit) == []
+
+
+def test_a_marks_json_that_stays_behind_is_found_though_the_table_stands_still(sound: Lake, writer: Writes) -> None:
+    old = sound.folder.store.read("marks.json")
+    writer.publish("d")
+    sound.tick()
+    sound.put("marks.json", old)
+
+    assert [item.what for item in found(sound)] == ["marks.json is not what the table says"]
+
+
+def test_a_file_that_retention_drops_and_the_reaper_deletes_meanwhile_is_not_missing(sound: Lake) -> None:
+    path = sound.table().inspect.files()["file_path"].to_pylist()[0].removeprefix("file://")
+
+    def drop() -> None:
+        sound.table().delete(f"key = '{dropped}'")
+        Path(path).unlink(missing_ok=True)
+
+    dropped = pq.read_table(path)["key"].to_pylist()[0]
+
+    assert busy(sound, drop) == []
+
+
+def test_a_file_that_is_missing_is_found_though_commits_go_on(sound: Lake, writer: Writes) -> None:
+    path = sound.table().inspect.files()["file_path"].to_pylist()[0]
+    Path(path.removeprefix("file://")).unlink()
+
+    def commit() -> None:
+        writer.publish(f"more {writer.name.sequence}")
+        sound.tick()
+
+    assert [(item.severity, item.where) for item in busy(sound, commit)] == [(ERROR, path)]
+
+
+def missing(lake: Lake) -> list[tuple[str, str]]:
+    return [(item.severity, item.where) for item in found(lake) if "neither in the table" in item.what]
+
+
+def test_a_pending_txlog_that_somebody_deleted_is_found_before_and_after_the_next_tick(
+    sound: Lake, writer: Writes
+) -> None:
+    names = [writer.publish(key) for key in "def"]
+    sound.folder.delete([names[1]])
+
+    assert missing(sound) == [(WARNING, str(names[1]))]
+    sound.tick()
+    assert sound.pending() == [] and missing(sound) == [(WARNING, str(names[1]))]
+    sound.folder.store.create(f"pending/{names[1]}", b"it turned up")
+    assert missing(sound) == []
+
+
+def test_the_first_txlogs_of_a_run_are_missed_too(sound: Lake) -> None:
+    other = Writes(sound, "w2")
+    names = [other.publish(key) for key in "xy"]
+    sound.folder.delete(names[:1])
+
+    assert missing(sound) == [(WARNING, str(names[0]))]
+
+
+def test_a_rejected_txlog_is_not_missing(sound: Lake, writer: Writes) -> None:
+    bad(sound)
+    writer.publish("d", table_uuid="another")
+    writer.publish("e")
+    sound.tick()
+
+    assert missing(sound) == [] and len(sound.rejected()) == 2

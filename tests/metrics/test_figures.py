@@ -2,12 +2,16 @@
 
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.core.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
 from bookkeeper.core.exposition import Family, Histogram, text
+from bookkeeper.core.known import pending_of
+from bookkeeper.core.settings import Settings
+from bookkeeper.opening import open_bookkeeper
 from bookkeeper.runner import Slot, turn
 from tests.daemon.lake import Writes
 from tests.metrics.kit import SETTINGS, Taken, Watched, samples
@@ -176,3 +180,29 @@ def test_a_window_is_no_reason_to_be_not_ready(tmp_path: Path) -> None:
     assert watched.ask("/readyz")[0] == 200
     watched.turn(seconds=1700)
     assert watched.value("bookkeeper_txlogs_pending") == 0
+
+
+@pytest.mark.parametrize("where", ["known", "unknown"])
+def test_what_is_pending_before_a_table_that_cannot_be_opened_is_told_or_is_unknown(
+    watched: Watched, where: str
+) -> None:
+    lake, slot = watched.lakes["events"], watched.slots[0]
+    settings = Settings(lake.catalog_settings, SETTINGS, tables={"events": lake.settings})
+    slot.open = lambda: open_bookkeeper(settings, lake.settings, lake.clock)
+    properties = lake.catalog_settings.properties if where == "known" else {}
+    slot.waiting = partial(pending_of, properties, lake.settings)
+    writer = Writes(lake)
+    writer.publish("a")
+    lake.catalog.drop_table("demo.events")
+
+    watched.turn()
+    watched.turn(seconds=70)
+    writer.publish("b")
+    watched.turn(seconds=70)
+
+    expected = 2 if where == "known" else None
+    (table,) = watched.ask("/status.json")[1]["tables"]
+    assert (table["state"], table["pending"]) == ("halted", expected)
+    assert watched.value("bookkeeper_txlogs_pending", table="events") == expected
+    age = watched.value("bookkeeper_oldest_txlog_age_seconds", table="events")
+    assert age is None if where == "unknown" else (age or 0) > 60

@@ -117,6 +117,24 @@ def test_lines_reads_stdin(local: Desk, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "in.bad.ndjson").read_text())["text"] == "bad"
 
 
+@pytest.mark.parametrize("how", ["stdin", "file"])
+def test_lines_of_which_none_is_a_row_end_with_exit_code_1_and_say_why(local: Desk, tmp_path: Path, how: str) -> None:
+    (tmp_path / "a.ndjson").write_text("bad\nworse\n")
+    given = [str(tmp_path / "a.ndjson")] if how == "file" else []
+    lines = None if how == "file" else "bad\nworse\n"
+    done = _writer("lines", "--folder", _folder(local), "--name", "in", *given, input=lines, cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "error: none of 2 lines is a row of this table" in done.stderr
+    assert "hint: in.bad.ndjson says why of each" in done.stderr
+    assert local.txlogs() == []
+
+
+def test_no_lines_at_all_are_no_error(local: Desk, tmp_path: Path) -> None:
+    done = _writer("lines", "--folder", _folder(local), "--name", "in", input="\n", cwd=tmp_path)
+    assert done.returncode == 0
+
+
 def test_lines_takes_csv_by_the_files_ending(local: Desk, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("timestamp,key,value\n2026-03-01T00:00:00Z,a,AP8=\n")

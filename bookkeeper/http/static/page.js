@@ -140,7 +140,7 @@ function cells(table, now) {
     make("div", { class: "name" }, make("span", { class: `dot ${table.severity || (table.state === "standby" || table.state === "starting" ? "idle" : "")}` }),
       make("div", {}, make("b", { title: table.table }, table.table), make("small", {}, `${state} · last commit ${ago(table.last_commit, now)}`))),
     make("div", { class: "cell flow" }, curve(rows, { class: "spark", "aria-hidden": "true" }), make("b", {}, `${count(table.rows_per_second)}/s`)),
-    cell("pending", table.pending ? `${count(table.pending)}` : "0", table.pending ? `${span(table.oldest_age)} old${held}` : "", late ? (table.ready ? "warning" : "bad") : ""),
+    cell("pending", table.pending === null ? "?" : count(table.pending), table.pending ? `${span(table.oldest_age)} old${held}` : "", late ? (table.ready ? "warning" : "bad") : ""),
     cell("visible in", span(visible), "", ""),
     cell("consumers behind", table.behind === null ? "–" : table.behind < 1 ? "none" : span(table.behind), "", table.behind > 900 ? "warning" : table.behind === null ? "zero" : ""),
     cell("rejected", count(table.rejected), "", table.rejected ? "warning" : "zero"),
