@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.check import impossible_counts, is_format
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.errors import BookkeeperError, Missing
-from bookkeeper.core.folder import Folder, Found, REJECTED
+from bookkeeper.core.folder import REJECTED, Folder, Found
 from bookkeeper.core.locations import normal
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from bookkeeper.core.errors import Changed, Missing, NotAFile, StorageUnavailable, TooLarge, Unfit
 from bookkeeper.core.store import (
-    Buffer,
     HEAD_BYTES,
+    Buffer,
     Head,
     Listed,
     Most,
