@@ -178,7 +178,7 @@ def test_a_foreign_txlog_under_our_name_fences_the_run(desk: Desk) -> None:
     _broken(desk, "create", 1, error=lambda: AlreadyExists("it is there"))
     with desk.writer() as writer:
         writer.write(rows("a"))
-        writer._folder.store.__dict__["read"] = lambda key: b"other bytes"
+        writer._folder.store.__dict__["read"] = lambda key, most=None: b"other bytes"
         with pytest.raises(Fenced):
             writer.publish()
 
