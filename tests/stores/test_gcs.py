@@ -2,15 +2,16 @@
 What is asked of Google's JSON API, and what its answers mean. Against a server: the contract suites with GCS_TEST=1.
 """
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge
 from bookkeeper.core.gcs_store import GcsRemote
-from bookkeeper.core.object_store import ObjectStore
+from bookkeeper.core.object_store import MOST_COPIED, ObjectStore
 from bookkeeper.core.settings import Table
 from bookkeeper.core.store import Head, create_once, open_store
 from bookkeeper.discover.discovery import Listing
@@ -63,6 +64,15 @@ class Reply:
 
     async def read(self) -> bytes:
         return self.body
+
+    @property
+    def content(self) -> "Reply":
+        return self
+
+    async def readexactly(self, many: int) -> bytes:
+        if len(self.body) < many:
+            raise asyncio.IncompleteReadError(self.body, many)
+        return self.body[:many]
 
 
 def store(*answers: tuple[Any, ...]) -> tuple[ObjectStore, Google]:
@@ -126,6 +136,30 @@ def test_a_look_at_an_object_that_is_empty_or_missing() -> None:
     made, _ = store((416, b""), (200, b'{"size": "0"}'), NO_OBJECT)
     assert made.heads(["a"]) == {"a": Head(0, b"")}
     assert isinstance(made.heads(["a"])["a"], Missing)
+
+
+def test_a_bounded_read_takes_no_more_than_it_may_whatever_length_was_announced() -> None:
+    made, _ = store((200, b"12345"), (200, b"123456"))
+    assert made.read("a", 5) == b"12345"
+    with pytest.raises(TooLarge) as refused:
+        made.read_tagged("a", 5)
+    assert refused.value.tag == "17"
+
+
+def test_moving_asks_google_to_copy_until_it_is_done_and_deletes_then() -> None:
+    about, more = b'{"size": "5"}', b'{"done": false, "rewriteToken": "t"}'
+    made, google = store((200, about), NO_OBJECT, (200, more), (200, b'{"done": true}'), (204, b""))
+    made.move("a", "b/a")
+    assert [asked[0] for asked in google.asked] == ["GET", "GET", "POST", "POST", "DELETE"]
+    assert google.asked[2][1].endswith("/o/root%2Fa/rewriteTo/b/b/o/root%2Fb%2Fa")
+    assert (google.asked[2][2], google.asked[3][2]) == ({}, {"rewriteToken": "t"})
+
+
+def test_what_no_storage_copies_in_seconds_is_not_moved() -> None:
+    made, google = store((200, b'{"size": "%d"}' % (MOST_COPIED + 1)))
+    with pytest.raises(TooLarge):
+        made.move("a", "b")
+    assert len(google.asked) == 1
 
 
 def test_deleting_passes_over_what_is_not_there_and_not_over_a_missing_bucket() -> None:
