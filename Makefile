@@ -29,7 +29,8 @@ test: $(INSTALLED) ## every test; ARGS="-m 'not spark'" leaves out those that ne
 	@$(PREPARED)
 	@$(BIN)/python -m pytest $(if $(filter-out -m,$(firstword $(ARGS))),,$(TWO)) $(ARGS)
 
-bench: spark ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
+bench: $(INSTALLED) ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
+	@$(PREPARED)
 	@$(BIN)/python -m benchmarks $(if $(PEER_JAVA),--peer $(PEER_JAVA)) $(if $(ONLY),--only $(ONLY)) $(if $(BIG),--big)
 
 day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1 for all 17,280 commits

@@ -41,7 +41,7 @@ def azurite(environ: Mapping[str, str]) -> list[str]:
     node, _ = nodejs(environ)
     program = azurite_folder(environ) / AZURITE_PROGRAM
     if not program.is_file():
-        raise missing(f"Azurite {AZURITE}", program.parents[3], "azurite")
+        raise missing(f"Azurite {AZURITE}", azurite_folder(environ), "azurite")
     return [node, str(program)]
 
 
