@@ -6,7 +6,7 @@ import os
 from datetime import datetime
 from typing import Any
 
-from bookkeeper.core.local_store import LocalStore
+from bookkeeper.stores.local import LocalStore
 
 
 class Clock:

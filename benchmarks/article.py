@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.kit import Chosen, alone, now, number, percentile, timed
 from benchmarks.made import Queue, moment
 from benchmarks.planning import stream
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.settings import Reaper
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Reaper
+from bookkeeper.tick.tick import Bookkeeper
 from reaper.run import reap
 
 WRITERS, EACH, ROUND_SECONDS, FILES_IN_HISTORY = 5, 5, 10, 1000

@@ -10,8 +10,8 @@ from benchmarks import drain
 from benchmarks.kit import FLOOR, HADOOP, JDBC, OURS, STOCK, Chosen, Took, alone, median, now, number, timed, times
 from benchmarks.made import Queue
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG
-from bookkeeper.check import check, rules_of
 from bookkeeper.core import txlog
+from bookkeeper.tick.check import check, rules_of
 
 
 @dataclass(frozen=True, slots=True)

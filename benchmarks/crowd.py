@@ -20,8 +20,8 @@ from benchmarks.made import Records, moment
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.store import Store
 from bookkeeper.format import avro
+from bookkeeper.stores.store import Store
 
 _AT_ONCE = 8
 Told = Callable[[TxlogName], None]

@@ -30,8 +30,8 @@ from benchmarks.kit import (
 )
 from benchmarks.made import Queue, data_file, moment, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.settings import Reaper
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Reaper
 from reaper.run import reap
 
 FILES, EVERY, RETAIN = 5, 100, 100

@@ -27,16 +27,17 @@ from benchmarks.accelerated import Clock, TimedStore
 from benchmarks.followers import Follower, Stream, Walker
 from benchmarks.independent import Independent
 from benchmarks.kit import Chosen, alone
-from bookkeeper.core.catalog import open_catalog
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Reaper, Retention, Settings, Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.settings import Catalog, Reaper, Retention, Settings, Table
-from bookkeeper.core.store import Store, open_store
-from bookkeeper.daemon import Bookkeeper
-from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.registry import COMMAND, Registry, spark
 from bookkeeper.streams.standing import look, stand
+from bookkeeper.tick.tick import Bookkeeper
 from reaper import Reaped, reap
 from writers.writer import Writer
 

@@ -28,19 +28,19 @@ from benchmarks.lake import IDENTIFIER, Watch, configured
 from benchmarks.made import schema
 from benchmarks.places import LOCAL, PLACES, Place
 from benchmarks.wire import LEASE
-from bookkeeper.core import config
-from bookkeeper.core.catalog import open_catalog
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise
+from bookkeeper.config import load as config
+from bookkeeper.config.settings import Settings, Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.object_lease import LASTING
-from bookkeeper.core.settings import Settings, Table
-from bookkeeper.core.store import open_store, stores_with
 from bookkeeper.discover.discovery import Discovery, Hints, Listing
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.discover.probe import Probe
-from bookkeeper.initialise import initialise
-from bookkeeper.opening import open_bookkeeper
+from bookkeeper.leases.object_lease import LASTING
+from bookkeeper.serve.open import open_bookkeeper
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.open import open_store, stores_with
 from tests.servers import Unavailable
 from writers.writer import Writer
 

@@ -24,8 +24,8 @@ from benchmarks import floor
 from benchmarks.kit import FLOOR, HADOOP, JDBC, OURS, STOCK, Chosen, Took, alone, cpu_ms, median, now, timed, times
 from benchmarks.made import Queue, data_file, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.tick.tick import Bookkeeper
 
 #: of ours; a side's first may have to read its libraries from the disk, as the peer's did long before
 STARTS = 3

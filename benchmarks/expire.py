@@ -21,10 +21,11 @@ import reaper.run
 from benchmarks.kit import Chosen, Took, alone, now, timed, times
 from benchmarks.made import Queue, moment
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.settings import Reaper, Retention
-from bookkeeper.core.store import Store, open_store
-from bookkeeper.upkeep import retained
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Reaper, Retention
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from bookkeeper.tick.upkeep import retained
 
 LIVE = 20
 STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")

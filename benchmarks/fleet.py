@@ -21,18 +21,18 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from benchmarks.lake import Watch
 from benchmarks.made import BASE_US, data_file, moment
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
-from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.settings import Catalog, Table
-from bookkeeper.core.store import open_store
 from bookkeeper.core.txlog import Envelope
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
-from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.view import TXLOGS
+from bookkeeper.stores.open import open_store
 
 ROWS, NAMESPACE = 300, "fleet"
 _TOKEN = b"@@@@@@@@@@@@@@@@@@@@"

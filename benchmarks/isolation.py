@@ -23,7 +23,7 @@ from benchmarks.daemon import running
 from benchmarks.fleet import NAMESPACE, Fleet, Member, drained, numbered, visible, written
 from benchmarks.kit import Chosen, alone, number, percentile
 from benchmarks.lake import Watch
-from bookkeeper.core.catalog import open_catalog
+from bookkeeper.catalogs.open import open_catalog
 
 HEALTHY = "all healthy"
 WAYS = {

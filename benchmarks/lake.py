@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core import config, marks
-from bookkeeper.core.catalog import open_catalog
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config import load as config
+from bookkeeper.config.settings import Settings
+from bookkeeper.core import marks
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.settings import Settings
-from bookkeeper.core.store import open_store
-from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.stores.open import open_store
 
 IDENTIFIER = "demo.events"
 

@@ -22,21 +22,21 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, LongType, NestedField, StringType, TimestamptzType
 
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise
+from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.console import garbage
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
-from bookkeeper.core.catalog import open_catalog
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.settings import Catalog, Table
-from bookkeeper.core.store import open_store
 from bookkeeper.core.txlog import Envelope
-from bookkeeper.daemon import Bookkeeper
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile
-from bookkeeper.initialise import initialise
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store
+from bookkeeper.tick.tick import Bookkeeper
 
 BASE_US = 1_760_000_000_000_000
 ROWS, FILE_BYTES = 20_000, 20_000_000

@@ -30,7 +30,7 @@ from benchmarks.kit import (
 )
 from benchmarks.made import Queue, data_file, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from bookkeeper.core.catalog import open_catalog
+from bookkeeper.catalogs.open import open_catalog
 
 FILES = 5
 

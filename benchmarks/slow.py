@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any
 
-from bookkeeper import opening
 from bookkeeper.cli.main import main
-from bookkeeper.core.settings import Settings, Table
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.config.settings import Settings, Table
+from bookkeeper.serve import open as opening
+from bookkeeper.tick.tick import Bookkeeper
 
 SECONDS = 0.5
 _OPEN = opening.open_bookkeeper

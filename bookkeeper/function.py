@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.settings import Settings
-from bookkeeper.opening import opener
-from bookkeeper.tables import once, slots_of
+from bookkeeper.config.settings import Settings
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.serve.open import opener
+from bookkeeper.serve.tables import once, slots_of
 
 
 class NotDone(StorageUnavailable):

@@ -9,7 +9,7 @@ import sys
 import click
 
 from bookkeeper.console.errors import Failure
-from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError
 
 INTERRUPTED = 130
 

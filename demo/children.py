@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError
 
 PATIENCE, HURRY = 20.0, 5.0
 _TAIL = 12

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookkeeper.config.units import spoken
 from bookkeeper.console.output import table
-from bookkeeper.core.units import spoken
 from demo import figures
 from demo.account import Row, account
 from demo.evidence import Evidence, load

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.core.units import spoken
+from bookkeeper.config.units import spoken
 from demo import chaos, commands
 from demo.children import Child, Children, failed
 from demo.place import Place

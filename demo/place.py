@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 
 MARKER = "made-by-the-demo"
 _SAYS = "The demo made this folder; its next run removes it with all that is in it.\n"

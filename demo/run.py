@@ -48,8 +48,8 @@ def _play(course: Course) -> TableWatch:
 
 def _opened(place: Place) -> tuple[Path, TableWatch]:
     """The txlog folder and the table, as any stranger finds them."""
-    from bookkeeper.core.catalog import load_table, open_catalog
-    from bookkeeper.core.config import load as load_config
+    from bookkeeper.catalogs.open import load_table, open_catalog
+    from bookkeeper.config.load import load as load_config
     from bookkeeper.core.folder import folder_url
 
     settings = load_config(str(place.config), {})

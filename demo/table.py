@@ -13,9 +13,9 @@ from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.core.catalog import load_table
-from bookkeeper.core.locations import local_path
+from bookkeeper.catalogs.open import load_table
 from bookkeeper.core.names import TxlogName
+from bookkeeper.stores.locations import local_path
 
 TXLOGS = "bookkeeper.txlogs"
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bookkeeper.core.units import spoken
+from bookkeeper.config.units import spoken
 from demo.witness import Facts
 
 _EVERY = 5.0

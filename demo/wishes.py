@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 
 _ON = ("1", "yes", "true", "on")
 _OFF = ("", "0", "no", "false", "off")

@@ -28,13 +28,13 @@ from bookkeeper.console.options import (
     tables_option,
 )
 from bookkeeper.console.progress import Progress
-from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
+from bookkeeper.errors import BookkeeperError, ConfigInvalid
 from reaper.showing import orphan_rows, plan_record, show_plan
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from bookkeeper.core.settings import Settings, Table
+    from bookkeeper.config.settings import Settings, Table
     from reaper.metrics import Metrics
     from reaper.storage import Pace
 
@@ -81,7 +81,7 @@ def run(
     from bookkeeper.console.elapsed import elapsed
     from bookkeeper.console.stopping import Stop
     from bookkeeper.console.web import serve_metrics
-    from bookkeeper.core.steady import Steady
+    from bookkeeper.core.clock import Steady
     from reaper.metrics import Metrics
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds
@@ -216,7 +216,7 @@ class _Catalog:
         self._catalog: Catalog | None = None
 
     def get(self) -> "Catalog":
-        from bookkeeper.core.catalog import open_catalog
+        from bookkeeper.catalogs.open import open_catalog
 
         self._catalog = self._catalog or open_catalog(self._settings.catalog)
         return self._catalog

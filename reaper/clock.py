@@ -5,10 +5,10 @@ against the monotonic clock of this machine.
 
 from datetime import datetime, timedelta
 
-from bookkeeper.core.errors import Halt
-from bookkeeper.core.steady import SMALL, Steady, keeps_time
-from bookkeeper.core.store import Store
-from bookkeeper.core.units import spoken
+from bookkeeper.config.units import spoken
+from bookkeeper.core.clock import SMALL, Steady, keeps_time
+from bookkeeper.errors import Halt
+from bookkeeper.stores.store import Store
 
 KEY = "reaper/clock"
 MOST = timedelta(minutes=5)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bookkeeper.core.store import Listed, Store
+from bookkeeper.stores.store import Listed, Store
 
 _ACTS = ("read", "read_many", "read_tagged", "create", "replace", "size", "sizes", "list", "delete_many")
 

@@ -18,8 +18,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.core.catalog import commit
-from bookkeeper.core.errors import CommitConflict, CommitUnknown
+from bookkeeper.catalogs.open import commit
+from bookkeeper.errors import CommitConflict, CommitUnknown
 from reaper.journal import Journal
 from reaper.plan import MAIN, History
 from reaper.site import Site

@@ -13,10 +13,10 @@ from datetime import datetime
 
 from pyiceberg.table import Table
 
-from bookkeeper.core.errors import Missing, Unfit
-from bookkeeper.core.settings import Table as TableSettings
-from bookkeeper.core.store import Store
-from bookkeeper.core.units import spoken
+from bookkeeper.config.settings import Table as TableSettings
+from bookkeeper.config.units import spoken
+from bookkeeper.errors import Missing, Unfit
+from bookkeeper.stores.store import Store
 from bookkeeper.streams.line import Line
 from bookkeeper.streams.registry import Registry
 from bookkeeper.streams.standing import (

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from bookkeeper.core.errors import NotPossible, Retry
+from bookkeeper.errors import NotPossible, Retry
 from reaper.files import Reaped
 from reaper.plan import History, Plan
 from reaper.site import Site

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bookkeeper.core.errors import AlreadyExists, Halt, Missing, Retry, Unfit
-from bookkeeper.core.store import Store
+from bookkeeper.errors import AlreadyExists, Halt, Missing, Retry, Unfit
+from bookkeeper.stores.store import Store
 from reaper.files import Files
 
 KEY = "reaper/journal.json"

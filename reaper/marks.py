@@ -6,9 +6,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import marks
-from bookkeeper.core.errors import HistoryChanged, MarksLost
 from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.history import is_older
+from bookkeeper.errors import HistoryChanged, MarksLost
 
 
 def marked_snapshot(metadata: TableMetadata) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bookkeeper.core.exposition import COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.console.exposition import COUNTER, GAUGE, Family, replace_file, text
 from reaper.files import Reaped
 
 _KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from pyiceberg.table import Table
 
-from bookkeeper.core.store import Listed
+from bookkeeper.stores.store import Listed
 from reaper.reading import spelled
 from reaper.storage import Storage
 

@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.errors import Halt, Missing, NotPossible, PathRefused, Unfit
+from bookkeeper.config.units import spoken
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.locations import join, normal
-from bookkeeper.core.units import spoken
+from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
+from bookkeeper.stores.locations import join, normal
 from reaper.naming import name_all
 from reaper.old_metadata import SUFFIXES
 from reaper.plan import rules

@@ -13,10 +13,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.core.errors import ClockBehind, HistoryChanged
-from bookkeeper.core.expiry import Rules, rules
-from bookkeeper.core.settings import Reaper
-from bookkeeper.core.units import millis, spoken
+from bookkeeper.config.expiry import Rules, rules
+from bookkeeper.config.settings import Reaper
+from bookkeeper.config.units import millis, spoken
+from bookkeeper.errors import ClockBehind, HistoryChanged
 from reaper.marks import marked_snapshot
 
 MAIN = "main"

@@ -11,11 +11,11 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.errors import BookkeeperError, PathRefused, StorageUnavailable
-from bookkeeper.core.locations import normal
+from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, read_prefix
+from bookkeeper.stores.locations import normal
 
 _MOST_BYTES = 2**31
 

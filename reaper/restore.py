@@ -16,8 +16,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.core.catalog import commit
-from bookkeeper.core.errors import CommitConflict
+from bookkeeper.catalogs.open import commit
+from bookkeeper.errors import CommitConflict
 from reaper.expire import MOST_ATTEMPTS, guards
 from reaper.plan import last_sequence
 from reaper.site import Site

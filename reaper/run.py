@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from bookkeeper.core.errors import Halt, Retry
+from bookkeeper.config.settings import Table as TableSettings
+from bookkeeper.core.clock import Steady
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
-from bookkeeper.core.lease import lease_on
-from bookkeeper.core.settings import Table as TableSettings
-from bookkeeper.core.steady import Steady
-from bookkeeper.core.store import stores_with
+from bookkeeper.errors import Halt, Retry
+from bookkeeper.leases.lease import lease_on
+from bookkeeper.stores.open import stores_with
 from bookkeeper.streams.standing import Reading
 from reaper import clock, orphans, txlogs
 from reaper import journal as journals

@@ -16,7 +16,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.schedulers.blocking import BlockingScheduler
 
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import BookkeeperError, Halt, Hold
+from bookkeeper.errors import BookkeeperError, Halt, Hold
 
 log = logging.getLogger(__name__)
 _LONG = 3600.0

@@ -8,11 +8,11 @@ from datetime import datetime
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from bookkeeper.core import catalog as catalogs
+from bookkeeper.catalogs import open as catalogs
+from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.locations import local_path
-from bookkeeper.core.settings import Table as TableSettings
-from bookkeeper.core.store import Store
+from bookkeeper.stores.locations import local_path
+from bookkeeper.stores.store import Store
 from reaper.guard import Floor, Guard, no_floor
 from reaper.reading import Reader
 from reaper.storage import OpenStore, Pace, Storage

@@ -9,9 +9,9 @@ from itertools import islice
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.errors import PathRefused
-from bookkeeper.core.locations import inside, join, normal
-from bookkeeper.core.store import Listed, Store, key_in
+from bookkeeper.errors import PathRefused
+from bookkeeper.stores.locations import inside, join, normal
+from bookkeeper.stores.store import Listed, Store, key_in
 from reaper.counting import counting
 from reaper.reading import spelled
 

@@ -7,14 +7,14 @@ under a lower limit can be replayed under a higher one. What no bookkeeper can e
 
 from collections.abc import Iterable, Iterator
 
-from bookkeeper.core import errors
+from bookkeeper import errors
+from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
-from bookkeeper.core.local_store import TEMPORARY
-from bookkeeper.core.settings import MOST_TXLOG_BYTES
-from bookkeeper.core.store import Listed, Store
 from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
 from bookkeeper.format import avro
 from bookkeeper.format.naming import locations
+from bookkeeper.stores.local import TEMPORARY
+from bookkeeper.stores.store import Listed, Store
 from reaper.reading import spelled
 
 #: read at once: so many, of so many bytes together

@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.records import DELETED
 from reaper import txlogs
 from reaper.expire import remaining

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs import query
 from spark_jobs.hadoop import HadoopPlace
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.core.errors import Missing, StorageUnavailable
-from bookkeeper.core.store import Listed
+from bookkeeper.errors import Missing, StorageUnavailable
+from bookkeeper.stores.store import Listed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

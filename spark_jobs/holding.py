@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from bookkeeper.core.errors import BookkeeperError, Retry
+from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.streams.registry import Registry, reader
 
 PREFIX = "maintain-"

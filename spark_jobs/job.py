@@ -15,7 +15,7 @@ from spark_jobs import options, prepare, query, session, versions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.settings import Settings
+    from bookkeeper.config.settings import Settings
 
 
 def begin(settings: Settings, app: str, conf: tuple[str, ...]) -> SparkSession:

@@ -23,7 +23,7 @@ from spark_jobs import job, options, procedures, register, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.settings import Table
+    from bookkeeper.config.settings import Table
     from bookkeeper.streams.registry import Registry
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
@@ -69,7 +69,7 @@ class Work:
         The table's consumers.
         """
         from bookkeeper.core.folder import folder_url
-        from bookkeeper.core.store import open_store
+        from bookkeeper.stores.open import open_store
         from bookkeeper.streams.registry import Registry
 
         folder = folder_url(self.table, register.location(self.spark, self.name))
@@ -190,7 +190,7 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
     """
     from bookkeeper.core.folder import PENDING, REJECTED
-    from bookkeeper.core.store import open_store
+    from bookkeeper.stores.open import open_store
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)

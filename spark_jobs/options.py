@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bookkeeper.console.options import config_option, table_option
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 
 Command = Callable[..., Any]
 

@@ -18,7 +18,7 @@ import click
 
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs import java, versions
 from spark_jobs.versions import EMBEDDED, Package
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.core.errors import NotPossible, Retry
-from bookkeeper.core.units import spoken
+from bookkeeper.config.units import spoken
+from bookkeeper.errors import NotPossible, Retry
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

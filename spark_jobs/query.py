@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, NotPossible
-from bookkeeper.core.units import duration, millis
+from bookkeeper.config.units import duration, millis
+from bookkeeper.errors import BookkeeperError, ConfigInvalid, NotPossible
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

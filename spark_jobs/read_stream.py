@@ -16,7 +16,7 @@ import click
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import Instant, load_settings, pick_table
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 from spark_jobs import job, options, query, register, session
 
 if TYPE_CHECKING:

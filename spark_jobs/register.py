@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.settings import Settings, Table
+    from bookkeeper.config.settings import Settings, Table
     from bookkeeper.streams.registry import Consumer
 
 
@@ -50,8 +50,8 @@ def register(
     Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
     """
     from bookkeeper.core.folder import folder_url
-    from bookkeeper.core.local_store import kept
-    from bookkeeper.core.store import stores_with
+    from bookkeeper.stores.local import kept
+    from bookkeeper.stores.open import stores_with
     from bookkeeper.streams.registry import JOB, Registry, configured, name_for
     from bookkeeper.streams.registry import spark as query
 
@@ -66,8 +66,8 @@ def register(
 
 
 def _spelled(where: str) -> str:
-    from bookkeeper.core.errors import PathRefused
-    from bookkeeper.core.locations import normal
+    from bookkeeper.errors import PathRefused
+    from bookkeeper.stores.locations import normal
 
     try:
         return normal(where)

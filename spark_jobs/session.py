@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bookkeeper.console.options import pick_table
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs import prepare
 from spark_jobs.translate import catalog_confs, hadoop_confs
 from spark_jobs.versions import Package, packages
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.settings import Settings
+    from bookkeeper.config.settings import Settings
 
 TunedFor = Literal["local", "cluster"]
 

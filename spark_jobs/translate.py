@@ -7,7 +7,7 @@ Pure: text in, text out. It refuses what Spark cannot open, and leaves out what 
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 
 Properties = Mapping[str, str]
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"

@@ -15,7 +15,7 @@ import click
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 from spark_jobs import job, options, query, session
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ When a writer may go over to a new card while rows of the old one are not publis
 from typing import Any
 
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import WrongFolder
+from bookkeeper.errors import WrongFolder
 
 
 def check_same_table(old: Card, new: Card) -> None:

@@ -5,7 +5,7 @@ Bounded retries of storage calls that may be sent more than once.
 from collections.abc import Callable
 from typing import TypeVar
 
-from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.errors import StorageUnavailable
 
 T = TypeVar("T")
 Wait = Callable[[float], object]

@@ -25,12 +25,13 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
-from bookkeeper.core.events import places
 from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.locations import join
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
+from bookkeeper.stores.events import places
+from bookkeeper.stores.locations import join
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from writers.again import Wait
 from writers.defaults import millis, pause, utc_now
 from writers.files import Files

@@ -6,9 +6,9 @@ import logging
 
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import BookkeeperError, Missing, StorageUnavailable, Unfit
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.errors import BookkeeperError, Missing, StorageUnavailable, Unfit
 
 log = logging.getLogger(__name__)
 

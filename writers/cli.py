@@ -131,7 +131,7 @@ def _json_logs(options: dict[str, Any]) -> bool:
 
 
 def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
-    from bookkeeper.core.store import stores_with
+    from bookkeeper.stores.open import stores_with
     from writers.run import folder_url, storage_options
     from writers.writer import Writer
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
-from bookkeeper.core.errors import SchemaRefused
+from bookkeeper.errors import SchemaRefused
 
 
 def as_table(rows: Any) -> pa.Table:

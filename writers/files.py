@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.locations import join, normal
-from bookkeeper.core.store import Store
+from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.entries import DataFile
+from bookkeeper.stores.locations import join, normal
+from bookkeeper.stores.store import Store
 from writers.again import Wait, again
 from writers.open_file import Finished, OpenFile
 from writers.shape import Shape

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bookkeeper.core.errors import NotPossible
-from bookkeeper.core.exposition import COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.console.exposition import COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.errors import NotPossible
 from bookkeeper.format.entries import DataFile
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ Sends the txlogs of one run, in sequence: n+1 only after n is confirmed, every r
 from functools import partial
 
 from bookkeeper.core import txlog
-from bookkeeper.core.errors import AlreadyExists, BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import AlreadyExists, BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.format.entries import DataFile
 from writers.again import Wait, again
 from writers.shape import Shape

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, NestedField
 
-from bookkeeper.core.errors import SchemaRefused
+from bookkeeper.errors import SchemaRefused
 from writers.values import converter, text_converter
 
 Row = Mapping[int, Any]

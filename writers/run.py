@@ -17,8 +17,8 @@ from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import ConfigInvalid, NotPossible
 from bookkeeper.core.folder import folder_url as configured_url
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.generate import Load, publish_file
 from writers.lines import Loader, Side
 from writers.records import Parse, csv_parser, ndjson_parser

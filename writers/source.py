@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 
 _HEAD_BYTES = 4096
 _PATH_BYTES = 600

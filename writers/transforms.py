@@ -24,7 +24,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DecimalType, IcebergType
 
-from bookkeeper.core.errors import SchemaRefused
+from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import serialized
 
 _HOUR = 3_600_000_000

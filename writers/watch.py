@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.core.errors import Backpressure, Fenced
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import Backpressure, Fenced
 from writers.again import Wait, again
 from writers.metrics import Figures
 

@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
 from bookkeeper.core.folder import NO_CARD, Folder
-from bookkeeper.core.locations import normal
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.errors import Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from writers.adopt import check_same_table, mixes
 from writers.again import Wait, again
 from writers.chain import end_of_chain

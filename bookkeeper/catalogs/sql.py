@@ -22,7 +22,8 @@ from sqlalchemy import bindparam, update
 
 from bookkeeper.catalogs.applying import applied
 from bookkeeper.catalogs.metadata_json import MetadataJson
-from bookkeeper.core.store import create_once, open_store
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import create_once
 
 _REMEMBERED = 8
 _GZIP = ".gz.metadata.json"

@@ -35,9 +35,10 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from bookkeeper.catalogs.applying import applied
 from bookkeeper.catalogs.metadata_json import MetadataJson
 from bookkeeper.catalogs.versions import Versions, name, number
-from bookkeeper.core.errors import AlreadyExists, Changed, Missing
-from bookkeeper.core.locations import inside, join
-from bookkeeper.core.store import Store, key_in, stores_with
+from bookkeeper.errors import AlreadyExists, Changed, Missing
+from bookkeeper.stores.locations import inside, join
+from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.store import Store, key_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

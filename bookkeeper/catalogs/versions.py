@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
-from bookkeeper.core.store import Store, create_once
+from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable
+from bookkeeper.stores.store import Store, create_once
 
 HINT = "version-hint.text"
 DROPPED = b"dropped"

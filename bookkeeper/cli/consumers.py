@@ -36,8 +36,8 @@ def standings_of(there: Opened) -> "tuple[list[Standing], Table]":
     """
     Where every consumer stands, and the table it was held against.
     """
-    from bookkeeper.core.catalog import load_table
-    from bookkeeper.core.store import stores_with
+    from bookkeeper.catalogs.open import load_table
+    from bookkeeper.stores.open import stores_with
     from bookkeeper.streams.standing import look, stand
 
     # The checkpoints first: a snapshot that the table then does not have is expired, not new.
@@ -104,8 +104,8 @@ def _what(standing: "Standing") -> str | None:
 
 
 def _mend(there: Opened, as_json: bool, yes: bool) -> None:
-    from bookkeeper.core.errors import BookkeeperError
-    from bookkeeper.core.store import stores_with
+    from bookkeeper.errors import BookkeeperError
+    from bookkeeper.stores.open import stores_with
     from bookkeeper.streams.mend import mend, plan
     from bookkeeper.streams.places import open_place
 
@@ -196,8 +196,8 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
 
 
 def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
-    from bookkeeper.core.catalog import load_table
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.catalogs.open import load_table
+    from bookkeeper.errors import NotPossible
     from bookkeeper.streams.registry import reader
 
     metadata = load_table(there.ledger.catalog, there.table.identifier).metadata

@@ -13,8 +13,8 @@ from bookkeeper.console.options import load_settings, pick_table, tables_option
 __all__ = ["Opened", "opened", "settings_of", "several_tables", "tables_option", "txlog_name", "utc_now"]
 
 if TYPE_CHECKING:
+    from bookkeeper.config.settings import Settings, Table
     from bookkeeper.core.folder import Folder
-    from bookkeeper.core.settings import Settings, Table
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.ledger.view import View
 
@@ -38,7 +38,7 @@ def several_tables(settings: "Settings", names: Sequence[str]) -> "list[Table]":
     """
     The tables that --table names, all of them without it; raises ConfigInvalid.
     """
-    from bookkeeper.core.errors import ConfigInvalid
+    from bookkeeper.errors import ConfigInvalid
 
     if not settings.tables:
         raise ConfigInvalid(f"{settings.source} has no [tables.NAME] section")
@@ -56,7 +56,7 @@ class Opened:
 
     def view(self, accept_rollback: bool = False) -> "View":
         """The table now; raises Halt like the daemon."""
-        from bookkeeper.loading import load
+        from bookkeeper.ledger.load import load
 
         return load(self.ledger, self.folder, accept_rollback)[0]
 
@@ -65,11 +65,11 @@ def opened(config: str | None, name: str | None) -> Opened:
     """
     The table that --table names, or the only one.
     """
-    from bookkeeper.core.catalog import open_catalog
-    from bookkeeper.core.known import advising
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.core.known_table import advising
     from bookkeeper.ledger.ledger import Ledger
-    from bookkeeper.opening import open_folder
-    from bookkeeper.upkeep import Upkeep
+    from bookkeeper.serve.open import open_folder
+    from bookkeeper.tick.upkeep import Upkeep
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)
@@ -85,8 +85,8 @@ def txlog_name(text: str) -> Any:
     """
     The TxlogName in an argument, with or without a folder before it; raises NotPossible.
     """
-    from bookkeeper.core.errors import NameMismatch, NotPossible
     from bookkeeper.core.names import TxlogName
+    from bookkeeper.errors import NameMismatch, NotPossible
 
     try:
         return TxlogName.parse(text.rsplit("/", 1)[-1])

@@ -59,7 +59,7 @@ def live(there: Opened, pause: timedelta, stop: "Stop") -> None:
     Draw it again and again on a terminal, until q or ^C; trouble that passes is shown, and waited out.
     """
     from bookkeeper.console.screen import QUIT, Screen
-    from bookkeeper.core.errors import Retry
+    from bookkeeper.errors import Retry
 
     keys = [""]
     with Screen() as screen:

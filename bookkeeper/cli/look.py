@@ -26,7 +26,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper pending --table events --json
     """
-    from bookkeeper.order import in_turn
+    from bookkeeper.tick.order import in_turn
 
     now, found = utc_now(), opened(config, table).folder.pending()
     rows = [
@@ -109,8 +109,8 @@ _UNFIT = "No txlog that this table takes: delete it, or raise max-txlog-bytes if
 
 
 def _find(there: Opened, name: Any) -> tuple[str, bytes]:
-    from bookkeeper.core.errors import Missing, NotPossible, Unfit
     from bookkeeper.core.folder import PENDING, REJECTED
+    from bookkeeper.errors import Missing, NotPossible, Unfit
 
     for place in (PENDING, REJECTED):
         try:
@@ -126,9 +126,9 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
     """The txlog, if it can be decoded, and whether this table takes it."""
-    from bookkeeper.check import check, rules_of
     from bookkeeper.core import txlog as txlog_format
-    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.errors import BookkeeperError
+    from bookkeeper.tick.check import check, rules_of
 
     view, decoded, verdict = there.view(), None, "fits the table"
     try:
@@ -160,7 +160,7 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
     Example:
       bookkeeper status --table events --json
     """
-    from bookkeeper.core.errors import Halt
+    from bookkeeper.errors import Halt
 
     there = opened(config, table)
     halted = None
@@ -275,10 +275,10 @@ def verify(
       bookkeeper verify --table events --json
       bookkeeper verify --table events --repair
     """
-    from bookkeeper.core.errors import HistoryChanged
-    from bookkeeper.verify import ERROR, INFO, Audit, Finding
-    from bookkeeper.verify import repair as mend
-    from bookkeeper.verify import verify as audit_of
+    from bookkeeper.commands.verify import ERROR, INFO, Audit, Finding
+    from bookkeeper.commands.verify import repair as mend
+    from bookkeeper.commands.verify import verify as audit_of
+    from bookkeeper.errors import HistoryChanged
 
     there = opened(config, table)
     try:

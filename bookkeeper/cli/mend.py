@@ -38,7 +38,7 @@ def replay(
       bookkeeper replay --all
       bookkeeper replay ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
     """
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.errors import NotPossible
 
     if bool(txlogs) == everything:
         raise click.UsageError("give the names of TXLOGs, or --all")
@@ -54,8 +54,8 @@ def replay(
 
 
 def _replay(there: Opened, name: Any, force: bool) -> str:
-    from bookkeeper.core.errors import BookkeeperError
-    from bookkeeper.replaying import replay as give_back
+    from bookkeeper.commands.replay import replay as give_back
+    from bookkeeper.errors import BookkeeperError
 
     try:
         give_back(there.folder, there.ledger, there.table, name, utc_now(), force)
@@ -75,7 +75,7 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     Example:
       bookkeeper forget ingest-7 --table events
     """
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.errors import NotPossible
 
     there = opened(config, table)
     view = there.view()
@@ -102,10 +102,10 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     Example:
       bookkeeper accept-rollback --table events
     """
-    from bookkeeper.core.errors import NotPossible
     from bookkeeper.core.history import descends
+    from bookkeeper.errors import NotPossible
+    from bookkeeper.ledger.load import is_older, load
     from bookkeeper.ledger.view import abandoned
-    from bookkeeper.loading import is_older, load
 
     there = opened(config, table)
     view, _, copy = load(there.ledger, there.folder, accept_rollback=True)
@@ -137,8 +137,8 @@ def accept_clock(config: str | None, table: str | None, as_json: bool, yes: bool
     Example:
       bookkeeper accept-clock --table events
     """
-    from bookkeeper.core.units import spoken
-    from bookkeeper.dating import date_back, dated_ahead
+    from bookkeeper.commands.accept_clock import date_back, dated_ahead
+    from bookkeeper.config.units import spoken
 
     there = opened(config, table)
     found = dated_ahead(there.ledger, there.folder)
@@ -167,7 +167,7 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
-    from bookkeeper.upkeep import retained, without_bounds
+    from bookkeeper.tick.upkeep import retained, without_bounds
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
@@ -195,7 +195,7 @@ def restore_marks(config: str | None, table: str | None, as_json: bool, yes: boo
       bookkeeper restore-marks --table events
       bookkeeper restore-marks --table events --yes
     """
-    from bookkeeper.restoring import restorable, restore
+    from bookkeeper.commands.restore_marks import restorable, restore
 
     there = opened(config, table)
     view, where = restorable(there.ledger, there.folder)
@@ -224,8 +224,8 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
       bookkeeper discard ingest-7.0199c0de-0000-7000-8000-000000000001 --up-to 99
       bookkeeper discard ingest-7.0199c0de-0000-7000-8000-000000000001 --up-to 99 --yes
     """
-    from bookkeeper.discarding import discard as give_up
-    from bookkeeper.discarding import outlook
+    from bookkeeper.commands.discard import discard as give_up
+    from bookkeeper.commands.discard import outlook
 
     there = opened(config, table)
     view, given = outlook(there.folder, there.ledger, txlog_name(f"{run}.{up_to:010d}.txlog.avro"))

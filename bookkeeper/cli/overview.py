@@ -17,8 +17,8 @@ from bookkeeper.cli.context import Opened
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+    from bookkeeper.config.settings import Settings, Table
     from bookkeeper.core.folder import Found
-    from bookkeeper.core.settings import Settings, Table
 
 Row = dict[str, Any]
 Daemon = Mapping[str, Mapping[str, Any]]
@@ -70,8 +70,8 @@ class Overview:
         return sorted(found, key=lambda row: (row["trouble"] is None, -(row["pending"] or 0), row["table"]))
 
     def _row(self, table: "Table", daemon: Mapping[str, Any]) -> Row:
-        from bookkeeper.core.errors import BookkeeperError, ConfigInvalid
-        from bookkeeper.core.known import pending_of
+        from bookkeeper.core.known_table import pending_of
+        from bookkeeper.errors import BookkeeperError, ConfigInvalid
 
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
@@ -86,10 +86,10 @@ class Overview:
             return row | {"trouble": f"{type(error).__name__}: {error}", "hint": error.hint or None}
 
     def _open(self, table: "Table") -> Opened:
-        from bookkeeper.core.catalog import open_catalog
-        from bookkeeper.core.known import advising
+        from bookkeeper.catalogs.open import open_catalog
+        from bookkeeper.core.known_table import advising
         from bookkeeper.ledger.ledger import Ledger
-        from bookkeeper.opening import open_folder
+        from bookkeeper.serve.open import open_folder
 
         with advising(self.settings.catalog, table):
             self._catalog = self._catalog or open_catalog(self.settings.catalog)
@@ -106,7 +106,7 @@ _COLUMNS = (
 
 
 def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> Row:
-    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.errors import BookkeeperError
 
     # What can be told of a halted table too comes first.
     listed = there.folder.pending()

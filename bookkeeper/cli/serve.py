@@ -24,10 +24,10 @@ from bookkeeper.console.options import config_option, json_option, listen_option
 from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
+    from bookkeeper.config.settings import Settings
     from bookkeeper.console.stopping import Stop
-    from bookkeeper.core.settings import Settings
-    from bookkeeper.runner import Slot
-    from bookkeeper.tables import Tables
+    from bookkeeper.serve.loop import Slot
+    from bookkeeper.serve.tables import Tables
 
 log = logging.getLogger("bookkeeper")
 #: each table has about ten, and a thousand in all is a common limit
@@ -67,8 +67,8 @@ def run(
 
     # Before what takes its time: by default SIGHUP would end the process.
     stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
-    from bookkeeper.opening import opener
-    from bookkeeper.tables import Tables
+    from bookkeeper.serve.open import opener
+    from bookkeeper.serve.tables import Tables
 
     settings = settings_of(config)
     chosen = several_tables(settings, tables)
@@ -96,7 +96,7 @@ def _ended(stop: "Stop", patience: Callable[[], timedelta]) -> Iterator[None]:
     thread that says something, also the one that ends the process.
     """
     from bookkeeper.console.stopping import Stop
-    from bookkeeper.tables import in_thread
+    from bookkeeper.serve.tables import in_thread
 
     over = Stop()
 
@@ -136,7 +136,7 @@ def _settled(at_work: "Tables", look: int) -> bool:
 
 def _read_again(at_work: "Tables", settings: "Settings", config: str | None, names: tuple[str, ...]) -> "Settings":
     """The settings as they are now; those there were when the new ones are not valid."""
-    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.errors import BookkeeperError
 
     try:
         new = settings_of(config)
@@ -192,9 +192,9 @@ def once(
     Example:
       bookkeeper once --config bookkeeper.toml --json
     """
-    from bookkeeper.opening import opener
-    from bookkeeper.tables import once as turn_once
-    from bookkeeper.tables import slots_of
+    from bookkeeper.serve.open import opener
+    from bookkeeper.serve.tables import once as turn_once
+    from bookkeeper.serve.tables import slots_of
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
@@ -224,8 +224,8 @@ def _row(slot: "Slot", done: Any) -> dict[str, Any]:
 
 
 def _code(slot: "Slot") -> int:
-    from bookkeeper.core.errors import BookkeeperError
-    from bookkeeper.tables import HANGING
+    from bookkeeper.errors import BookkeeperError
+    from bookkeeper.serve.tables import HANGING
 
     if not slot.trouble:
         return 0

@@ -16,8 +16,8 @@ from bookkeeper.console.output import say, show_rows
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from bookkeeper.core.settings import Settings, Table
-    from bookkeeper.recovering import Recovery
+    from bookkeeper.commands.recover_catalog import Recovery
+    from bookkeeper.config.settings import Settings, Table
 
 
 @click.command(cls=Command, short_help="Make table and txlog folder, or adopt a table.")
@@ -53,8 +53,8 @@ def init(
       bookkeeper init --config bookkeeper.toml
       bookkeeper init --table events --like sample.parquet --partition "day(seen)"
     """
-    from bookkeeper.core.catalog import open_catalog
-    from bookkeeper.initialise import initialise, schema_for
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.commands.init import initialise, schema_for
 
     settings = settings_of(config)
     chosen = several_tables(settings, tables)
@@ -82,8 +82,8 @@ def init(
 
 def _check_not_lost(settings: "Settings") -> None:
     """Raises NotPossible before an empty catalog is made in the place of one that folders still tell of."""
-    from bookkeeper.core.catalog import is_lost
-    from bookkeeper.core.known import check_unknown
+    from bookkeeper.catalogs.open import is_lost
+    from bookkeeper.core.known_table import check_unknown
 
     if is_lost(settings.catalog):
         for table in settings.tables.values():
@@ -117,7 +117,7 @@ def recover_catalog(
     if metadata is not None and len(chosen) != 1:
         raise click.UsageError("--metadata goes with one --table")
     rows, worst = [], 0
-    from bookkeeper.core.errors import BookkeeperError
+    from bookkeeper.errors import BookkeeperError
 
     for table in chosen:
         try:
@@ -131,12 +131,12 @@ def recover_catalog(
 
 
 def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bool) -> dict[str, Any]:
-    from bookkeeper.core.catalog import open_catalog
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.commands.recover_catalog import recover, recoverable
     from bookkeeper.core.folder import Folder
-    from bookkeeper.core.known import known_table
-    from bookkeeper.core.store import open_store, stores_with
-    from bookkeeper.recovering import recover, recoverable
+    from bookkeeper.core.known_table import known_table
+    from bookkeeper.errors import NotPossible
+    from bookkeeper.stores.open import open_store, stores_with
 
     known = known_table(settings.catalog.properties, table)
     if known is None:
@@ -161,7 +161,7 @@ def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bo
 
 def _catalog_there(settings: "Settings") -> "Catalog | None":
     """None where only its file is missing; a directory that is missing may be a disk that is not mounted."""
-    from bookkeeper.core.catalog import is_lost, open_catalog, sqlite_path
+    from bookkeeper.catalogs.open import is_lost, open_catalog, sqlite_path
 
     path = sqlite_path(settings.catalog.properties.get("uri", ""))
     lost = path is not None and os.path.isdir(os.path.dirname(path)) and is_lost(settings.catalog)
@@ -187,10 +187,10 @@ def _found(found: "Recovery") -> dict[str, Any]:
 
 
 def _state(catalog: "Catalog", table: "Table") -> str:
-    from bookkeeper.core.errors import Halt
+    from bookkeeper.errors import Halt
     from bookkeeper.ledger.ledger import Ledger
-    from bookkeeper.loading import load
-    from bookkeeper.opening import open_folder
+    from bookkeeper.ledger.load import load
+    from bookkeeper.serve.open import open_folder
 
     try:
         load(Ledger(catalog, table.identifier, utc_now), open_folder(catalog, table))

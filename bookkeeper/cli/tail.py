@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, utc_now
+from bookkeeper.config.units import duration
 from bookkeeper.console import completing
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, instant, pick_table, similar
 from bookkeeper.console.output import plain, say
 from bookkeeper.console.pipe import Pipe
-from bookkeeper.core.units import duration
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -59,9 +59,9 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
       bookkeeper tail events --from 10m --json --exit
       bookkeeper tail events --columns key,value --exit --from 2026-01-31T12:00:00Z
     """
+    from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.console.stopping import Stop
-    from bookkeeper.core.catalog import load_table, open_catalog
-    from bookkeeper.core.known import advising
+    from bookkeeper.core.known_table import advising
     from bookkeeper.streams.follow import Follower
     from bookkeeper.streams.rows import rows
 
@@ -90,7 +90,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
 
 
 def _columns(table: "Table", wanted: str | None) -> list[str]:
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.errors import NotPossible
 
     known = [field.name for field in table.schema().fields]
     chosen = [name.strip() for name in wanted.split(",")] if wanted else known
@@ -106,7 +106,7 @@ def start_of(table: "Table", text: str, now: datetime) -> "Position":
     """
     The position that --from names; raises NotPossible, PositionExpired.
     """
-    from bookkeeper.core.errors import NotPossible
+    from bookkeeper.errors import NotPossible
     from bookkeeper.streams.follow import BEGINNING, Position, ahead, beginning, end, since
 
     metadata = table.metadata
@@ -151,7 +151,7 @@ class Pump:
 
     def _round(self) -> bool:
         """Shows what is new; says whether that was the last of it."""
-        from bookkeeper.core.errors import Retry
+        from bookkeeper.errors import Retry
 
         try:
             done = self._news()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from bookkeeper.cli.context import utc_now
 
 if TYPE_CHECKING:
-    from bookkeeper.core.settings import Daemon
-    from bookkeeper.runner import Observer, Slot
+    from bookkeeper.config.settings import Daemon
+    from bookkeeper.serve.loop import Observer, Slot
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError
 
 if TYPE_CHECKING:
-    from bookkeeper.core.settings import Settings
+    from bookkeeper.config.settings import Settings
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 PENDING, REJECTED = "pending", "rejected"
@@ -69,7 +69,7 @@ runs, writers, consumers = _those(_runs), _those(_writers), _those(_consumers)
 
 
 def _settings(context: click.Context) -> "Settings | None":
-    from bookkeeper.core.config import load
+    from bookkeeper.config.load import load
 
     given = context.params.get("config") or (context.parent.params.get("config") if context.parent else None)
     try:
@@ -80,7 +80,7 @@ def _settings(context: click.Context) -> "Settings | None":
 
 def _folder(context: click.Context) -> str | None:
     """The txlog folder, where the configuration alone tells it and it lies on this machine."""
-    from bookkeeper.core.locations import local_path
+    from bookkeeper.stores.locations import local_path
 
     settings = _settings(context)
     name = context.params.get("table") or next(iter(settings.tables if settings else ()), "")

@@ -18,12 +18,12 @@ from typing import IO, Any
 
 import click
 
+from bookkeeper import errors
+from bookkeeper.config.extras import EXTRAS, extra_missing
 from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, RED, painted
 from bookkeeper.console.logs import catch_defects, fill_standard_streams
 from bookkeeper.console.secrets import redacted
-from bookkeeper.core import errors
-from bookkeeper.core.extras import EXTRAS, extra_missing
 
 DONE, REFUSED, USAGE, HALTED, UNAVAILABLE, RESTART = range(6)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from bookkeeper.config.units import duration, size
 from bookkeeper.console import completing
 from bookkeeper.console.colour import color_option
 from bookkeeper.console.logs import FORMATS
 from bookkeeper.console.secrets import hide
-from bookkeeper.core.units import duration, size
 
 Command = Callable[..., Any]
 
@@ -88,7 +88,7 @@ def listen_option(program: str, text: str) -> Callable[[Command], Command]:
 
 
 def _host_names(context: click.Context, parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    from bookkeeper.core.hosts import check_names
+    from bookkeeper.config.hosts import check_names
 
     try:
         check_names(names)
@@ -108,7 +108,7 @@ def load_settings(config: str | None, environ: Mapping[str, str]) -> Any:
     """
     The Settings of the file that --config or the environment names; raises ConfigInvalid.
     """
-    from bookkeeper.core.config import load
+    from bookkeeper.config.load import load
 
     settings = load(config, environ)
     hide(settings.storage, settings.catalog.properties, environ)
@@ -119,7 +119,7 @@ def pick_table(settings: Any, name: str | None) -> Any:
     """
     The Table section that --table names, or the only one; raises ConfigInvalid.
     """
-    from bookkeeper.core.errors import ConfigInvalid
+    from bookkeeper.errors import ConfigInvalid
 
     known = ", ".join(sorted(settings.tables)) or "none"
     if name is None and len(settings.tables) == 1:

@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
+from bookkeeper.config.units import spoken, spoken_size
 from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.console.secrets import redacted
-from bookkeeper.core.units import spoken, spoken_size
 
 Row = Mapping[str, Any]
 _SAID = ("trouble", "state", "outcome", "reason", "hint", "what", "why", "verdict")

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
-from bookkeeper.core.errors import ConfigInvalid, NotPossible
-from bookkeeper.core.exposition import CONTENT_TYPE
-from bookkeeper.core.hosts import host_name, served, usual
+from bookkeeper.config.hosts import host_name, served, usual
+from bookkeeper.console.exposition import CONTENT_TYPE
+from bookkeeper.errors import ConfigInvalid, NotPossible
 
 log = logging.getLogger("bookkeeper")
 

@@ -10,7 +10,7 @@ from typing import Any, get_origin
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.errors import WrongFolder
+from bookkeeper.errors import WrongFolder
 
 VERSION = 1
 

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from bookkeeper.config.settings import MOST_TXLOG_BYTES, Table
 from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
-from bookkeeper.core.errors import (
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import (
     AlreadyExists,
     BookkeeperError,
     Changed,
@@ -28,12 +31,9 @@ from bookkeeper.core.errors import (
     Unfit,
     WrongFolder,
 )
-from bookkeeper.core.local_store import TEMPORARY, kept
-from bookkeeper.core.locations import inside, join, normal
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.settings import MOST_TXLOG_BYTES, Table
-from bookkeeper.core.store import Store, content_tag, create_once
+from bookkeeper.stores.local import TEMPORARY, kept
+from bookkeeper.stores.locations import inside, join, normal
+from bookkeeper.stores.store import Store, content_tag, create_once
 
 PENDING = "pending/"
 REJECTED = "rejected/"

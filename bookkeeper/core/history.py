@@ -13,7 +13,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core import catalog as catalogs
+from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.folder import MarksCopy
 
 Parents = dict[int, int | None]

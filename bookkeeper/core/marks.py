@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from bookkeeper.core.errors import MarksLost, TooManyHoles
 from bookkeeper.core.names import TxlogName, started_ms
+from bookkeeper.errors import MarksLost, TooManyHoles
 
 PROPERTY = "bookkeeper.marks"
 MOST_HOLES = 64

@@ -7,7 +7,7 @@ Refuses any name that does not parse back to itself, so a path can never be smug
 import re
 from typing import NamedTuple
 
-from bookkeeper.core.errors import ConfigInvalid, NameMismatch
+from bookkeeper.errors import ConfigInvalid, NameMismatch
 
 WRITER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

@@ -12,15 +12,15 @@ from functools import cached_property
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.errors import NameMismatch, NewerVersion, TxlogCorrupt
-from bookkeeper.core.locations import normal_file
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.skim import Row, Skimmer, skimmer
+from bookkeeper.stores.locations import normal_file
 
 VERSION = 1
 PREFIX = "bookkeeper."

@@ -2,9 +2,9 @@
 Events of a storage as hints: the txlogs among the objects that they say were created.
 """
 
-from bookkeeper.core.errors import NameMismatch
-from bookkeeper.core.events import places
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import NameMismatch
+from bookkeeper.stores.events import places
 
 
 def txlogs(message: str | bytes, bucket: str, pending: str) -> list[TxlogName]:

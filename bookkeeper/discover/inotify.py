@@ -12,10 +12,10 @@ from typing import Any
 
 from inotify_simple import INotify, flags
 
-from bookkeeper.core.errors import NameMismatch
 from bookkeeper.core.folder import SUFFIX
 from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
+from bookkeeper.errors import NameMismatch
 
 #: link() arrives as CREATE, rename() as MOVED_TO
 _APPEARED = flags.CREATE | flags.MOVED_TO

@@ -6,13 +6,13 @@ import logging
 import sys
 from urllib.parse import urlsplit
 
-from bookkeeper.core.local_store import LocalStore
-from bookkeeper.core.locations import normal
-from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store
+from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.events import txlogs
 from bookkeeper.discover.probe import Probe
+from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.store import Store
 
 log = logging.getLogger("bookkeeper")
 
@@ -44,7 +44,7 @@ def _inotify(settings: Table, store: LocalStore, platform: str) -> Discovery:
 
 
 def _queue(settings: Table, store: Store) -> Discovery:
-    from bookkeeper.core.object_store import ObjectStore
+    from bookkeeper.stores.object_store import ObjectStore
 
     if not isinstance(store, ObjectStore):
         return _fallen_back(settings, f"nothing tells of new objects in {store.url}")

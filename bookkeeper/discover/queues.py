@@ -16,7 +16,7 @@ class Sqs:
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         from botocore.session import Session
 
-        from bookkeeper.core.s3_store import account
+        from bookkeeper.stores.s3 import account
 
         given = account(options)
         profile = given.pop("profile", None)

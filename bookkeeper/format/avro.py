@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16

@@ -15,7 +15,7 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, PrimitiveType, StructType
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 
 PREFIX = "write.metadata.metrics."
 DEFAULT_MODE = "truncate(16)"

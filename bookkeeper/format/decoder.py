@@ -9,7 +9,7 @@ from typing import Any
 
 from fastavro import schemaless_reader
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry, from_record
 from bookkeeper.format.layout import Layout

@@ -13,7 +13,7 @@ from typing import Any
 
 from fastavro import parse_schema
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.entries import DATA_FILE, ENTRY
 
 Physical = str | tuple[str, int]

@@ -15,7 +15,7 @@ from fastavro import schemaless_writer
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, partition
 from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format.avro import CODEC, CODECS, Cursor, Header, Stored
 from bookkeeper.format.decoder import RECORD_BYTES

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.decoder import decode_one
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.expressions import BOUNDS, COUNTS, HEAD, expression_for

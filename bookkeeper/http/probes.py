@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from bookkeeper.core.settings import Daemon
-from bookkeeper.core.units import roughly
-from bookkeeper.health import STANDBY, Health, health
+from bookkeeper.config.settings import Daemon
+from bookkeeper.config.units import roughly
 from bookkeeper.metrics.figures import Figures
-from bookkeeper.runner import Slot
+from bookkeeper.serve.health import STANDBY, Health, health
+from bookkeeper.serve.loop import Slot
 
 Tables = Sequence[tuple[Slot, Figures]]
 #: beyond the longest pause between two turns

@@ -14,9 +14,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from bookkeeper.config.settings import Daemon
 from bookkeeper.console.secrets import scrubbed
 from bookkeeper.console.web import JSON, Answer, Routes, Web
-from bookkeeper.core.settings import Daemon
 from bookkeeper.http.page import page
 from bookkeeper.http.probes import healthz, readyz
 from bookkeeper.http.status import history, status

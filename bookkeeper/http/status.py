@@ -8,14 +8,14 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from bookkeeper.core.settings import Daemon
-from bookkeeper.health import health
+from bookkeeper.config.settings import Daemon
 from bookkeeper.http.probes import readiness
 from bookkeeper.http.troubles import SEVERITIES, Trouble, troubles
 from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.history import STEP_SECONDS
 from bookkeeper.metrics.looked import Looked
-from bookkeeper.runner import Slot
+from bookkeeper.serve.health import health
+from bookkeeper.serve.loop import Slot
 
 Tables = Sequence[tuple[Slot, Figures]]
 #: steps of the small plots, ten minutes

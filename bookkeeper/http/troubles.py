@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from bookkeeper.core.settings import Daemon
-from bookkeeper.core.units import roughly
-from bookkeeper.health import FAILING, HALTED, READY
+from bookkeeper.config.settings import Daemon
+from bookkeeper.config.units import roughly
 from bookkeeper.http.probes import readiness
 from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.looked import Reads
-from bookkeeper.runner import Slot
+from bookkeeper.serve.health import FAILING, HALTED, READY
+from bookkeeper.serve.loop import Slot
 from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
-from bookkeeper.upkeep import LARGE_MARKS_BYTES
+from bookkeeper.tick.upkeep import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
 BAD, WARNING, NOTE = "bad", "warning", "note"

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from pyiceberg.manifest import ManifestFile
 
-from bookkeeper.core.errors import BookkeeperError, Reject
-from bookkeeper.core.store import Store, key_in
+from bookkeeper.errors import BookkeeperError, Reject
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
+from bookkeeper.stores.store import Store, key_in
 
 MANIFEST_BYTES = 2**31
 

@@ -18,14 +18,13 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.errors import BookkeeperError, ClockBehind, CommitConflict
+from bookkeeper.catalogs import open as catalogs
+from bookkeeper.config.units import spoken
+from bookkeeper.core.clock import Steady
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.steady import Steady
-from bookkeeper.core.store import Creating, Nowhere, Store, stores_with
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.core.units import spoken
+from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import LARGEST
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
@@ -37,6 +36,8 @@ from bookkeeper.ledger.retain import Doomed, Drops, Reaches
 from bookkeeper.ledger.shares import Share, shares
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
 from bookkeeper.ledger.view import View, view
+from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.store import Creating, Nowhere, Store
 
 log = logging.getLogger("bookkeeper")
 

@@ -16,8 +16,6 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType
 
-from bookkeeper.core.locations import join
-from bookkeeper.core.store import Creating, Store, create_once
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block
@@ -26,6 +24,8 @@ from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.partition import widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.format.summaries import summarise
+from bookkeeper.stores.locations import join
+from bookkeeper.stores.store import Creating, Store, create_once
 
 #: spec id and comparable values
 Partition = tuple[Any, ...]

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.core.store import Store
 from bookkeeper.ledger.carry import carried
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.memory import Memory
 from bookkeeper.ledger.parts import opened
 from bookkeeper.ledger.pieces import Assembled, assembled
+from bookkeeper.stores.store import Store
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes

@@ -9,10 +9,10 @@ from itertools import count
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.memory import Memory
 from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
+from bookkeeper.stores.store import Store
 
 NOTHING = -1
 #: a manifest, or one of its blocks

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestFile
 
-from bookkeeper.core.store import Store, key_in
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block, Stored
@@ -18,6 +17,7 @@ from bookkeeper.format.skim import Row, Skimmer
 from bookkeeper.ledger.contents import MANIFEST_BYTES, inherited
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.memory import Memory, Range, Stretch, digests
+from bookkeeper.stores.store import Store, key_in
 
 #: what a manifest is written anew under; None for those that cannot be
 Headers = Callable[[ManifestFile], Header | None]

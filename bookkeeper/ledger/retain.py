@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.core.store import Store
 from bookkeeper.format.skim import Row
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.memory import Memory, Range, spanned, united
 from bookkeeper.ledger.merge import live_files
 from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
+from bookkeeper.stores.store import Store
 
 #: of a data file and its sequence number
 Drops = Callable[[Row, int], bool]

@@ -15,12 +15,12 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import marks as marks_format
-from bookkeeper.core.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.history import descends
-from bookkeeper.core.locations import inside, join
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
+from bookkeeper.stores.locations import inside, join
 
 TXLOGS = "bookkeeper.txlogs"
 MAIN = "main"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
-from bookkeeper.core.exposition import Family
+from bookkeeper.console.exposition import Family
 
 
 class Figured:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from importlib.metadata import version
 
-from bookkeeper.core.exposition import COUNTER, GAUGE, HISTOGRAM, Family
-from bookkeeper.core.settings import Daemon
-from bookkeeper.health import HALTED, health
+from bookkeeper.config.settings import Daemon
+from bookkeeper.console.exposition import COUNTER, GAUGE, HISTOGRAM, Family
 from bookkeeper.metrics.figures import COMMITTED, FAILED, IDLE, STANDBY, Figures
 from bookkeeper.metrics.looked import Reads
-from bookkeeper.runner import Slot
+from bookkeeper.serve.health import HALTED, health
+from bookkeeper.serve.loop import Slot
 
 Tables = Sequence[tuple[Slot, Figures]]
 Value = Callable[[Figures], float | None]

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bookkeeper.core.exposition import Histogram
+from bookkeeper.console.exposition import Histogram
 from bookkeeper.core.marks import PROPERTY
-from bookkeeper.daemon import Bookkeeper
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
 from bookkeeper.metrics.looked import Looked, Rejected
-from bookkeeper.runner import Slot
-from bookkeeper.turn import Commit, Turn
+from bookkeeper.serve.loop import Slot
+from bookkeeper.tick.result import Commit, Turn
+from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 

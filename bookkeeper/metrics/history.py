@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping
 from datetime import datetime
 
-from bookkeeper.turn import Commit
+from bookkeeper.tick.result import Commit
 
 STEP_SECONDS = 10
 LENGTH = 360

@@ -12,14 +12,14 @@ from datetime import datetime
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.catalog import load_table
-from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.catalogs.open import load_table
 from bookkeeper.core.folder import REJECTED, SUFFIX
-from bookkeeper.core.locations import local_path
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.stores.locations import local_path
 from bookkeeper.streams.lag import Added, Lag, added_files, lag
 from bookkeeper.streams.registry import Registry
 from bookkeeper.streams.standing import ASIDE, CUT_OFF, TO_MEND, Reading, Standing, look, stand
+from bookkeeper.tick.tick import Bookkeeper
 
 #: total, used and free bytes of the disk a path is on
 Usage = Callable[[str], tuple[int, int, int]]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.metrics.figures import AllFigures, Figures
 from bookkeeper.metrics.looked import Look, Usage
-from bookkeeper.runner import Slot
+from bookkeeper.serve.loop import Slot
 
 log = logging.getLogger("bookkeeper")
 

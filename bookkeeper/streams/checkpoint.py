@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from bookkeeper.core.errors import Hold, Missing
-from bookkeeper.core.store import Listed
+from bookkeeper.errors import Hold, Missing
+from bookkeeper.stores.store import Listed
 from bookkeeper.streams.places import Place
 
 VOID = "-"

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.errors import Missing, NotPossible, StorageUnavailable
+from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
 from bookkeeper.streams.line import Line, added_by, is_append
 from bookkeeper.streams.rows import reading
 

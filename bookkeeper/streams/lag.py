@@ -12,7 +12,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.errors import StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
 from bookkeeper.streams.line import Line, added_by, counted, is_append
 from bookkeeper.streams.standing import Standing

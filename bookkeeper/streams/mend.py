@@ -10,7 +10,7 @@ It touches one file of the checkpoint and its checksum, never the batches; the q
 import json
 from dataclasses import dataclass
 
-from bookkeeper.core.errors import Missing, NotPossible
+from bookkeeper.errors import Missing, NotPossible
 from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, Offset, initial_key, read
 from bookkeeper.streams.places import Place
 from bookkeeper.streams.registry import Consumer

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 
 import fsspec  # type: ignore[import-untyped]
 
-from bookkeeper.core.errors import ConfigInvalid
-from bookkeeper.core.store import Listed, Store, open_store, translated
+from bookkeeper.errors import ConfigInvalid
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Listed, Store, translated
 
 OpenStore = Callable[[str], Store]
 

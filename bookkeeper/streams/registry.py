@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from bookkeeper.core.errors import ConfigInvalid, Missing, NotPossible, Unfit
 from bookkeeper.core.names import WRITER
-from bookkeeper.core.store import Store
+from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, Unfit
+from bookkeeper.stores.store import Store
 
 FOLDER = "consumers/"
 SUFFIX = ".json"

@@ -20,8 +20,8 @@ from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.types import ListType, MapType
 
-from bookkeeper.core.errors import BookkeeperError, NotPossible, StorageUnavailable
-from bookkeeper.core.store import translated
+from bookkeeper.errors import BookkeeperError, NotPossible, StorageUnavailable
+from bookkeeper.stores.store import translated
 
 ROWS = 500
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.errors import BookkeeperError
-from bookkeeper.core.settings import Reaper
+from bookkeeper.config.settings import Reaper
+from bookkeeper.errors import BookkeeperError
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
 from bookkeeper.streams.line import Line, counted, is_append
 from bookkeeper.streams.places import OpenStore, open_place

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalogs.lake import KINDS, CatalogLake, Place, place
 from tests.servers.needed import needed
+from tests.support.catalog_lake import KINDS, CatalogLake, Place, place
 
 
 def _place(kind: str) -> Iterator[Place]:

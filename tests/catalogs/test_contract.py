@@ -9,16 +9,16 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
+from bookkeeper.catalogs.open import load_table
+from bookkeeper.commands.accept_clock import date_back, dated_ahead
+from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.core import marks as marks_format
-from bookkeeper.core.catalog import load_table
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
-from bookkeeper.core.store import Store
-from bookkeeper.dating import date_back, dated_ahead
-from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown, NotPossible, Retry, TableUnusable
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
-from tests.catalogs.lake import CatalogLake, Chain, Place
+from bookkeeper.stores.store import Store
 from tests.servers.line import Fault, Line
+from tests.support.catalog_lake import CatalogLake, Chain, Place
 
 AT_ONCE = (
     Fault.REQUEST_LOST,

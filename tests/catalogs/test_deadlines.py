@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.catalog import load_table, open_catalog
-from bookkeeper.core.deadline import within
-from bookkeeper.core.errors import CatalogUnavailable, Retry
-from bookkeeper.core.settings import Catalog
-from tests.catalogs.lake import Chain, Place
-from tests.faults.faults import Faults, FaultyCatalog
+from bookkeeper.catalogs.deadline import within
+from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.config.settings import Catalog
+from bookkeeper.errors import CatalogUnavailable, Retry
 from tests.servers.line import Fault, Line
+from tests.support.catalog_lake import Chain, Place
+from tests.support.faults import Faults, FaultyCatalog
 
 SHORT = timedelta(seconds=0.2)
 

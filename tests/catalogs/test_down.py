@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from bookkeeper import runner
-from bookkeeper.core.catalog import _write_ahead
-from bookkeeper.core.errors import CatalogUnavailable
-from bookkeeper.core.settings import Catalog, Daemon, Settings
-from bookkeeper.opening import open_bookkeeper
-from bookkeeper.runner import Slot
-from tests.catalogs.lake import CatalogLake, Chain, Place
+from bookkeeper.catalogs.open import _write_ahead
+from bookkeeper.config.settings import Catalog, Daemon, Settings
+from bookkeeper.errors import CatalogUnavailable
+from bookkeeper.serve import loop as runner
+from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.open import open_bookkeeper
+from tests.support.catalog_lake import CatalogLake, Chain, Place
 
 # A REST catalog refuses snapshots a minute ahead of its own clock, so no long pauses.
 DAEMON = Daemon(every=timedelta(milliseconds=20), backoff_most=timedelta(milliseconds=100), lease=False)

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tests.catalogs.chaos import COMMIT, FAULTS, PUT, REQUEST, Trial, trial
-from tests.catalogs.lake import Place
 from tests.servers.line import Fault
+from tests.support.catalog_chaos import COMMIT, FAULTS, PUT, REQUEST, Trial, trial
+from tests.support.catalog_lake import Place
 
 LATE = (Fault.LATE_AFTER, Fault.LATE_LAST)
 

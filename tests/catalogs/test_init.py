@@ -4,10 +4,10 @@ from contextlib import suppress
 
 import pytest
 
-from bookkeeper.core.errors import Retry
-from bookkeeper.initialise import Initialised, initialise, schema_for
-from tests.catalogs.lake import CatalogLake, Chain, Place
+from bookkeeper.commands.init import Initialised, initialise, schema_for
+from bookkeeper.errors import Retry
 from tests.servers.line import Fault, Line
+from tests.support.catalog_lake import CatalogLake, Chain, Place
 
 LOST = (Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.APPLIED_503)
 

@@ -14,9 +14,13 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetPropertiesUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.core import catalog as catalogs
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import (
+from bookkeeper.catalogs import open as catalogs
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.commands.recover_catalog import MOST_BYTES, Recovery, recover, recoverable
+from bookkeeper.config.settings import Catalog
+from bookkeeper.core.known_table import KnownTable, advising, known_table
+from bookkeeper.errors import (
     CatalogMissing,
     CommitUnknown,
     HistoryChanged,
@@ -24,15 +28,11 @@ from bookkeeper.core.errors import (
     TableMissing,
     WrongFolder,
 )
-from bookkeeper.core.known import KnownTable, advising, known_table
-from bookkeeper.core.settings import Catalog
-from bookkeeper.core.store import stores_with
-from bookkeeper.initialise import initialise, schema_for
-from bookkeeper.opening import open_folder
-from bookkeeper.recovering import MOST_BYTES, Recovery, recover, recoverable
-from tests.catalogs.lake import CatalogLake, Place
-from tests.daemon.lake import Lake, Writes
-from tests.daemon.test_history import change
+from bookkeeper.serve.open import open_folder
+from bookkeeper.stores.open import stores_with
+from tests.support.catalog_lake import CatalogLake, Place
+from tests.support.lake import Lake, Writes
+from tests.tick.test_history import change
 
 
 @pytest.fixture
@@ -384,7 +384,7 @@ def test_the_card_of_another_table_is_not_taken(lake: Lake, writer: Writes) -> N
 
 def fork(lake: Lake, writer: Writes) -> tuple[str, str]:
     """Two metadata files that both follow the last commit of ours; one of them was never committed."""
-    from tests.daemon.lake import append_by_others
+    from tests.support.lake import append_by_others
 
     writer.publish("a")
     lake.tick()
@@ -420,7 +420,7 @@ def test_an_attempt_that_was_refused_before_the_last_commit_is_not_taken(lake: L
 
 
 def test_what_others_committed_after_our_last_commit_is_not_lost(lake: Lake, writer: Writes) -> None:
-    from tests.daemon.lake import append_by_others
+    from tests.support.lake import append_by_others
 
     writer.publish("a")
     lake.tick()

@@ -10,10 +10,10 @@ from pyiceberg.table import TableProperties
 from pyiceberg.table.update import AssertTableUUID
 
 from bookkeeper.ledger.ledger import Ledger
-from tests.catalogs.chaos import Trial
-from tests.catalogs.lake import CatalogLake, Place
 from tests.chaos.broken import DeafLedger, HastyBookkeeper, StockLedger, TrustingLedger
 from tests.servers.line import Fault
+from tests.support.catalog_chaos import Trial
+from tests.support.catalog_lake import CatalogLake, Place
 
 
 def test_pyicebergs_own_retry_doubles_rows_that_a_second_bookkeeper_has_committed(where: Place) -> None:

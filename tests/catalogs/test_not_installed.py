@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import ConfigInvalid, ExtraMissing
-from bookkeeper.core.settings import Catalog, Table
-from bookkeeper.initialise import DEFAULT_SCHEMA, initialise, schema_of
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import DEFAULT_SCHEMA, initialise, schema_of
+from bookkeeper.config.settings import Catalog, Table
+from bookkeeper.errors import ConfigInvalid, ExtraMissing
 from tests.cli.test_errors import absent
 
 SQL = {"type": "sql", "warehouse": "file:///nowhere"}

@@ -11,13 +11,13 @@ import psycopg2
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import CommitUnknown, Retry
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.errors import CommitUnknown, Retry
 from bookkeeper.ledger.ledger import Ledger
-from tests.catalogs.chaos import Trial
-from tests.catalogs.lake import CatalogLake, Chain, Place
 from tests.servers.line import Fault, Line
 from tests.servers.tcp import Wire, wire
+from tests.support.catalog_chaos import Trial
+from tests.support.catalog_lake import CatalogLake, Chain, Place
 
 BROKEN = (Fault.REQUEST_LOST, Fault.REPLY_LOST)
 

@@ -1,7 +1,7 @@
 """Two bookkeepers on one table with no lease: each loses races, no row is lost or doubled."""
 
-from tests.catalogs.chaos import race
-from tests.catalogs.lake import Place
+from tests.support.catalog_chaos import race
+from tests.support.catalog_lake import Place
 
 COMMITS = 50
 

@@ -13,17 +13,17 @@ from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.typedef import Record
 
-from bookkeeper.core import catalog as catalogs
+from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core import marks as marks_format
-from bookkeeper.core.errors import CommitConflict, CommitUnknown
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.marks import Mark, Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.errors import CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.shares import Share
 from bookkeeper.ledger.view import View
+from bookkeeper.tick.tick import Bookkeeper
 from reaper.journal import Journal
 from reaper.site import Site
 from reaper.verify import Verdict

@@ -1,17 +1,18 @@
 """
 Lost, late and double replies of the catalog, and of puts beside it: SQLite, Postgres and REST.
 
-The faults and the rounds are those of tests.catalogs.chaos; a race of two bookkeepers without a lease is one more.
+The faults and the rounds are those of tests.support.catalog_chaos; a race of two bookkeepers without a lease is one
+more.
 """
 
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from tests.catalogs.chaos import COMMIT, FAULTS, PUT, REQUEST, race, trial
-from tests.catalogs.lake import KINDS, Place, place
 from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.servers import Unavailable
+from tests.support.catalog_chaos import COMMIT, FAULTS, PUT, REQUEST, race, trial
+from tests.support.catalog_lake import KINDS, Place, place
 
 COMMITS = 20
 _WORDS = {COMMIT: "commits lost, late, double", REQUEST: "requests lost", PUT: "puts lost, late, double"}

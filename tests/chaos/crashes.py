@@ -16,8 +16,8 @@ from bookkeeper.ledger import merge
 from tests.chaos.scenes.cast import SCENES
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.faults.enumerated import Point, crash_points, crashed, recorded
 from tests.servers import scratch
+from tests.support.enumerated import Point, crash_points, crashed, recorded
 
 
 @contextmanager

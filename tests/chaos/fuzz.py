@@ -16,10 +16,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from bookkeeper.check import check
-from bookkeeper.core.errors import Hold, Reject
 from bookkeeper.core.txlog import Txlog, decode
+from bookkeeper.errors import Hold, Reject
 from bookkeeper.format.entries import DATA_FILE, ENTRY, Entry
+from bookkeeper.tick.check import check
 from tests.chaos.fuzzing import reader
 from tests.chaos.fuzzing.corpus import MOST, NOW_MS, Seed, seeds
 from tests.chaos.fuzzing.mutations import MUTATIONS

@@ -12,8 +12,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bookkeeper.core import lease
-from bookkeeper.runner import Slot, turn
+from bookkeeper.leases import lease
+from bookkeeper.serve.loop import Slot, turn
 from tests.chaos.processes import roles
 from tests.chaos.processes.ground import BRISK, Ground, now
 from tests.chaos.processes.party import in_fork

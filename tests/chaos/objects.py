@@ -11,22 +11,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.core.catalog import STORAGE, load_table, open_catalog
-from bookkeeper.core.errors import BookkeeperError, Retry
+from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.settings import Catalog, Table
-from bookkeeper.core.store import open_store, stores_with
-from bookkeeper.daemon import Bookkeeper
-from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store, stores_with
+from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.account import account
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.daemon.lake import Clock
 from tests.servers import Unavailable
 from tests.servers.line import Fault, Line
 from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, proxy
 from tests.servers.shared import borrowed, place, shared
+from tests.support.lake import Clock
 from writers.writer import Writer
 
 FAULTS = (

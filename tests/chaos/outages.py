@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from tests.chaos.account import account
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.faults.disk import LOOKS, WRITES, Disk, mounted
 from tests.outage.test_disk import cycle, refusing, scene
 from tests.servers import scratch
+from tests.support.disk import LOOKS, WRITES, Disk, mounted
 
 KEYS = ("a", "b", "c")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from bookkeeper.core.settings import Settings
+from bookkeeper.config.settings import Settings
 from tests.chaos.account import account
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.daemon.test_leases import Workload
-from tests.races.kit import SparkLake
 from tests.races.test_spark_at_once import everybody
 from tests.servers import Unavailable, scratch, spark
+from tests.support.races import SparkLake
+from tests.tick.test_leases import Workload
 
 ROUNDS = 20
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from bookkeeper.core.errors import BookkeeperError, StorageUnavailable
+from bookkeeper.errors import BookkeeperError, StorageUnavailable
 from tests.chaos.crashes import on_stage
 from tests.chaos.scenes.cast import SCENES
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.faults.enumerated import Point, error_points, late_points, recorded
-from tests.faults.faults import Faults
+from tests.support.enumerated import Point, error_points, late_points, recorded
+from tests.support.faults import Faults
 
 
 def disturbed(made: Callable[[Path], Scene], seed: int, budget: Budget) -> Tally:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import BookkeeperError
-from bookkeeper.daemon import Bookkeeper
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.chaos.crashes import on_stage
 from tests.chaos.scenes.reaping import RULES
@@ -22,8 +22,8 @@ from tests.chaos.scenes.scene import lake_at
 from tests.chaos.scenes.writing import Writing
 from tests.chaos.storage import fault_of
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.daemon.lake import Lake
-from tests.faults.faults import AFTER, BEFORE, ECHO, LATE, TWICE, Faults, FaultyCatalog, Rule
+from tests.support.faults import AFTER, BEFORE, ECHO, LATE, TWICE, Faults, FaultyCatalog, Rule
+from tests.support.lake import Lake
 
 STEPS = 40
 CHANCES = {BEFORE: 0.03, AFTER: 0.03, TWICE: 0.03, LATE: 0.02, ECHO: 0.03}

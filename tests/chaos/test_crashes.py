@@ -8,8 +8,8 @@ from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
 from tests.chaos.storage import disturbed
 from tests.chaos.tally import Budget
-from tests.faults.enumerated import Point, crash_points, late_points, recorded
-from tests.faults.faults import BEFORE, ECHO, LATE, TWICE, Faults
+from tests.support.enumerated import Point, crash_points, late_points, recorded
+from tests.support.faults import BEFORE, ECHO, LATE, TWICE, Faults
 
 PART = Budget(part=0.1)
 

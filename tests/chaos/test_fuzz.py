@@ -55,8 +55,8 @@ def test_a_crash_a_hang_and_a_huge_allocation_are_seen(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        ("bookkeeper.check._check_row", lambda *given: None),  # any path at all
-        ("bookkeeper.core.locations._SUSPECT", re.compile("(?!)")),  # paths that storage would interpret
+        ("bookkeeper.tick.check._check_row", lambda *given: None),  # any path at all
+        ("bookkeeper.stores.locations._SUSPECT", re.compile("(?!)")),  # paths that storage would interpret
         ("bookkeeper.format.entries._mapped", lambda pairs: {}),  # statistics are dropped
     ],
 )

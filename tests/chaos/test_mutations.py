@@ -13,8 +13,8 @@ from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
 from tests.chaos.storage import disturb_at
 from tests.chaos.tally import Budget, Tally
-from tests.faults.enumerated import Point, crash_points, error_points, recorded
-from tests.faults.faults import AFTER, BEFORE
+from tests.support.enumerated import Point, crash_points, error_points, recorded
+from tests.support.faults import AFTER, BEFORE
 
 
 def crash(made: type[Scene], when: str, part: str) -> Tally:
@@ -42,29 +42,30 @@ def _tried(made: type[Scene], trial: Callable[[Scene, Point], Tally], points: An
 #: what is put where, and the few points at which that must be seen; the last is what must be seen
 BROKEN = {
     "marks in a commit after that of the files": (
-        "tests.daemon.lake.Ledger", broken.MarksApart, crash, Ticking, AFTER, "commit_table", "double",
+        "tests.support.lake.Ledger", broken.MarksApart, crash, Ticking, AFTER, "commit_table", "double",
     ),
     "marks in a commit before that of the files": (
-        "tests.daemon.lake.Ledger", broken.MarksFirst, crash, Ticking, AFTER, "commit_table", "missing",
+        "tests.support.lake.Ledger", broken.MarksFirst, crash, Ticking, AFTER, "commit_table", "missing",
     ),
     "no second look after an unknown outcome": (
-        "tests.daemon.lake.Ledger", broken.DeafLedger, disturb, Ticking, AFTER, "commit_table", "double",
+        "tests.support.lake.Ledger", broken.DeafLedger, disturb, Ticking, AFTER, "commit_table", "double",
     ),
     "an unknown outcome taken for success": (
-        "tests.daemon.lake.Ledger", broken.TrustingLedger, disturb, Ticking, BEFORE, "commit_table", "missing",
+        "tests.support.lake.Ledger", broken.TrustingLedger, disturb, Ticking, BEFORE, "commit_table", "missing",
     ),
     "delete before the commit": (
-        "tests.daemon.lake.Bookkeeper", broken.HastyBookkeeper, crash, Ticking, BEFORE, "commit_table", "missing",
+        "tests.support.lake.Bookkeeper", broken.HastyBookkeeper, crash, Ticking, BEFORE, "commit_table", "missing",
     ),
     "holes are not recorded": (
         "bookkeeper.core.marks.Mark.advanced", broken.holes_forgotten, crash, Ticking, AFTER, "commit_table", "wrong",
     ),
     "positions are not compared": (
-        "bookkeeper.plan._Planner._check_position", broken.any_position, crash, Ticking, AFTER, "commit_table",
+        "bookkeeper.tick.plan._Planner._check_position", broken.any_position, crash, Ticking, AFTER, "commit_table",
         "double",
     ),
     "out of pending/ before it is in rejected/": (
-        "tests.daemon.lake.Folder", broken.CarelessFolder, crash, Ticking, AFTER, "delete folder/pending/bad.", "wrong",
+        "tests.support.lake.Folder", broken.CarelessFolder, crash, Ticking, AFTER, "delete folder/pending/bad.",
+        "wrong",
     ),
     "the reaper deletes without a second look": (
         "reaper.run.judge", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",
@@ -85,6 +86,6 @@ def test_a_rule_that_is_broken_makes_the_table_red(monkeypatch: pytest.MonkeyPat
 
 def test_deleting_before_the_commit_is_seen_when_processes_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broken.HastyBookkeeper, "pause_seconds", 0.1)
-    monkeypatch.setattr("bookkeeper.opening.Bookkeeper", broken.HastyBookkeeper)
+    monkeypatch.setattr("bookkeeper.serve.open.Bookkeeper", broken.HastyBookkeeper)
     (result,) = run_all(kills.CLASSES[:1], 1, Budget(seconds=2), cores=1, limit_seconds=120)
     assert result.tally.missing > 0

@@ -6,8 +6,8 @@ from tests.chaos.crashes import on_stage
 from tests.chaos.scenes.cast import SCENES
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.writing import Pruning
-from tests.faults.enumerated import recorded
-from tests.faults.faults import Faults
+from tests.support.enumerated import recorded
+from tests.support.faults import Faults
 
 
 @pytest.mark.parametrize("made", SCENES, ids=lambda made: made.name)

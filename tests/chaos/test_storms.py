@@ -8,7 +8,7 @@ from tests.chaos import broken
 from tests.chaos.crashes import on_stage
 from tests.chaos.storms import Storm, faults_of, storm, storms
 from tests.chaos.tally import Budget
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
 
 
 def test_storms_lose_and_double_nothing() -> None:
@@ -33,7 +33,7 @@ def test_the_same_seed_is_the_same_storm() -> None:
 
 
 def test_a_storm_shows_a_bookkeeper_that_deletes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.daemon.lake.Bookkeeper", broken.HastyBookkeeper)
+    monkeypatch.setattr("tests.support.lake.Bookkeeper", broken.HastyBookkeeper)
     with on_stage(Storm) as scene:
         assert isinstance(scene, Storm)
         assert any(storm(scene, Random(number), "storm").missing for number in range(10))

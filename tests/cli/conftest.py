@@ -15,7 +15,7 @@ from bookkeeper.cli import main
 from bookkeeper.console.logs import OURS
 from bookkeeper.console.stopping import Stop
 from tests.cli.sandbox import Sandbox
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 Run = Callable[..., Result]
 

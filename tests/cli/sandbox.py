@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.core.names import TxlogName
-from tests.daemon.lake import Lake, Saved, Writes
+from tests.support.lake import Lake, Saved, Writes
 
 RUN = TxlogName("ingest-7", "0199c0de-0000-7000-8000-000000000001", 0)
 LINE = '{"timestamp": "2026-07-01T12:00:00Z", "key": "%s", "value": "v"}\n'

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from bookkeeper.cli import main
 from tests.cli.terminal import terminal
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 ROOT = Path(__file__).parents[2]
 MODULES = {"bookkeeper": "bookkeeper", "writer": "writers", "reaper": "reaper"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.cli.lag import repeat
-from tests.daemon.lake import Lake, Writes
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.lake import Lake, Writes
 
 
 @pytest.fixture

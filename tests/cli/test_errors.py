@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.cli.commands import commands, examples, programs, words
 from tests.cli.conftest import logging_put_back
 from tests.cli.sandbox import CONFIG, Sandbox
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 #: the first example of every command that reads the configuration
 EXAMPLES = [
@@ -132,7 +132,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     ours = ("reaper.", "bookkeeper.http", "bookkeeper.metrics", "bookkeeper.core.s3", "bookkeeper.core.azure")
     for name in list(sys.modules):
         theirs = name.partition(".")[0] == module
-        again = name.startswith((*ours, "bookkeeper.core.remotes", "spark_jobs.")) and name not in COMMANDS
+        again = name.startswith((*ours, "bookkeeper.stores.open", "spark_jobs.")) and name not in COMMANDS
         if theirs or again:
             monkeypatch.delitem(sys.modules, name)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.config.settings import Daemon
 from bookkeeper.console import logs, secrets
-from bookkeeper.core.settings import Daemon
-from bookkeeper.runner import Slot, turn
-from tests.daemon.lake import Lake, Writes
+from bookkeeper.serve.loop import Slot, turn
+from tests.support.lake import Lake, Writes
 
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFqUVErCz4I6tq/K1SZFPTOtr=="
 SIGNATURE = "c2lnbmF0dXJlLW9mLXRoZS1zYXM%2Bk3J0Zz8%3D"
@@ -173,7 +173,7 @@ def test_the_libraries_themselves_say_no_secret_at_debug(loud: io.StringIO) -> N
 
 def test_an_error_of_a_command_hides_secrets_too(capsys: pytest.CaptureFixture[str]) -> None:
     from bookkeeper.console.errors import Failure
-    from bookkeeper.core.errors import CatalogUnavailable
+    from bookkeeper.errors import CatalogUnavailable
 
     Failure(CatalogUnavailable(FORMS["a password in a URI"][1], hint=FORMS["account key"][1])).show()
     said = capsys.readouterr().err

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 
 def test_pending_lists_what_is_published_oldest_first(lake: Lake, writer: Writes, run, asked) -> None:

@@ -1,6 +1,6 @@
 """Commands by which a person decides: each does its one thing, once, and refuses what could double or lose rows."""
 
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 
 def test_once_commits_what_is_pending_and_says_so(lake: Lake, writer: Writes, asked) -> None:
@@ -175,7 +175,7 @@ def test_discard_says_first_what_it_would_give_up_and_does_it_when_told_to(lake:
 
 
 def test_restore_marks_says_first_from_where_and_puts_them_back_when_told_to(lake: Lake, writer: Writes, run, asked):
-    from tests.daemon.test_history import lose_the_property
+    from tests.tick.test_history import lose_the_property
 
     writer.publish("a")
     lake.tick()
@@ -189,7 +189,7 @@ def test_restore_marks_says_first_from_where_and_puts_them_back_when_told_to(lak
 
 
 def test_verify_looks_at_a_halted_table_too_and_mends_nothing_there(lake: Lake, writer: Writes, run, asked):
-    from tests.daemon.test_history import roll_back
+    from tests.tick.test_history import roll_back
 
     for key in "ab":
         writer.publish(key)

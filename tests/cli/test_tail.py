@@ -19,14 +19,14 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.types import ListType, StringType
 
+from bookkeeper import errors
 from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
+from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console.pipe import Pipe
-from bookkeeper.core import errors
-from bookkeeper.core.settings import Reaper, Retention
 from bookkeeper.streams.follow import Follower, Position, PositionExpired, ahead
 from bookkeeper.streams.rows import rows
 from reaper.run import reap
-from tests.daemon.lake import Lake, Writes, append_by_others
+from tests.support.lake import Lake, Writes, append_by_others
 
 
 @pytest.fixture

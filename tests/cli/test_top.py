@@ -18,12 +18,12 @@ import pytest
 
 from bookkeeper.cli.overview import Overview, ask
 from bookkeeper.cli.top import Looker, lines, watch
+from bookkeeper.config.settings import Settings, Table
 from bookkeeper.console.screen import cut
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.settings import Settings, Table
 from tests.cli.terminal import terminal
-from tests.daemon.lake import Lake, Writes
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.lake import Lake, Writes
 
 
 def seen(lake: Lake, daemon: Any = None, **more: Table) -> list[dict[str, Any]]:

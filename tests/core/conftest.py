@@ -1,36 +1,5 @@
-"""Fixtures of the kernel's tests."""
+"""Fixtures that these tests share with others."""
 
-from pathlib import Path
+from tests.support.fixtures import first, folder, store, stores
 
-import pytest
-
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.store import Store
-from tests.core.stores import BACKENDS, Opener
-
-
-@pytest.fixture(params=sorted(BACKENDS))
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """
-    Opens one and the same place, empty at first, on each backend.
-    """
-    return BACKENDS[request.param](tmp_path)
-
-
-@pytest.fixture
-def store(stores: Opener) -> Store:
-    return stores()
-
-
-@pytest.fixture
-def folder(store: Store) -> Folder:
-    return Folder(store)
-
-
-@pytest.fixture
-def first() -> TxlogName:
-    """
-    The first txlog of a run.
-    """
-    return TxlogName("w1", new_incarnation(1_700_000_000_000, bytes(10)), 1)
+__all__ = ["first", "folder", "store", "stores"]

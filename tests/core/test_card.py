@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.card import dumps, loads
-from bookkeeper.core.errors import WrongFolder
-from tests.core.cards import card
+from bookkeeper.errors import WrongFolder
+from tests.support.cards import card
 
 GOOD = json.loads(dumps(card()))
 

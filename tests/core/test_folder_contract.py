@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import REJECTED, Folder, folder_url
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Store
-from tests.core.cards import card
-from tests.core.crash import POINTS, Crash, CrashingStore, survived
-from tests.core.stores import Opener, content, rounds
-from tests.core.threads import at_once
+from bookkeeper.errors import AlreadyExists, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.stores.store import Store
+from tests.support.cards import card
+from tests.support.crash import POINTS, Crash, CrashingStore, survived
+from tests.support.stores import Opener, content, rounds
+from tests.support.threads import at_once
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import Missing, StorageUnavailable, WrongFolder
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Mark, Marks, WriterMarks
-from bookkeeper.core.store import Store
-from tests.core.cards import card
-from tests.core.crash import POINTS, CrashingStore, survived
-from tests.core.stores import Opener, rounds
-from tests.core.threads import at_once
+from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
+from bookkeeper.stores.store import Store
+from tests.support.cards import card
+from tests.support.crash import POINTS, CrashingStore, survived
+from tests.support.stores import Opener, rounds
+from tests.support.threads import at_once
 
 
 def copy(sequence: int, table: str = "t1", last: int = 0, folder: str = "f1") -> MarksCopy:

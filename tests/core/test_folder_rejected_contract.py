@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Missing, NameMismatch, TxlogCorrupt
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
-from tests.core.crash import POINTS, survived
-from tests.core.stores import Opener, content
-from tests.core.threads import at_once
+from bookkeeper.errors import AlreadyExists, Missing, NameMismatch, TxlogCorrupt
+from tests.support.crash import POINTS, survived
+from tests.support.stores import Opener, content
+from tests.support.threads import at_once
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WHY = TxlogCorrupt("cut short: 16 bytes expected at byte 400 of 400")

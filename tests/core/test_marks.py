@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import TooManyHoles
 from bookkeeper.core.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks, dumps, loads
 from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.errors import TooManyHoles
 
 HOUR = 3_600_000
 T0 = 1_700_000_000_000

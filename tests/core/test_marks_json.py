@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bookkeeper.core.errors import MarksLost
 from bookkeeper.core.marks import Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
 from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import MarksLost
 
 T0 = 1_700_000_000_000
 

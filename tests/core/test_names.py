@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import ConfigInvalid, NameMismatch
 from bookkeeper.core.names import MAX_SEQUENCE, WRITER, TxlogName, check_writer, is_txlog, new_incarnation, started_ms
+from bookkeeper.errors import ConfigInvalid, NameMismatch
 
 RUN = "0199c0de-0000-7000-8000-000000000001"
 instants = st.integers(0, 2**48 - 1)

@@ -14,12 +14,12 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.typedef import Record
 
 from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.errors import BookkeeperError, NameMismatch, NewerVersion, PathRefused, TxlogCorrupt, TxlogTooLarge
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, Envelope, Txlog, decode, encode
+from bookkeeper.errors import BookkeeperError, NameMismatch, NewerVersion, PathRefused, TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format.headers import Alike, Headers
-from tests.core.txlogs import ENVELOPE, MOST, NAME, SCHEMA, SPEC, block_ends, data_file, own, txlog, with_header
+from tests.support.txlogs import ENVELOPE, MOST, NAME, SCHEMA, SPEC, block_ends, data_file, own, txlog, with_header
 
 positions = st.none() | st.binary(max_size=1024)
 

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import Hold, Reject
 from bookkeeper.core.txlog import decode
+from bookkeeper.errors import Hold, Reject
 from bookkeeper.format import avro
-from tests.core.txlogs import MOST, NAME, txlog
+from tests.support.txlogs import MOST, NAME, txlog
 
 GOOD = txlog(3)
 HEADER = avro.read_meta(GOOD)

@@ -5,7 +5,7 @@ The demo's configuration is the embedded default in a hurry.
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.core.config import load
+from bookkeeper.config.load import load
 from demo import commands
 from demo.place import Place
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from demo.place import MARKER, fresh
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 from demo.wishes import Wishes, wishes
 
 

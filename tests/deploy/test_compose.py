@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bookkeeper.core.config import load
+from bookkeeper.config.load import load
 from tests.docs.commands import check
 from tests.packaging.project import ROOT, run
 from tests.servers.installed import promtool

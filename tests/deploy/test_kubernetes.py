@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from bookkeeper.core.config import parse
+from bookkeeper.config.load import parse
 from tests.docs.commands import check
 from tests.packaging.project import ROOT
 

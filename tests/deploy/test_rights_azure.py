@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Missing, StorageUnavailable
-from bookkeeper.core.store import stores_with
+from bookkeeper.errors import AlreadyExists, Missing, StorageUnavailable
+from bookkeeper.stores.open import stores_with
 from tests.deploy.rights import permissions
 from tests.servers.objects import ACCOUNT, KEY, bucket
 from tests.servers.process import LOOPBACK, Server

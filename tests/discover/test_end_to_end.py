@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.config.settings import Daemon
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.settings import Daemon
-from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.discover.opened import open_discovery
-from bookkeeper.runner import Slot, repeat
-from tests.daemon.lake import Lake, Writes
+from bookkeeper.serve.loop import Slot, repeat
+from bookkeeper.tick.tick import Bookkeeper
+from tests.support.lake import Lake, Writes
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
 HOUR = Daemon(every=timedelta(hours=1), hint_pause=timedelta(milliseconds=10))

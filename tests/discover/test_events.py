@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from bookkeeper.core.events import places
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.discover.events import txlogs
+from bookkeeper.stores.events import places
 
 NAME = TxlogName("w1", new_incarnation(1, bytes(10)), 7)
 KEY = f"lake/queue of=us/pending/{NAME}"

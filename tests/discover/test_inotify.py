@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.local_store import LocalStore
 from bookkeeper.discover.discovery import LOOK
+from bookkeeper.stores.local import LocalStore
 from tests.discover.pending import RUN, publish
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+from bookkeeper.config.settings import Daemon
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.lease import NoLease
-from bookkeeper.core.settings import Daemon
-from bookkeeper.daemon import Commit, Turn
 from bookkeeper.discover.discovery import LOOK
-from bookkeeper.runner import Slot, repeat
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.leases.lease import NoLease
+from bookkeeper.serve.loop import Slot, repeat
+from bookkeeper.tick.tick import Commit, Turn
 from tests.discover.pending import Told
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

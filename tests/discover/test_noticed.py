@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import StorageUnavailable
 from bookkeeper.core.names import TxlogName
-from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.discover.noticed import Noticed
-from tests.daemon.lake import Lake, Writes
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.tick.tick import Bookkeeper
 from tests.discover.pending import RUN, Told
-from tests.faults.faults import BEFORE, Faults
+from tests.support.faults import BEFORE, Faults
+from tests.support.lake import Lake, Writes
 
 LOOK_EVERY = 4
 

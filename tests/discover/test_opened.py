@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.fsspec_store import FsspecStore
-from bookkeeper.core.local_store import LocalStore
-from bookkeeper.core.settings import Table
+from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.discover.opened import open_discovery
+from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.memory import FsspecStore
 
 NOTIFY = Table(name="events", discover="notify")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")

@@ -6,7 +6,7 @@ from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.discover.probe import Probe
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
 

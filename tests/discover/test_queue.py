@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.config.settings import Table
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.settings import Table
-from bookkeeper.core.store import open_store
 from bookkeeper.discover.discovery import LOOK, Discovery
 from bookkeeper.discover.opened import open_discovery
 from bookkeeper.discover.queue import QueueDiscovery
+from bookkeeper.stores.open import open_store
 from tests.servers.objects import bucket
 from tests.servers.shared import place, wanted
 

@@ -9,12 +9,12 @@ import pytest
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import BookkeeperError, HistoryChanged, StorageUnavailable, WrongFolder
-from bookkeeper.initialise import initialise, schema_for
-from bookkeeper.verify import ERROR, Audit, verify
-from tests.daemon.lake import Lake, Writes
-from tests.daemon.test_history import change, roll_back
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.errors import BookkeeperError, HistoryChanged, StorageUnavailable, WrongFolder
+from tests.support.lake import Lake, Writes
+from tests.tick.test_history import change, roll_back
 
 #: as the page orders them, below the lake's root
 ORDER = ("demo/events/_bookkeeper", "catalog.db", "demo/events/metadata", "demo/events/data")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bookkeeper.core.config import parse
+from bookkeeper.config.load import parse
 from tests.docs import code, shell
 from tests.docs.blocks import DOCS, Block, anchors, blocks, inline_commands, links
 from tests.docs.commands import check, check_mention, is_ours, make_targets

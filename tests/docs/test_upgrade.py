@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core import card, errors, marks, txlog
+from bookkeeper import errors
+from bookkeeper.core import card, marks, txlog
 from bookkeeper.streams import registry
 from reaper import journal
 from tests.packaging.project import ROOT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block, Cursor, encode_bytes, encode_long
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro
 from bookkeeper.format.avro import encode_bytes, encode_long
 from bookkeeper.format.headers import Alike, Ending, Headers

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.layout import parse_layout, physical

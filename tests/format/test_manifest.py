@@ -11,7 +11,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, decoder, manifest
 from bookkeeper.format.avro import Block, encode_bytes, encode_long
 from bookkeeper.format.entries import DataFile, Entry, added

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 
-from bookkeeper.core.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import RECORD_BYTES
 from bookkeeper.format.entries import DataFile, added

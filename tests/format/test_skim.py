@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StringType, TimestamptzType, UUIDType
 
-from bookkeeper.core.errors import TxlogCorrupt
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import DataFile, Entry, added

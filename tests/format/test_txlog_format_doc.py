@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from bookkeeper import errors
+from bookkeeper.config.settings import Table
 from bookkeeper.core import card as cards
-from bookkeeper.core import errors, folder, marks, names, txlog
-from bookkeeper.core.settings import Table
-from bookkeeper.core.store import open_store
+from bookkeeper.core import folder, marks, names, txlog
 from bookkeeper.format import avro, decoder, layout
-from tests.core.txlogs import data_file
+from bookkeeper.stores.open import open_store
 from tests.golden import annotate
 from tests.golden.contents import EVENTS, FOLDER
+from tests.support.txlogs import data_file
 
 TEXT = annotate.DOC.read_text("utf-8")
 EXAMPLES: list[dict[str, Any]] = [

@@ -7,8 +7,8 @@ import pytest
 
 from bookkeeper.format import records
 from bookkeeper.ledger import merge
-from tests.daemon.conftest import _no_power_cuts  # noqa: F401
 from tests.histories import readers
+from tests.tick.conftest import _no_power_cuts  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

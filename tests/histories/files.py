@@ -23,8 +23,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, NestedField
 
-from bookkeeper.core.store import open_store
 from bookkeeper.format.entries import DataFile
+from bookkeeper.stores.open import open_store
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: values by field id

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError
 from bookkeeper.format import summaries
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.ledger import manifests, parts, retain, summary

@@ -7,15 +7,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.settings import Reaper, Retention
 from reaper import reap
-from tests.daemon.lake import Lake, Writes
 from tests.histories import chain, files, lines, truths
 from tests.histories.decoded import Decoder, local
 from tests.histories.files import File
 from tests.histories.model import Model
 from tests.histories.truths import Property, State
+from tests.support.lake import Lake, Writes
 
 KEEP = timedelta(hours=6)
 COLUMNS = tuple(

@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from bookkeeper.config.settings import Reaper
 from bookkeeper.console.web import Web
-from bookkeeper.core.settings import Reaper
 from bookkeeper.streams.registry import Registry, spark
-from tests.daemon.lake import Clock, Writes
-from tests.metrics.kit import SETTINGS, Watched
 from tests.servers.installed import chromium
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.lake import Clock, Writes
+from tests.support.watched import SETTINGS, Watched
 
 WIDE, PHONE = (1180, 900), (360, 740)
 

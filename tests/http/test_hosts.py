@@ -7,10 +7,10 @@ from http.client import HTTPConnection
 
 import pytest
 
+from bookkeeper.config.hosts import host_name, served, usual
+from bookkeeper.config.load import parse
 from bookkeeper.console.web import Answer, Web, serve_metrics
-from bookkeeper.core.config import parse
-from bookkeeper.core.errors import ConfigInvalid
-from bookkeeper.core.hosts import host_name, served, usual
+from bookkeeper.errors import ConfigInvalid
 
 ROUTES = {"/status.json": lambda query: Answer(b"names of tables")}
 ALLOWED = ("bookkeeper.example.org", "bookkeeper", "2001:DB8::1")

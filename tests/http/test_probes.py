@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import CatalogUnavailable, StorageUnavailable
-from bookkeeper.runner import Slot
-from tests.daemon.lake import Writes
-from tests.metrics.kit import Taken, Watched
+from bookkeeper.errors import CatalogUnavailable, StorageUnavailable
+from bookkeeper.serve.loop import Slot
+from tests.support.lake import Writes
+from tests.support.watched import Taken, Watched
 
 
 @pytest.fixture

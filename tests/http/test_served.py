@@ -7,8 +7,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.metrics.kit import samples
-from tests.tables.test_serve import Served, served  # noqa: F401
+from tests.serve.test_serve import Served, served  # noqa: F401
+from tests.support.watched import samples
 
 
 def asked(url: str) -> tuple[int, str]:

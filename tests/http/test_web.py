@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 import pytest
 
 from bookkeeper.console.web import MOST_AT_ONCE, MOST_HEAD_BYTES, Answer, Web, address
-from bookkeeper.core.errors import ConfigInvalid, NotPossible
+from bookkeeper.errors import ConfigInvalid, NotPossible
 
 ROUTES = {
     "/": lambda query: Answer(b"hello"),

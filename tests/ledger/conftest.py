@@ -1,3 +1,3 @@
 """Fixtures of the engine's tests: nothing waits for the disk."""
 
-from tests.daemon.conftest import _no_power_cuts  # noqa: F401
+from tests.tick.conftest import _no_power_cuts  # noqa: F401

@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.ledger import merge
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.settings import Retention
+from bookkeeper.config.settings import Retention
 from bookkeeper.format import avro, records
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.format.skim import Skimmer
 from bookkeeper.ledger import contents, memory, merge, parts
 from bookkeeper.ledger.memory import NOTHING, Memory, Range, Stretch, digests, spanned, united
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 #: of about four records
 BLOCK_BYTES = 1000

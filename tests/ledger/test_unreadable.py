@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.ledger import merge
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 
 @pytest.fixture

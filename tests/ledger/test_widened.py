@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.ledger import merge
-from tests.daemon.lake import live_files
 from tests.histories import strangers
 from tests.histories.world import World
+from tests.support.lake import live_files
 
 COLUMNS = {"widen ratio": "ratio", "widen price": "price", "widen n": "n"}
 

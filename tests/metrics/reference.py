@@ -10,9 +10,9 @@ from pathlib import Path
 from bookkeeper.streams.registry import Registry, spark
 from reaper.files import Reaped
 from reaper.metrics import Metrics
-from tests.daemon.lake import Writes
-from tests.metrics.kit import Watched, samples
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.lake import Writes
+from tests.support.watched import Watched, samples
 from writers.metrics import Figures as WriterFigures
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"

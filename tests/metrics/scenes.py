@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, StorageUnavailable
+from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.settings import Reaper, Retention
-from bookkeeper.runner import Slot
+from bookkeeper.errors import CatalogUnavailable, CommitConflict, StorageUnavailable
+from bookkeeper.serve.loop import Slot
 from bookkeeper.streams.registry import Registry, spark
 from reaper.files import Reaped
 from reaper.metrics import Metrics
 from reaper.run import reap
-from tests.daemon.forge import with_header
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults
-from tests.metrics.kit import Watched
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.faults import Faults
+from tests.support.forge import with_header
+from tests.support.lake import Lake, Writes
+from tests.support.watched import Watched
 
 
 @dataclass

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.metrics.kit import Samples, Watched, quick_samples
 from tests.metrics.scenes import SCENES, Scene, Stage, reaped
 from tests.metrics.timeline import ALERTS, Firing, Timeline, names_in, tool, wrong
+from tests.support.watched import Samples, Watched, quick_samples
 from writers.metrics import Figures as WriterFigures
 
 CAUSE, CURE, END = 5, 36, 52

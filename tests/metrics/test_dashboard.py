@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.metrics.kit import samples
 from tests.metrics.reference import DOC, page, texts
 from tests.metrics.timeline import names_in, tool
+from tests.support.watched import samples
 
 DASHBOARD = json.loads((Path(__file__).parents[2] / "config" / "grafana.json").read_text("utf-8"))
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
-from bookkeeper.core.exposition import Family, Histogram, text
-from bookkeeper.core.known import pending_of
-from bookkeeper.core.settings import Settings
-from bookkeeper.opening import open_bookkeeper
-from bookkeeper.runner import Slot, turn
-from tests.daemon.lake import Writes
-from tests.metrics.kit import SETTINGS, Taken, Watched, samples
+from bookkeeper.config.settings import Settings
+from bookkeeper.console.exposition import Family, Histogram, text
+from bookkeeper.core.known_table import pending_of
+from bookkeeper.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
+from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.open import open_bookkeeper
+from tests.support.lake import Writes
+from tests.support.watched import SETTINGS, Taken, Watched, samples
 
 
 @pytest.fixture

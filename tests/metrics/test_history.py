@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bookkeeper.metrics.history import LENGTH, STEP_SECONDS, History
-from bookkeeper.turn import Commit
+from bookkeeper.tick.result import Commit
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STEP = timedelta(seconds=STEP_SECONDS)

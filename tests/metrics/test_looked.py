@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import StorageUnavailable
+from bookkeeper.errors import StorageUnavailable
 from bookkeeper.metrics.looked import MOST_CONSUMERS, MOST_REJECTED
 from bookkeeper.streams.registry import Registry, spark
-from tests.daemon.lake import Lake, Writes, append_by_others
-from tests.metrics.kit import Taken, Watched
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.lake import Lake, Writes, append_by_others
+from tests.support.watched import Taken, Watched
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.metrics.looking import MOST_AT_ONCE, Looking
-from bookkeeper.runner import Slot
-from tests.metrics.kit import Watched
+from bookkeeper.serve.loop import Slot
+from tests.support.watched import Watched
 
 
 class Frozen:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.metrics.kit import Samples
 from tests.servers.installed import promtool
 from tests.servers.needed import needed
+from tests.support.watched import Samples
 
 ALERTS = Path(__file__).parents[2] / "config" / "alerts.yml"
 #: an alert that fires: its name and labels

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.lake import Lake, Writes
+from tests.support.lake import Lake, Writes
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import CatalogUnavailable, StorageUnavailable
-from bookkeeper.core.settings import Daemon, Retention
-from bookkeeper.health import Health, health
-from bookkeeper.runner import Slot, turn
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import BEFORE, Faults
+from bookkeeper.config.settings import Daemon, Retention
+from bookkeeper.errors import CatalogUnavailable, StorageUnavailable
+from bookkeeper.serve.health import Health, health
+from bookkeeper.serve.loop import Slot, turn
+from tests.support.faults import BEFORE, Faults
+from tests.support.lake import Lake, Writes
 
 DAEMON = Daemon(every=timedelta(seconds=1), backoff_most=timedelta(seconds=8), not_ready_after=3)
 

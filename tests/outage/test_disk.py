@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import BookkeeperError, Retry
-from bookkeeper.core.settings import Daemon, Retention
-from bookkeeper.health import health
-from bookkeeper.runner import Slot, turn
-from tests.daemon.lake import Lake, Writes
-from tests.faults.disk import LOOKS, WRITES, Disk, mounted
+from bookkeeper.config.settings import Daemon, Retention
+from bookkeeper.errors import BookkeeperError, Retry
+from bookkeeper.serve.health import health
+from bookkeeper.serve.loop import Slot, turn
+from tests.support.disk import LOOKS, WRITES, Disk, mounted
+from tests.support.lake import Lake, Writes
 
 DAEMON = Daemon(every=timedelta(seconds=1), backoff_most=timedelta(seconds=4), not_ready_after=3)
 PARTS = [(errno.ENOSPC, WRITES), (errno.EACCES, (*WRITES, *LOOKS))]

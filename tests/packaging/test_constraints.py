@@ -10,8 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from spark_jobs import versions
-
-from .project import every_requirement, pins, requirements, run
+from tests.packaging.project import every_requirement, pins, requirements, run
 
 
 def test_every_requirement_is_pinned_to_a_version_in_its_range():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .project import ROOT, requirements, run
+from tests.packaging.project import ROOT, requirements, run
 
 
 def instructions(word: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .project import ROOT, clean_environ, console_scripts, packages, run
+from tests.packaging.project import ROOT, clean_environ, console_scripts, packages, run
 
 HEAVY = ["pyiceberg", "pyarrow", "pyspark", "sqlalchemy", "apscheduler", "prometheus_client"]
 NOT_INSTALLED = {"benchmarks", "demo", "tests"}

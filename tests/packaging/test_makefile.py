@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .project import ROOT, run
+from tests.packaging.project import ROOT, run
 
 INPUTS = ("setup.cfg", "pyproject.toml", "constraints.txt")
 NOTING = """\
@@ -127,7 +127,7 @@ def test_make_prepare_runs_alone_and_takes_the_names_of_steps(machine: Machine):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "processes"), [("-m slow", 2), ("-m slow -k race", 2), ("-k race", 1), ("tests/plan --pdb", 1)]
+    ("arguments", "processes"), [("-m slow", 2), ("-m slow -k race", 2), ("-k race", 1), ("tests/tick --pdb", 1)]
 )
 def test_make_test_has_two_processes_unless_a_few_tests_are_chosen(machine: Machine, arguments: str, processes: int):
     machine.has_python("python3")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import spread
-
-from .project import ROOT
+from tests.packaging.project import ROOT
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.settings import Settings
+from bookkeeper.config.settings import Settings
 from spark_jobs import session
-from tests.races.kit import CATALOG, SparkLake
 from tests.servers import spark as prepared
+from tests.support.races import CATALOG, SparkLake
 
 _numbers = count()
 

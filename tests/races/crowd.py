@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.core.errors import Retry
-from tests.races.kit import SparkLake
+from bookkeeper.errors import Retry
+from tests.support.races import SparkLake
 from writers.writer import Writer
 
 #: what Spark's optimistic commits and its reads of what was just expired may raise; its work is then not done

@@ -10,8 +10,8 @@ import pytest
 
 from reaper import reap
 from tests.races.crowd import Crowd, Streaming, bookkeeper, statements, writer
-from tests.races.kit import SparkLake
 from tests.races.test_spark_between import SCHEMA, SPEC, WORK
+from tests.support.races import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -4,11 +4,11 @@ Spark does something to the table between any two steps of a tick: each thing it
 
 import pytest
 
-from bookkeeper.core.errors import HistoryChanged
-from bookkeeper.loading import load
-from tests.daemon.lake import Writes
-from tests.faults.faults import Faults
-from tests.races.kit import SparkLake
+from bookkeeper.errors import HistoryChanged
+from bookkeeper.ledger.load import load
+from tests.support.faults import Faults
+from tests.support.lake import Writes
+from tests.support.races import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

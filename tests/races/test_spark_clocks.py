@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import ClockBehind, Retry
-from bookkeeper.dating import date_back, dated_ahead
+from bookkeeper.commands.accept_clock import date_back, dated_ahead
+from bookkeeper.errors import ClockBehind, Retry
 from spark_jobs import query, read_stream
-from tests.daemon.lake import Clock, Writes
-from tests.races.kit import SparkLake
 from tests.races.test_spark_between import INSERT
+from tests.support.lake import Clock, Writes
+from tests.support.races import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reaper.lake import Lake
+from tests.support.reaper_lake import Lake
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from bookkeeper.core.store import Store, open_store
-from tests.reaper.lake import ClockStore
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from tests.support.reaper_lake import ClockStore
 
 STORE = ("read", "read_many", "create", "replace", "move", "size", "sizes", "list", "delete_many")
 

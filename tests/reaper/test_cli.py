@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bookkeeper.core.lease import lease_on
-from bookkeeper.core.store import open_store
+from bookkeeper.leases.lease import lease_on
+from bookkeeper.stores.open import open_store
 from reaper.cli import main
-from tests.reaper.lake import Lake
+from tests.support.reaper_lake import Lake
 
 CONFIG = """
 [catalog]

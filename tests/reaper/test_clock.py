@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.steady import Steady
+from bookkeeper.core.clock import Steady
 from reaper.clock import ClockDiffers, ClockJumped, compare
-from tests.reaper.lake import Lake
+from tests.support.reaper_lake import Lake
 
 
 def test_a_run_after_a_jump_of_two_hours_expires_nothing_until_the_clock_is_set_right(lake: Lake) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.store import open_store
+from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from tests.reaper.faults import Crash, Faults
-from tests.reaper.lake import Lake
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.reaper_lake import Lake
 
 HOUR = timedelta(hours=1)
 CHANGES = {"create", "replace", "delete_many", "commit_table"}

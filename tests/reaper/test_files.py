@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
-from bookkeeper.core.errors import StorageUnavailable
-from tests.reaper.lake import Lake
+from bookkeeper.errors import StorageUnavailable
+from tests.support.reaper_lake import Lake
 
 
 def test_a_deleted_file_goes_with_the_snapshot_that_deleted_it(lake: Lake) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import CommitConflict
+from bookkeeper.errors import CommitConflict
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from reaper.metrics import Metrics
 from tests.reaper.faults import Faults
-from tests.reaper.lake import REAPER, Lake
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.reaper_lake import REAPER, Lake
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 

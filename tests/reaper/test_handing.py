@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from bookkeeper.core.errors import NotPossible, Retry
+from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.streams.registry import COMMAND, Registry, spark
 from reaper.handing import by_command
-from tests.reaper.lake import REAPER, Lake
-from tests.streams.kit import Query, offset
+from tests.support.checkpoints import Query, offset
+from tests.support.reaper_lake import REAPER, Lake
 
 
 @pytest.fixture

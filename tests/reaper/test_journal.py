@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.errors import Retry, StorageUnavailable
-from bookkeeper.core.store import open_store
+from bookkeeper.errors import Retry, StorageUnavailable
+from bookkeeper.stores.open import open_store
 from reaper import journal as journals
 from reaper.clock import ClockDiffers
 from reaper.files import Files
 from reaper.journal import Journal, JournalUnreadable
-from tests.reaper.lake import Lake
+from tests.support.reaper_lake import Lake
 
 SOME = Journal("uuid", "2030-01-01", 7, {"main": 3}, (1, 2, 3), (1, 2), Files(data={"file:///t/a": 5}))
 sizes = st.dictionaries(st.text(), st.integers(0), max_size=3)

@@ -8,10 +8,10 @@ from urllib.request import urlopen
 import pytest
 
 from bookkeeper.console.web import serve_metrics
-from bookkeeper.core.errors import CatalogUnavailable, NotPossible
+from bookkeeper.errors import CatalogUnavailable, NotPossible
 from reaper.files import Reaped
 from reaper.metrics import Metrics
-from tests.metrics.kit import samples
+from tests.support.watched import samples
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
 

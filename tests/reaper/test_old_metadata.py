@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.settings import Reaper
+from bookkeeper.config.settings import Reaper
 from reaper.old_metadata import still_old
-from tests.reaper.lake import NAME, Lake
+from tests.support.reaper_lake import NAME, Lake
 
 ONLY_METADATA = Reaper(retain_last=1000, metadata_keep=timedelta(hours=1))
 HOUR = timedelta(hours=1)

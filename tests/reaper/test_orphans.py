@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import NotPossible, Retry
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans
 from reaper.sieve import Sieve
 from reaper.site import Site
 from tests.reaper.faults import Faults
-from tests.reaper.lake import REAPER, Lake
+from tests.support.reaper_lake import REAPER, Lake
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAME = TxlogName("w", "0190163d-8694-739b-aea5-966c26f8ad91", 1)

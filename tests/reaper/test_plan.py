@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
+from bookkeeper.config.settings import Reaper
 from bookkeeper.core import marks
-from bookkeeper.core.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
-from bookkeeper.core.settings import Reaper
+from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from reaper.plan import Hold, Plan, check_clock, make_plan
 from tests.reaper.metadata import line, minute, ref, snapshot, table
 

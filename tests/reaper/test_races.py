@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate, SetSnapshotRefUpdate
 
-from bookkeeper.core.errors import CommitConflict, CommitUnknown, HistoryChanged
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
-from bookkeeper.core.store import open_store
+from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
+from bookkeeper.stores.open import open_store
 from tests.reaper.faults import Crash, Faults
-from tests.reaper.lake import NAME, Lake
+from tests.support.reaper_lake import NAME, Lake
 
 HOUR = timedelta(hours=1)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import ClockBehind
+from bookkeeper.errors import ClockBehind
 from reaper.storage import Pace
 from tests.reaper.faults import Faults
-from tests.reaper.lake import Lake
+from tests.support.reaper_lake import Lake
 
 
 def test_expired_snapshots_go_with_their_files_and_the_rest_reads_the_same(lake: Lake) -> None:

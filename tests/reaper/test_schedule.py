@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core.errors import CatalogUnavailable, HistoryChanged
+from bookkeeper.errors import CatalogUnavailable, HistoryChanged
 from reaper.schedule import Round, run, scheduled
 
 #: past, so that the scheduler, which has a clock of its own, never waits for it

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.store import open_store
 from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, added
+from bookkeeper.stores.open import open_store
 from reaper import txlogs
 from tests.reaper.faults import Faults
-from tests.reaper.lake import ClockStore, Lake
+from tests.support.reaper_lake import ClockStore, Lake
 
 NAME = TxlogName("w", "0190c0de-0000-7000-8000-000000000001", 1)
 

@@ -10,8 +10,7 @@ import pytest
 
 from spark_jobs import session
 from tests.servers import spark as prepared
-
-from .lake import Lake, new_lake
+from tests.support.spark_lake import Lake, new_lake
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

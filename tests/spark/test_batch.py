@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyiceberg.expressions import EqualTo
 
-from .lake import START, days, name_of, rows
+from tests.support.spark_lake import START, days, name_of, rows
 
 
 def test_spark_scans_what_was_appended(spark, lake):

@@ -4,11 +4,11 @@ import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
 
-from bookkeeper.core.errors import Retry
+from bookkeeper.errors import Retry
 from spark_jobs import maintain, query, read_stream
 from spark_jobs.maintain import Work
-from tests.daemon.lake import Clock, Writes
-from tests.daemon.lake import Lake as Queue
+from tests.support.lake import Clock, Writes
+from tests.support.lake import Lake as Queue
 
 LEAST = 60
 

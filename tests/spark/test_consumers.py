@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.catalog import load_table
-from bookkeeper.core.errors import NotPossible
-from bookkeeper.core.settings import Reaper
-from bookkeeper.core.store import open_store
+from bookkeeper.catalogs.open import load_table
+from bookkeeper.config.settings import Reaper
+from bookkeeper.errors import NotPossible
+from bookkeeper.stores.open import open_store
 from bookkeeper.streams import mend as mending
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.places import open_place
@@ -18,8 +18,7 @@ from bookkeeper.streams.registry import COMMAND, JOB, Registry
 from bookkeeper.streams.registry import spark as query_of
 from bookkeeper.streams.standing import LIVE, STALLED, TO_MEND, look, stand
 from spark_jobs import query, read_stream, register
-
-from .lake import append_declared, folder_of, name_of, rows
+from tests.support.spark_lake import append_declared, folder_of, name_of, rows
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)
 

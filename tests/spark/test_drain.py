@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.catalog import commit, load_table
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.catalogs.open import commit, load_table
+from bookkeeper.errors import NotPossible
 from bookkeeper.ledger import merge
 from bookkeeper.streams.checkpoint import Offset
 from spark_jobs import drain, read_stream
 from spark_jobs.drain import Step, Target
-from tests.daemon.lake import Lake as Queue
-from tests.daemon.lake import Writes
-
-from .lake import append_declared, rows
-from .test_read_stream import Consumer
+from tests.spark.test_read_stream import Consumer
+from tests.support.lake import Lake as Queue
+from tests.support.lake import Writes
+from tests.support.spark_lake import append_declared, rows
 
 
 def append_nothing(lake, table):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs import java
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.format import avro
-from tests.daemon.lake import Lake as Queue
-from tests.daemon.lake import Writes
+from tests.support.lake import Lake as Queue
+from tests.support.lake import Writes
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.daemon.lake import Lake
 from tests.servers import spark as prepared
+from tests.support.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -18,8 +18,7 @@ import pytest
 from tests.servers import spark as prepared
 from tests.servers import wheels
 from tests.servers.needed import needed
-
-from .lake import new_lake, rows
+from tests.support.spark_lake import new_lake, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")

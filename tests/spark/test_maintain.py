@@ -16,14 +16,13 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.expressions import EqualTo
 
-from bookkeeper.core.errors import NotPossible, Retry, StorageUnavailable
-from bookkeeper.core.settings import Reaper
+from bookkeeper.config.settings import Reaper
+from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
 from bookkeeper.streams.registry import reader
 from reaper.run import reap
 from spark_jobs import holding, maintain
 from spark_jobs.maintain import Work
-
-from .lake import START, days, folder_of, name_of, rows
+from tests.support.spark_lake import START, days, folder_of, name_of, rows
 
 SOON = datetime.fromtimestamp(time.time(), UTC) + timedelta(hours=1)
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs import prepare
 from spark_jobs.versions import EMBEDDED, Package
 from tests.servers import spark as prepared

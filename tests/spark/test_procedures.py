@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bookkeeper.core.errors import NotPossible
+from bookkeeper.errors import NotPossible
 from spark_jobs.procedures import (
     Snapshot,
     check_orphan_age,

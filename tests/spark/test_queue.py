@@ -6,9 +6,9 @@ import pytest
 
 from bookkeeper.ledger import merge
 from spark_jobs import read_stream
-from tests.daemon.lake import Lake as Queue
-from tests.daemon.lake import Writes
 from tests.spark.test_read_stream import Consumer
+from tests.support.lake import Lake as Queue
+from tests.support.lake import Writes
 
 COMMITS = 2 * merge.FAN + 3
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid, NotPossible
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import drain, query, read_stream
-
-from .lake import START, days, name_of, rows
+from tests.support.spark_lake import START, days, name_of, rows
 
 
 class Consumer:

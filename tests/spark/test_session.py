@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid
-from bookkeeper.core.settings import Catalog, Settings, Table
+from bookkeeper.config.settings import Catalog, Settings, Table
+from bookkeeper.errors import ConfigInvalid
 from spark_jobs import session, versions
 from spark_jobs.translate import catalog_confs, hadoop_confs
 

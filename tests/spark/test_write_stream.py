@@ -9,11 +9,10 @@ import sys
 
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 from spark_jobs import query, write_stream
-
-from . import lake as lake_module
-from .lake import START, name_of, rows
+from tests.support import spark_lake as lake_module
+from tests.support.spark_lake import START, name_of, rows
 
 
 def write(spark, table, tmp_path, source, act=lambda progress: None, stopped=lambda: False, trigger="available-now"):

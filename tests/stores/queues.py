@@ -16,10 +16,10 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.cli import main as bookkeeper
-from bookkeeper.core.catalog import load_table, open_catalog
-from bookkeeper.core.config import load
-from bookkeeper.core.settings import Settings
+from bookkeeper.config.load import load
+from bookkeeper.config.settings import Settings
 from reaper.cli import main as reaper
 from tests.servers.shared import place, wanted
 from writers.cli import main as writer

@@ -8,9 +8,9 @@ import sys
 
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
-from bookkeeper.core.catalog import commit, load_table, open_catalog
-from bookkeeper.core.errors import CatalogUnavailable, CommitConflict, CommitUnknown
-from bookkeeper.core.settings import Catalog
+from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.config.settings import Catalog
+from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown
 
 
 def main(name: str, number: int) -> None:

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.object_store import ObjectStore
-from bookkeeper.core.store import open_store
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.stores.object_store import ObjectStore
+from bookkeeper.stores.open import open_store
 from tests.servers.objects import ACCOUNT, azure_properties
 from tests.servers.process import LOOPBACK
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core import remotes
-from bookkeeper.core.config import parse
-from bookkeeper.core.errors import BookkeeperError, ConfigInvalid, ExtraMissing, StorageUnavailable
-from bookkeeper.core.store import open_store
+from bookkeeper.config.load import parse
+from bookkeeper.errors import BookkeeperError, ConfigInvalid, ExtraMissing, StorageUnavailable
+from bookkeeper.stores import open as remotes
+from bookkeeper.stores.open import open_store
 from tests.servers.objects import ACCOUNT
 from tests.servers.shared import place, wanted
 
@@ -100,8 +100,8 @@ def test_the_storage_section_is_added_to_what_the_catalog_says() -> None:
 def test_a_client_that_is_not_installed_is_named_with_its_pip_line(url: str, module: str, extra: str) -> None:
     program = (
         f"import sys; sys.modules[{module!r}] = None\n"
-        "from bookkeeper.core.store import open_store\n"
-        "from bookkeeper.core.errors import ExtraMissing\n"
+        "from bookkeeper.stores.store import open_store\n"
+        "from bookkeeper.errors import ExtraMissing\n"
         "try:\n"
         f"    open_store({url!r})\n"
         "except ExtraMissing as exc:\n"

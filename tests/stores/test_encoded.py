@@ -2,7 +2,8 @@
 
 import pytest
 
-from bookkeeper.core.store import Head, open_store
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Head
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
 

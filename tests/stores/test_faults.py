@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Changed, Missing, StorageUnavailable
-from bookkeeper.core.store import Store, create_once, open_store
+from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store, create_once
 from tests.servers.line import Fault, Line
 from tests.servers.proxy import Proxy
 from tests.servers.shared import place, wanted

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.catalog import STORAGE
-from bookkeeper.core.errors import StorageUnavailable
-from bookkeeper.core.store import open_store
+from bookkeeper.catalogs.open import STORAGE
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.stores.open import open_store
 from tests.servers import postgres, rest_catalog
 from tests.servers.needed import needed
 from tests.servers.objects import bucket, s3
@@ -77,7 +77,7 @@ def _until(true: object, seconds: float = 60) -> None:
 
 def _no_secret_in(queue: Queue) -> None:
     """Neither what lies in the storage nor what was logged holds a secret."""
-    from tests.core.stores import content, open_at
+    from tests.support.stores import content, open_at
 
     if queue.url.startswith("gs:"):
         return  # its server asks for none

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.lease import lease_on
-from bookkeeper.core.store import open_store
 from bookkeeper.function import NotDone, function
+from bookkeeper.leases.lease import lease_on
+from bookkeeper.stores.open import open_store
 from tests.stores.queues import Queue, new_queue
 
 BATCH = {"Records": [{"messageId": "m1", "body": "{}"}, {"messageId": "m2", "body": "{}"}]}

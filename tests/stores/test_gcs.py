@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge
-from bookkeeper.core.gcs_store import GcsRemote
-from bookkeeper.core.object_store import MOST_COPIED, ObjectStore
-from bookkeeper.core.settings import Table
-from bookkeeper.core.store import Head, create_once, open_store
+from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.discover.opened import open_discovery
+from bookkeeper.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge
+from bookkeeper.stores.gcs import GcsRemote
+from bookkeeper.stores.object_store import MOST_COPIED, ObjectStore
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Head, create_once
 
 NO_OBJECT = (404, b"No such object: b/root/a")
 NO_BUCKET = (404, json.dumps({"error": {"code": 404, "message": "The specified bucket does not exist."}}).encode())

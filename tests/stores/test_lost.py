@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.catalog import STORAGE
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.catalogs.open import STORAGE
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from tests.stores.queues import Queue, new_queue
 from tests.stores.wires import ALL_OBJECTS
 

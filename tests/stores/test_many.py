@@ -4,10 +4,10 @@ import pytest
 
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
-from tests.core.stores import BACKENDS
 from tests.servers.line import Line
 from tests.servers.shared import shared
 from tests.stores.wires import OBJECTS, wired
+from tests.support.stores import BACKENDS
 
 #: Azurite writes and deletes some hundred a second: fewer, in small pages
 PENDING = {"memory": 10_000, "s3": 10_000, "azurite": 250}

@@ -5,22 +5,22 @@ from contextlib import contextmanager
 
 import pytest
 
-from bookkeeper.core.catalog import STORAGE, load_table, open_catalog
+from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.settings import Catalog, Table
-from bookkeeper.core.store import open_store, stores_with
-from bookkeeper.daemon import Bookkeeper
 from bookkeeper.discover.noticed import Noticed
 from bookkeeper.discover.probe import Probe
-from bookkeeper.initialise import initialise, schema_for
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store, stores_with
+from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.objects import _rows
-from tests.daemon.lake import Clock
 from tests.servers.line import Line
 from tests.servers.objects import azure_properties, s3_properties
 from tests.servers.proxy import Proxy, proxy
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
+from tests.support.lake import Clock
 from writers.writer import Writer
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.catalog import STORAGE
+from bookkeeper.catalogs.open import STORAGE
 from spark_jobs.versions import packages
 from tests.servers import jars, spark
 from tests.servers.needed import needed

@@ -15,14 +15,15 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.types import NestedField, StringType
 
+from bookkeeper.catalogs.open import STORAGE, commit, load_table, open_catalog
 from bookkeeper.catalogs.storage import StorageCatalog
 from bookkeeper.catalogs.versions import HINT, Versions, name, number
-from bookkeeper.core.catalog import STORAGE, commit, load_table, open_catalog
-from bookkeeper.core.errors import CommitUnknown, StorageUnavailable
-from bookkeeper.core.settings import Catalog
-from bookkeeper.core.store import Store, open_store
-from tests.core.crash import POINTS, Crash, CrashingStore
+from bookkeeper.config.settings import Catalog
+from bookkeeper.errors import CommitUnknown, StorageUnavailable
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
+from tests.support.crash import POINTS, Crash, CrashingStore
 
 RACERS = 8
 #: commits of each racer; RACE=25 makes it two hundred in all on each

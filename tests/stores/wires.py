@@ -5,7 +5,8 @@ A store at the end of a line that plays faults on its HTTP requests.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bookkeeper.core.store import Store, open_store
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from tests.servers.objects import azure_properties, gcs_properties, s3_properties
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy, proxy

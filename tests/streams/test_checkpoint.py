@@ -7,10 +7,10 @@ from pathlib import Path
 import fsspec  # type: ignore[import-untyped]
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid, StorageUnavailable
+from bookkeeper.errors import ConfigInvalid, StorageUnavailable
 from bookkeeper.streams.checkpoint import Checkpoint, CheckpointUnreadable, Offset, read
 from bookkeeper.streams.places import Foreign, absolute, open_place
-from tests.streams.kit import BEGINNING, Query, offset
+from tests.support.checkpoints import BEGINNING, Query, offset
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid, NotPossible, StorageUnavailable
-from bookkeeper.core.store import open_store
+from bookkeeper.errors import ConfigInvalid, NotPossible, StorageUnavailable
+from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, CONFIG, JOB, Registry, name_for, reader, spark
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.errors import NotPossible
-from bookkeeper.core.settings import Reaper
-from bookkeeper.core.store import open_store
+from bookkeeper.config.settings import Reaper
+from bookkeeper.errors import NotPossible
+from bookkeeper.stores.open import open_store
 from bookkeeper.streams import mend as mending
 from bookkeeper.streams import standing as states
 from bookkeeper.streams.places import open_place
 from bookkeeper.streams.registry import COMMAND, Registry, spark
 from bookkeeper.streams.standing import Standing, look, stand
 from tests.reaper.metadata import minute, snapshot, table
-from tests.streams.kit import BEGINNING, Query, offset
+from tests.support.checkpoints import BEGINNING, Query, offset
 
 BILLION = 10**9
 

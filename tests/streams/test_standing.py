@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.settings import Reaper
-from bookkeeper.core.store import open_store
+from bookkeeper.config.settings import Reaper
+from bookkeeper.stores.open import open_store
 from bookkeeper.streams import standing as states
 from bookkeeper.streams.lag import Lag, lag
 from bookkeeper.streams.line import Line
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from bookkeeper.streams.standing import Standing, limit, look, stand
 from tests.reaper.metadata import line, minute, ref, snapshot, table
-from tests.streams.kit import BEGINNING, Query, offset
+from tests.support.checkpoints import BEGINNING, Query, offset
 
 HOLD = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=50)
 BUSY = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.writers.kit import Desk
+from tests.support.desk import Desk
 
 
 @pytest.fixture(params=["file", "memory"])

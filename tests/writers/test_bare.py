@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.core.errors import Retry, SchemaRefused, StorageUnavailable
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.store import Store, open_store
-from tests.core.crash import Crash, CrashingStore
-from tests.core.threads import at_once
-from tests.daemon.lake import Lake
+from bookkeeper.errors import Retry, SchemaRefused, StorageUnavailable
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from tests.support.crash import Crash, CrashingStore
+from tests.support.lake import Lake
+from tests.support.threads import at_once
 from writers.bare import GONE, KNOWN, PUBLISHED, Bare, TooOld, handle
 
 #: BARE_FILES=1000 is the whole show

@@ -9,8 +9,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import BinaryType, DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
 
-from bookkeeper.core.errors import SchemaRefused
-from tests.writers.kit import BY_DAY, PLAIN, SCHEMA, Desk, only, rows
+from bookkeeper.errors import SchemaRefused
+from tests.support.desk import BY_DAY, PLAIN, SCHEMA, Desk, only, rows
 
 BY_DAY_AND_KEY = PartitionSpec(*BY_DAY.fields, PartitionField(2, 1001, BucketTransform(4), "key_bucket"), spec_id=1)
 

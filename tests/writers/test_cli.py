@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tests.writers.kit import Desk, Ledger
+from tests.support.desk import Desk, Ledger
 from writers.cli import main
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.core.errors import SchemaRefused
+from bookkeeper.errors import SchemaRefused
 from writers.conform import conform
 
 SCHEMA = Schema(

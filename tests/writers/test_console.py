@@ -14,14 +14,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from bookkeeper import errors
+from bookkeeper.config.settings import Settings, Table
 from bookkeeper.console import logs, output, standing
 from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, SIZE, common, pick_table
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.stopping import Stop
-from bookkeeper.core import errors
-from bookkeeper.core.settings import Settings, Table
-from tests.writers.kit import START, Clock
+from tests.support.desk import START, Clock
 
 ROWS = [
     {"writer": "w1", "data_bytes": 2048, "idle": timedelta(seconds=90), "seen": START, "position": None},

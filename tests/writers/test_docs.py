@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.writers.kit import Desk
+from tests.support.desk import Desk
 from writers.cli import main
 
 TEXT = (Path(__file__).parents[2] / "docs" / "writers.md").read_text("utf-8")
@@ -30,7 +30,7 @@ def test_the_commands_are_spelled_right(example: str) -> None:
 
 
 def test_every_error_it_names_exists() -> None:
-    from bookkeeper.core import errors
+    from bookkeeper import errors
 
     for name in re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE):
         assert issubclass(getattr(errors, name), errors.BookkeeperError)

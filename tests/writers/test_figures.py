@@ -8,9 +8,9 @@ from urllib.request import urlopen
 import pytest
 
 from bookkeeper.console.web import serve_metrics
-from bookkeeper.core.errors import Backpressure, NotPossible
-from tests.metrics.kit import samples
-from tests.writers.kit import Desk, rows
+from bookkeeper.errors import Backpressure, NotPossible
+from tests.support.desk import Desk, rows
+from tests.support.watched import samples
 from writers.metrics import Figures
 
 

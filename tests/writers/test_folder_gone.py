@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import StorageUnavailable, WrongFolder
-from bookkeeper.core.store import open_store
-from tests.writers.kit import Desk, rows
+from bookkeeper.errors import StorageUnavailable, WrongFolder
+from bookkeeper.stores.open import open_store
+from tests.support.desk import Desk, rows
 
 
 def take_away(desk: Desk) -> Callable[[], None]:
@@ -88,7 +88,7 @@ def test_another_folder_in_its_place_gets_nothing(desk: Desk) -> None:
 def test_a_folder_that_vanishes_in_the_middle_of_a_publish_is_not_made_again(
     local: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bookkeeper.core import local_store
+    from bookkeeper.stores import local as local_store
 
     path = Path(f"{local.root}/_bookkeeper".removeprefix("file://"))
     make, made = local_store._make_directory, list[str]()

@@ -3,7 +3,7 @@
 import zlib
 from datetime import timedelta
 
-from tests.writers.kit import START, Desk, only
+from tests.support.desk import START, Desk, only
 from writers.generate import Load, publish_file
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.core.errors import NotPossible
-from bookkeeper.core.store import Store, open_store
-from tests.writers.kit import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
+from bookkeeper.errors import NotPossible
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
 from writers.lines import Loader, Side
 from writers.run import Format
 from writers.source import Place, position_of

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.types import BinaryType, DecimalType, LongType, StringType
 
-from bookkeeper.core.errors import ConfigInvalid
+from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.bounds import Leaf, leaves, lower_bound, serialized, unscaled, upper_bound
-from tests.writers import wide
-from tests.writers.kit import SCHEMA, Desk, noisy_rows, only, rows
+from tests.support import wide
+from tests.support.desk import SCHEMA, Desk, noisy_rows, only, rows
 from writers.avro_data import AvroFile
 from writers.open_file import OpenFile
 from writers.parquet import ParquetFile

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.errors import (
+from bookkeeper.errors import (
     AlreadyExists,
     Backpressure,
     Fenced,
@@ -14,8 +14,8 @@ from bookkeeper.core.errors import (
     StorageUnavailable,
     UnknownOutcome,
 )
-from bookkeeper.core.store import open_store
-from tests.writers.kit import Broken, Desk, Ledger, Tampered, noisy_rows, only, rows
+from bookkeeper.stores.open import open_store
+from tests.support.desk import Broken, Desk, Ledger, Tampered, noisy_rows, only, rows
 from writers.again import ATTEMPTS
 
 

@@ -40,10 +40,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.core.errors import SchemaRefused
-from bookkeeper.core.locations import normal
+from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import unscaled
-from tests.writers import wide
+from bookkeeper.stores.locations import normal
+from tests.support import wide
 from writers.partition import Part, Splitter
 from writers.physical import physical
 from writers.transforms import transformed

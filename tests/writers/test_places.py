@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.daemon.lake import Lake
+from tests.support.lake import Lake
 from writers.cli import main
 from writers.writer import Writer
 

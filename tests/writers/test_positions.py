@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from bookkeeper.core.errors import Fenced, StorageUnavailable, TxlogCorrupt
 from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.store import open_store
-from tests.writers.kit import Desk, Ledger, Tampered, only, rows
+from bookkeeper.errors import Fenced, StorageUnavailable, TxlogCorrupt
+from bookkeeper.stores.open import open_store
+from tests.support.desk import Desk, Ledger, Tampered, only, rows
 
 
 def _publish(desk: Desk, key: str, position: bytes, name: str = "w1") -> TxlogName:

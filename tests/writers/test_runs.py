@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.errors import Fenced
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.store import open_store
-from tests.writers.queue import Queue
+from bookkeeper.errors import Fenced
+from bookkeeper.stores.open import open_store
+from tests.support.queue import Queue
 from writers.writer import Writer
 
 

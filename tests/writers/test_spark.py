@@ -9,11 +9,11 @@ import pytest
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.store import open_store
+from bookkeeper.stores.open import open_store
 from spark_jobs import session
 from tests.servers import spark as prepared
-from tests.writers import wide
-from tests.writers.queue import Queue
+from tests.support import wide
+from tests.support.queue import Queue
 from tests.writers.test_with_bookkeeper import content
 
 pytestmark = pytest.mark.spark

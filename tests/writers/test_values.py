@@ -33,9 +33,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.core.errors import SchemaRefused
-from tests.writers import wide
-from tests.writers.kit import SCHEMA
+from bookkeeper.errors import SchemaRefused
+from tests.support import wide
+from tests.support.desk import SCHEMA
 from writers.conform import conform
 from writers.records import BadLine, UnknownColumn, csv_parser, ndjson_parser, table_of
 from writers.values import converter, text_converter

@@ -11,9 +11,9 @@ from pyiceberg.expressions import EqualTo, GreaterThanOrEqual, IsNull, LessThan
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 
-from tests.writers import wide
-from tests.writers.kit import rows
-from tests.writers.queue import Queue
+from tests.support import wide
+from tests.support.desk import rows
+from tests.support.queue import Queue
 from writers.generate import Load, publish_file
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.core.errors import ConfigInvalid, NotPossible, PathRefused, SchemaRefused, WrongFolder
-from bookkeeper.core.locations import inside
-from tests.writers.kit import PLAIN, START, Desk, card, noisy_rows, only, rows
+from bookkeeper.errors import ConfigInvalid, NotPossible, PathRefused, SchemaRefused, WrongFolder
+from bookkeeper.stores.locations import inside
+from tests.support.desk import PLAIN, START, Desk, card, noisy_rows, only, rows
 from writers.writer import Writer
 
 

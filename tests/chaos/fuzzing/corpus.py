@@ -10,10 +10,10 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.check import Rules
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog, decode
 from bookkeeper.format import avro
+from bookkeeper.tick.check import Rules
 from tests.golden.contents import CREATED_MS, FOLDER, NAMES
 
 #: the default of max_txlog_bytes would be as well, and costs more to probe

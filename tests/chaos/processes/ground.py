@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import Retry
-from bookkeeper.core.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
-from bookkeeper.daemon import Bookkeeper
-from bookkeeper.initialise import initialise, schema_for
-from bookkeeper.opening import open_bookkeeper
-from bookkeeper.verify import ERROR, Audit, verify
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.config.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
+from bookkeeper.errors import Retry
+from bookkeeper.serve.open import open_bookkeeper
+from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.account import account
 from tests.chaos.tally import Tally
 

@@ -10,9 +10,9 @@ from itertools import count
 
 import pyarrow as pa
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
-from bookkeeper.runner import Slot, turn
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
+from bookkeeper.serve.loop import Slot, turn
 from reaper import reap
 from tests.chaos.processes.ground import BRISK, OLD, Ground, now
 from writers.writer import Writer

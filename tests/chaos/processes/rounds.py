@@ -15,9 +15,9 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.errors import Fenced, UnknownOutcome
-from bookkeeper.core.settings import Catalog
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Catalog
+from bookkeeper.errors import Fenced, UnknownOutcome
 from bookkeeper.ledger import merge
 from reaper import reap
 from tests.chaos.processes.ground import Ground, now

@@ -18,10 +18,10 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from bookkeeper.cli import look, mend
 from bookkeeper.cli.context import Opened
-from bookkeeper.core.settings import Retention, Settings
+from bookkeeper.config.settings import Retention, Settings
 from tests.chaos.scenes.scene import DAY, Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
+from tests.support.lake import Lake, Writes
 
 _COMMON: dict[str, Any] = {"config": None, "table": None, "as_json": True}
 

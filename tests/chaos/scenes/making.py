@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyiceberg.types import LongType
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.initialise import initialise, schema_for
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
 from tests.chaos.scenes.scene import Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults, FaultyCatalog
+from tests.support.faults import Faults, FaultyCatalog
+from tests.support.lake import Lake, Writes
 
 
 class Initialising(Scene):

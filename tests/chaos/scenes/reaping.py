@@ -5,12 +5,12 @@ A reaper's run over a queue with merged manifests, dropped files and old metadat
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.core.catalog import open_catalog
-from bookkeeper.core.settings import Reaper, Retention
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Reaper, Retention
 from reaper import reap
 from tests.chaos.scenes.scene import DAY, Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults, FaultyCatalog
+from tests.support.faults import Faults, FaultyCatalog
+from tests.support.lake import Lake, Writes
 
 RULES = Reaper(older_than=timedelta(minutes=10), retain_last=2, metadata_keep=timedelta(hours=1))
 

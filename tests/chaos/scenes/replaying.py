@@ -5,10 +5,10 @@ Replay of a rejected txlog whose fault was mended; and a forced one, whose mark 
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.replaying import replay
+from bookkeeper.commands.replay import replay
 from tests.chaos.scenes.scene import HOUR, Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
+from tests.support.lake import Lake, Writes
 
 
 class Replaying(Scene):

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core.errors import BookkeeperError
-from bookkeeper.verify import ERROR, Audit, verify
+from bookkeeper.commands.verify import ERROR, Audit, verify
+from bookkeeper.errors import BookkeeperError
 from tests.chaos.account import account
 from tests.chaos.tally import Tally
-from tests.daemon.lake import Lake
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
+from tests.support.lake import Lake
 
 
 class Scene:

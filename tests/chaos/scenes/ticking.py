@@ -6,11 +6,11 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.core.errors import Retry
-from bookkeeper.core.settings import Retention
+from bookkeeper.config.settings import Retention
+from bookkeeper.errors import Retry
 from tests.chaos.scenes.scene import DAY, HOUR, Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
+from tests.support.lake import Lake, Writes
 
 
 class Ticking(Scene):

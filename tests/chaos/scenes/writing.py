@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.core.errors import BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.core.folder import Folder
+from bookkeeper.errors import BookkeeperError, Fenced, UnknownOutcome
 from tests.chaos.scenes.scene import Scene, lake_at
-from tests.daemon.lake import Lake, Writes
-from tests.faults.faults import Faults
+from tests.support.faults import Faults
+from tests.support.lake import Lake, Writes
 from writers.writer import Writer
 
 AT_ONCE = 2

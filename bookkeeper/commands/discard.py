@@ -1,0 +1,90 @@
+"""
+Discard: a person gives up sequences that are nowhere, so that an incarnation held for too many of them goes on.
+
+Gives up nothing that exists: a txlog in pending/ stops it, one in rejected/ stays a hole and can be replayed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
+from bookkeeper.core.names import TxlogName, started_ms
+from bookkeeper.errors import NotPossible
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.load import load
+from bookkeeper.ledger.view import View
+
+#: each is looked for by name
+MOST_SEQUENCES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """What would be given up: `lost` are nowhere, `holes` lie in rejected/ and stay open."""
+
+    run: TxlogName
+    mark: int
+    lost: tuple[int, ...]
+    holes: tuple[int, ...]
+
+
+def outlook(folder: Folder, ledger: Ledger, run: TxlogName) -> tuple[View, Discard]:
+    """
+    What giving up every missing sequence of this incarnation up to that of `run` would mean.
+
+    Raises NotPossible when something that exists would be lost, or when there is nothing to give up; Retry.
+    """
+    view, _, _ = load(ledger, folder)
+    mark = _mark(view, run)
+    wanted = list(_open(mark, run.sequence))
+    if not wanted:
+        raise NotPossible(f"{_shown(run)} misses nothing up to {run.sequence}", hint="`bookkeeper writers` shows gaps.")
+    listed = {item.name for item in folder.pending()}
+    waiting = [number for number in wanted if run.at(number) in listed or folder.exists(run.at(number))]
+    if waiting:
+        raise NotPossible(
+            f"txlog {waiting[0]} of {_shown(run)} is pending, it would be lost",
+            hint=f"Discard up to {waiting[0] - 1} at most.",
+        )
+    holes = [number for number in wanted if folder.exists(run.at(number), REJECTED)]
+    if len(holes) > MOST_HOLES:
+        raise NotPossible(f"{len(holes)} txlogs of {_shown(run)} lie in rejected/", hint="Replay them first.")
+    lost = [number for number in wanted if number not in holes]
+    if not lost:
+        raise NotPossible(f"all that {_shown(run)} misses up to {run.sequence} lies in rejected/", hint="Replay it.")
+    return view, Discard(run, mark.last, tuple(lost), tuple(holes))
+
+
+def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: datetime) -> View:
+    """
+    Gives it up in one commit, guarded like any other; a crash after it leaves marks.json to the next tick.
+
+    Raises Retry when somebody else committed since `view`: look again, then.
+    """
+    marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
+    after = ledger.record(view, marks, f"discard {_shown(given.run)} up to {given.run.sequence}")
+    folder.publish_marks(after.marks_copy)
+    return after
+
+
+def _mark(view: View, run: TxlogName) -> Mark:
+    mark = view.marks.mark(run)
+    if mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms:
+        raise NotPossible(
+            f"the mark of {_shown(run)} was pruned, so nobody can tell which of its txlogs are in the table",
+            hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
+        )
+    if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:
+        raise NotPossible(f"more than {MOST_SEQUENCES} sequences at once", hint="Give a smaller --up-to.")
+    return mark or NO_MARK
+
+
+def _open(mark: Mark, up_to: int) -> Iterator[int]:
+    yield from (hole for hole in mark.holes if hole <= up_to)
+    yield from range(mark.last + 1, up_to + 1)
+
+
+def _shown(run: TxlogName) -> str:
+    return f"{run.writer}.{run.incarnation}"

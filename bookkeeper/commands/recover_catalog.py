@@ -1,0 +1,261 @@
+"""
+Recover-catalog: the catalog or its entry of a table is lost, and the newest metadata file is registered again.
+
+Takes a metadata file only when it knows the last commit that marks.json tells of, for the table must not go back; and
+only one that is no base of another, for every metadata file names those before it. Two that name neither each other
+nor the same history are left to a person: one of them is an attempt that was refused.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, ValidationError
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from bookkeeper.catalogs import open as catalogs
+from bookkeeper.config.settings import Table as Settings
+from bookkeeper.core import history
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.folder import MarksCopy
+from bookkeeper.core.known_table import KnownTable
+from bookkeeper.core.marks import Marks
+from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
+from bookkeeper.stores.locations import join, normal
+from bookkeeper.stores.store import Listed, Store
+
+OpenStore = Callable[[str], Store]
+SUFFIX = ".metadata.json"
+#: catalogs and readers refuse less than that
+MOST_BYTES = 2**25
+_VERSION = re.compile(r"v?(\d{1,18})\D")
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFile:
+    """A metadata file that fits folder and marks.json."""
+
+    location: str
+    metadata: TableMetadata
+    marks: Marks
+    version: int
+    modified: datetime
+
+    @property
+    def name(self) -> str:
+        """Its name in the metadata directory."""
+        return self.location.rpartition("/")[2]
+
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """What orders it among others of its table."""
+        return _sequence(self.metadata), self.metadata.last_updated_ms, self.version
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What would be registered: the newest metadata file, what confirms it, and what the catalog names instead."""
+
+    newest: MetadataFile
+    copy: MarksCopy | None
+    there: Table | None
+    #: files that were passed over, and why
+    passed: Mapping[str, str]
+    #: False when the catalog names the newest one already
+    needed: bool = True
+
+
+def recoverable(
+    known: KnownTable,
+    settings: Settings,
+    catalog: Catalog | None,
+    open_store: OpenStore,
+    wanted: str | None = None,
+) -> Recovery:
+    """
+    What can be registered for this table; reads only. `catalog` is None when there is none yet; `wanted` is the name
+    of the metadata file to take.
+
+    Raises NotPossible when no file is as new as marks.json, or another table has the name; Retry.
+    """
+    card = known.card
+    if card.table != settings.identifier:
+        raise WrongFolder(f"{known.folder.store.url} belongs to {card.table}, not to {settings.identifier}")
+    copy = known.folder.marks()
+    copy = copy if copy is not None and copy.table_uuid == card.table_uuid else None
+    place = join(card.location, "metadata")
+    store = open_store(place)
+    passed = dict[str, str]()
+    fitting = _fitting(store, known, copy, wanted, passed)
+    newest = _newest(fitting, place, copy, passed)
+    there = _there(catalog, settings.identifier)
+    return Recovery(newest, copy, there, passed, needed=there is None or _is_older(there, newest))
+
+
+def _fitting(
+    store: Store, known: KnownTable, copy: MarksCopy | None, wanted: str | None, passed: dict[str, str]
+) -> list[MetadataFile]:
+    """
+    The files that fit, as far as one could be the newest: neither written nor numbered before one that fits.
+
+    What they hold decides. Names and times only say where it is no use to look, where both of them agree.
+    """
+    listed = [item for item in store.list("") if item.key.endswith(SUFFIX) and "/" not in item.key]
+    if wanted is not None:
+        listed = [item for item in listed if item.key == wanted]
+    fitting = list[MetadataFile]()
+    for item in sorted(listed, key=lambda item: (_version(item.key), item.modified), reverse=True):
+        if any(_version(item.key) < other.version and item.modified < other.modified for other in fitting):
+            continue
+        try:
+            fitting.append(_read(store, item, known, copy))
+        except (NotPossible, Missing) as error:
+            passed[item.key] = str(error)
+    return fitting
+
+
+def _read(store: Store, item: Listed, known: KnownTable, copy: MarksCopy | None) -> MetadataFile:
+    """The file, if it fits; raises NotPossible, which says why it does not."""
+    if item.size > MOST_BYTES:
+        raise NotPossible(f"{item.size} bytes, more than {MOST_BYTES}")
+    metadata, card = _parsed(store.read(item.key), item.key), known.card
+    if str(metadata.table_uuid) != card.table_uuid:
+        raise NotPossible(f"of table {metadata.table_uuid}")
+    if normal(metadata.location) != normal(card.location):
+        raise NotPossible(f"of a table at {metadata.location}")
+    try:
+        marks = marks_format.loads(metadata.properties.get(marks_format.PROPERTY, ""))
+    except MarksLost as exc:
+        raise NotPossible(str(exc)) from exc
+    if marks.folder != card.folder:
+        raise NotPossible(f"its txlogs are in the folder {marks.folder}")
+    if not _knows(metadata, marks, copy):
+        raise NotPossible(f"older than marks.json: its sequence number is {_sequence(metadata)}")
+    return MetadataFile(f"{store.url}/{item.key}", metadata, marks, _version(item.key), item.modified)
+
+
+def _parsed(data: bytes, name: str) -> TableMetadata:
+    try:
+        if name.endswith(f".gz{SUFFIX}"):
+            unpacker = zlib.decompressobj(wbits=31)
+            data = unpacker.decompress(data, MOST_BYTES)
+            if unpacker.unconsumed_tail:
+                raise NotPossible(f"more than {MOST_BYTES} bytes when unpacked")
+        metadata = TableMetadataUtil.parse_raw(data.decode())
+    except (ValueError, ValidationError, RecursionError, zlib.error) as exc:
+        raise NotPossible(f"not readable: {type(exc).__name__}") from exc
+    if metadata.format_version != 2:
+        raise NotPossible(f"format version {metadata.format_version}")
+    return metadata
+
+
+def _knows(metadata: TableMetadata, marks: Marks, copy: MarksCopy | None) -> bool:
+    """Whether the commit that marks.json tells of is in this table."""
+    last = copy.marks.snapshot if copy is not None else None
+    if last is None or marks.snapshot == last:
+        return True
+    return not history.is_older(metadata, marks.snapshot, copy) and last in _ancestors(metadata)
+
+
+def _ancestors(metadata: TableMetadata) -> set[int]:
+    return set(_line(metadata))
+
+
+def _line(metadata: TableMetadata) -> Iterator[int]:
+    parents = {item.snapshot_id: item.parent_snapshot_id for item in metadata.snapshots}
+    current = metadata.current_snapshot_id
+    while current is not None and current in parents:
+        yield current
+        current = parents.pop(current)
+
+
+def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> MetadataFile:
+    """The last one; raises NotPossible when there is none, or when it cannot be told which."""
+    if not fitting:
+        raise _none_fits(place, copy, passed)
+    bases = {entry.metadata_file.rpartition("/")[2] for file in fitting for entry in file.metadata.metadata_log}
+    last = [file for file in fitting if file.name not in bases] or fitting
+    newest = max(last, key=lambda file: file.age)
+    line = _ancestors(newest.metadata)
+    others = [file.name for file in last if file.metadata.current_snapshot_id not in (None, *line)]
+    if others:
+        raise NotPossible(
+            f"{newest.name} and {', '.join(others)} follow the last commit that marks.json tells of, and not each "
+            "other: one was committed, the rest are attempts that were refused",
+            hint="Look which rows are in which, or ask who else commits to this table; then name one: --metadata FILE.",
+        )
+    return newest
+
+
+def _none_fits(place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> NotPossible:
+    shown = "".join(f"\n  {name}: {why}" for name, why in list(passed.items())[:5])
+    more = f"\n  and {len(passed) - 5} more" if len(passed) > 5 else ""
+    told = (
+        f"the last commit that marks.json tells of is snapshot {copy.marks.snapshot}, sequence number "
+        f"{copy.sequence_number}"
+        if copy
+        else "there is no marks.json"
+    )
+    return NotPossible(
+        f"no metadata file in {place} will do; {told}{shown}{more}",
+        hint="Look for later ones in a backup or in the bucket's versions, put them there, and try again: with an "
+        "older one rows that were committed would be lost.",
+    )
+
+
+def _there(catalog: Catalog | None, identifier: str) -> Table | None:
+    try:
+        return None if catalog is None else catalogs.load_table(catalog, identifier)
+    except TableMissing:
+        return None
+
+
+def _is_older(there: Table, newest: MetadataFile) -> bool:
+    """Whether the catalog names a base of `newest` now; raises NotPossible when it names a table with other rows."""
+    name, now = there.metadata_location.rpartition("/")[2], there.metadata
+    if str(now.table_uuid) != str(newest.metadata.table_uuid):
+        if now.snapshots:
+            raise NotPossible(
+                f"the catalog has another table under this name, {now.table_uuid}, with {len(now.snapshots)} snapshots",
+                hint="If nobody needs it, drop it without its files (never PURGE: they may lie in one directory), and "
+                "run this again.",
+            )
+        return True
+    bases = {entry.metadata_file.rpartition("/")[2] for entry in newest.metadata.metadata_log}
+    return name in bases or _sequence(now) < _sequence(newest.metadata)
+
+
+def recover(catalog: Catalog, settings: Settings, recovery: Recovery) -> Table:
+    """
+    Registers it, or makes the older entry that is there name it.
+
+    A crash leaves the namespace, or all of it; the same command goes on. Raises NotPossible, Retry.
+    """
+    location, identifier = recovery.newest.location, settings.identifier
+    with catalogs.asked(f"register table {identifier}"):
+        if recovery.there is None:
+            with suppress(NamespaceAlreadyExistsError):
+                catalog.create_namespace(identifier.rpartition(".")[0])
+            catalog.register_table(identifier, location)
+        elif (repoint := getattr(catalog, "repoint", None)) is not None:
+            repoint(recovery.there, location)
+        else:
+            raise NotPossible(
+                f"this catalog cannot let {identifier} name another metadata file",
+                hint="Drop its entry without its files (never PURGE), then run this again.",
+            )
+    return catalogs.load_table(catalog, identifier)
+
+
+def _sequence(metadata: TableMetadata) -> int:
+    return int(getattr(metadata, "last_sequence_number", 0))
+
+
+def _version(name: str) -> int:
+    found = _VERSION.match(name)
+    return int(found[1]) if found else -1

@@ -1,0 +1,75 @@
+"""
+Replay: a rejected txlog goes back to pending/ under its own name; its hole lets it in exactly once.
+
+Only the bookkeeper removes the copy in rejected/, once the txlog is in. Refuses what could double rows.
+"""
+
+from datetime import datetime
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Txlog
+from bookkeeper.errors import (
+    IncarnationPruned,
+    Missing,
+    NotAFile,
+    NotPossible,
+    PositionTaken,
+    TooLarge,
+    TxlogTooLarge,
+)
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.load import load
+from bookkeeper.ledger.view import View
+from bookkeeper.stores.locations import normal
+from bookkeeper.tick.check import check, rules_of
+
+
+def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: datetime, force: bool = False) -> None:
+    """
+    Gives a rejected txlog back, if the table can take it now.
+
+    With `force` also one whose incarnation was pruned: a hole is opened for it by a commit first. A crash between
+    that commit and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
+    """
+    now_ms = int(now.timestamp() * 1000)
+    view, _, _ = load(ledger, folder)
+    if view.marks.is_in(name):
+        raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
+    txlog = _decoded(folder, table, name)
+    check(txlog, rules_of(view), now_ms)
+    _check_position(txlog, view)
+    _check_paths(txlog, ledger, view)
+    if view.marks.is_pruned(name, txlog.created_ms):
+        if not force:
+            raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
+        named = [item.name for item in (*folder.pending(), *folder.rejected())]
+        ledger.record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
+    folder.replay(name, table.max_txlog_bytes)
+
+
+def _decoded(folder: Folder, table: Table, name: TxlogName) -> Txlog:
+    try:
+        data = folder.store.read(f"{REJECTED}{name}", table.max_txlog_bytes)
+    except Missing as exc:
+        raise NotPossible(f"{name} is not in rejected/", hint="`bookkeeper rejected` lists what is.") from exc
+    except TooLarge as exc:
+        raise TxlogTooLarge(str(exc)) from exc
+    except NotAFile as exc:
+        raise NotPossible(str(exc), hint="It holds no txlog: delete it.") from exc
+    return txlog_format.decode(name, data, table.max_txlog_bytes)
+
+
+def _check_position(txlog: Txlog, view: View) -> None:
+    committed = view.marks.writer(txlog.name.writer).position
+    if txlog.position is not None and txlog.previous_position != committed:
+        raise PositionTaken(f"{txlog.name} continues from another position than the one that is committed now")
+
+
+def _check_paths(txlog: Txlog, ledger: Ledger, view: View) -> None:
+    wanted = {normal(file.path) for file in txlog.files}
+    for file in ledger.live_files(view):
+        if normal(file.path) in wanted:
+            raise NotPossible(f"{file.path} is in the table already", hint="Run `bookkeeper verify`; do not replay it.")

@@ -1,0 +1,281 @@
+"""
+`verify`: an audit of table against folder. Reads only; what it would mend is said first.
+
+Commits may go on meanwhile. So the folder is always listed before the table is loaded, as a tick does, and what is
+found wrong is looked at again in a later load of the table: what is not wrong there was only on its way.
+
+Every finding names what is wrong, where, and how bad: `error` means rows are or may be wrong, `warning` means
+somebody should look, `info` mends itself.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.folder import REJECTED, Folder, Found
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName, started_ms
+from bookkeeper.errors import BookkeeperError, Missing
+from bookkeeper.format.entries import DataFile
+from bookkeeper.format.records import saturated
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.load import is_older
+from bookkeeper.ledger.view import View, txlogs_of
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.store import Store, key_in
+from bookkeeper.tick.check import impossible_counts, is_format
+from bookkeeper.tick.order import gaps
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be; `repair` says what --repair would do, if it can do anything."""
+
+    severity: str
+    what: str
+    where: str
+    repair: str = ""
+
+
+@dataclass
+class Audit:
+    """What the audit looks at, read once."""
+
+    view: View
+    folder: Folder
+    ledger: Ledger
+    settings: Table
+    open_store: Callable[[str], Store] | None = None
+    live: dict[str, DataFile] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
+
+    def later(self) -> "Audit":
+        """The same, of the table as it is now."""
+        view = self.ledger.load(self.view.marks.folder, accept_rollback=True)
+        return Audit(view, self.folder, self.ledger, self.settings, self.open_store)
+
+    def read(self) -> None:
+        """Reads every manifest of the head."""
+        self.live.clear()
+        self.times.clear()
+        for file in self.ledger.live_files(self.view):
+            path = normal(file.path)
+            self.live[path] = file
+            self.times[path] += 1
+
+
+def verify(audit: Audit) -> list[Finding]:
+    """
+    All findings, worst first. Raises Retry when table or folder cannot be read.
+    """
+    found = _checked(audit)
+    wrong = [finding for finding in found if finding.severity != INFO]
+    later = audit.later() if wrong else audit
+    if later.view.table.metadata_location != audit.view.table.metadata_location:
+        # Files that retention dropped, snapshots that were expired: gone from both meanwhile.
+        still = {(finding.what, finding.where) for finding in _checked(later)}
+        found = [finding for finding in found if finding not in wrong or (finding.what, finding.where) in still]
+    return sorted(found, key=lambda finding: (ERROR, WARNING, INFO).index(finding.severity))
+
+
+def _checked(audit: Audit) -> list[Finding]:
+    audit.read()
+    checks = (
+        _double_paths,
+        _files,
+        _counts,
+        _totals,
+        _added_counts,
+        _parents,
+        _marks_behind,
+        _leftovers,
+        _missing,
+        _marks_copy,
+        _rejected,
+    )
+    return [finding for check in checks for finding in check(audit)]
+
+
+def _double_paths(audit: Audit) -> Iterator[Finding]:
+    for path, times in audit.times.items():
+        if times > 1:
+            yield Finding(ERROR, f"the file is in the table {times} times: its rows are double", path)
+
+
+def _files(audit: Audit) -> Iterator[Finding]:
+    root = audit.view.data_root
+    store = (audit.open_store or audit.ledger.open_store)(root)
+    keys = {key_in(store, path): path for path in audit.live}
+    for key, head in store.heads(list(keys)).items():
+        path, file = keys[key], audit.live[keys[key]]
+        if isinstance(head, Missing):
+            yield Finding(ERROR, "the table names the file, but it does not exist: its rows are lost", path)
+        elif isinstance(head, BookkeeperError):
+            yield Finding(WARNING, f"the file cannot be looked up: {head}", path)
+        elif head.size != file.size_bytes:
+            yield Finding(ERROR, f"the file has {head.size} bytes, the table says {file.size_bytes}", path)
+        elif not is_format(file.file_format, head.start):
+            what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
+            yield Finding(ERROR, what, path)
+
+
+def _counts(audit: Audit) -> Iterator[Finding]:
+    """What versions without bounds let in: the table goes on with it, and counts wrongly."""
+    for path, file in audit.live.items():
+        wrong = impossible_counts(file.record_count, file.size_bytes)
+        if wrong:
+            what = f"the table says {wrong}: totals and count(*) are wrong until the file is deleted from the table"
+            yield Finding(ERROR, what, path)
+
+
+def _totals(audit: Audit) -> Iterator[Finding]:
+    head = audit.view.head
+    if head is None or head.summary is None:
+        return
+    files = [file for path, file in audit.live.items() for _ in range(audit.times[path])]
+    truth = {
+        "total-data-files": len(files),
+        "total-records": saturated(sum(file.record_count for file in files)),
+        "total-files-size": saturated(sum(file.size_bytes for file in files)),
+    }
+    for key, count in truth.items():
+        said = head.summary.additional_properties.get(key)
+        if said is not None and int(said) != count:
+            yield Finding(WARNING, f"the summary says {key} = {said}, in truth it is {count}", _snapshot(head))
+
+
+def _added_counts(audit: Audit) -> Iterator[Finding]:
+    """Spark's stream trusts `added-data-files` and loses rows when it is too small."""
+    for snapshot in audit.view.metadata.snapshots:
+        said = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
+        manifests = [
+            item
+            for item in snapshot.manifests(audit.view.table.io)
+            if item.added_snapshot_id == snapshot.snapshot_id and item.content == ManifestContent.DATA
+        ]
+        added = sum(item.added_files_count or 0 for item in manifests)
+        if int(said or 0) != added:
+            what = f"the summary says {said or 0} added data files, its manifests hold {added}: streams may lose rows"
+            yield Finding(ERROR, what, _snapshot(snapshot))
+
+
+def _parents(audit: Audit) -> Iterator[Finding]:
+    """Expiry must take a contiguous prefix: a hole kills the streams behind it."""
+    metadata = audit.view.metadata
+    chain = list(audit.view.ancestors())
+    if not chain:
+        return
+    # The parent of the oldest one tells nothing: pyiceberg forgets it when it expires, Iceberg Java does not.
+    named = {ref.snapshot_id for ref in metadata.refs.values()} | {item.snapshot_id for item in chain}
+    first = chain[-1].sequence_number or 0
+    older = [
+        item for item in metadata.snapshots if (item.sequence_number or 0) < first and item.snapshot_id not in named
+    ]
+    for snapshot in older:
+        what = f"it is kept, but a snapshot between it and {chain[-1].snapshot_id} is gone: streams behind it fail"
+        yield Finding(WARNING, what, _snapshot(snapshot))
+
+
+def _marks_behind(audit: Audit) -> Iterator[Finding]:
+    marks = audit.view.marks
+    for snapshot in audit.view.ancestors():
+        for first, last in txlogs_of(snapshot):
+            known = marks.mark(last)
+            if known is None:
+                continue  # pruned or forgotten
+            if not marks.is_in(last) or not marks.is_in(first):
+                what = f"the snapshot holds {first} to {last.sequence}, the marks do not say so"
+                yield Finding(ERROR, what, _snapshot(snapshot))
+
+
+def _leftovers(audit: Audit) -> Iterator[Finding]:
+    for item in audit.folder.pending():
+        if not audit.view.marks.is_in(item.name):
+            continue
+        if _is_ahead(audit, item):
+            what = "the marks say it is in, but the table has none of its files (retention may have dropped them)"
+            yield Finding(WARNING, what, str(item.name))
+        else:
+            yield Finding(INFO, "it is in the table and still pending", str(item.name), "delete it")
+
+
+def _is_ahead(audit: Audit, item: Found) -> bool:
+    most = audit.settings.max_txlog_bytes
+    data = audit.folder.read([item.name], {item.name: most})[item.name]
+    if not isinstance(data, bytes):
+        return False
+    try:
+        files = txlog_format.decode(item.name, data, most).files
+    except BookkeeperError:
+        return False
+    return not any(normal(file.path) in audit.live for file in files)
+
+
+def _missing(audit: Audit) -> Iterator[Finding]:
+    """Published txlogs that are nowhere: n was durable before n + 1 was written, so somebody deleted them."""
+    listed = [item.name for item in audit.folder.pending()]
+    marks = audit.later().view.marks
+    waiting = [name for name in listed if not marks.is_in(name) and not _may_be_pruned(marks, name)]
+    holes = [
+        TxlogName(writer, incarnation, hole)
+        for writer, known in marks.writers.items()
+        for incarnation, mark in known.incarnations.items()
+        for hole in mark.holes
+    ]
+    for name in sorted({*gaps(waiting, marks), *holes}.difference(listed)):
+        if not (audit.folder.exists(name) or audit.folder.exists(name, REJECTED)):
+            what = (
+                "it was published, and is neither in the table nor pending nor rejected: somebody deleted it, its rows "
+                "are lost unless its writer wrote them again"
+            )
+            yield Finding(WARNING, what, str(name))
+
+
+def _may_be_pruned(marks: Marks, name: TxlogName) -> bool:
+    """Whether nobody can tell how far its run was."""
+    return marks.mark(name) is None and started_ms(name.incarnation) < marks.pruned_before_ms
+
+
+def _marks_copy(audit: Audit) -> Iterator[Finding]:
+    view, copy = audit.view, audit.folder.marks()
+    if view.marks.snapshot is None or (copy is not None and copy.marks == view.marks):
+        return
+    # A commit may have been made since the table was loaded, and its copy is written right after it.
+    now = audit.later().view
+    if copy is not None and copy.table_uuid == view.uuid and copy.sequence_number > view.metadata.last_sequence_number:
+        agrees = not is_older(now, copy)
+    else:
+        again = audit.folder.marks()
+        agrees = again is not None and (again.marks == now.marks or again != copy)
+    if not agrees:
+        yield Finding(WARNING, "marks.json is not what the table says", audit.folder.store.url, "write it again")
+
+
+def _rejected(audit: Audit) -> Iterator[Finding]:
+    for item in audit.folder.rejected():
+        why = audit.folder.reason(item.name).get("reason", "for an unknown reason")
+        yield Finding(WARNING, f"rejected and not looked after: {why}", str(item.name))
+
+
+def _snapshot(snapshot: Snapshot) -> str:
+    return f"snapshot {snapshot.snapshot_id}"
+
+
+def repair(audit: Audit, findings: list[Finding]) -> int:
+    """
+    Does what is safe, and nothing else: deletes txlogs that are in, writes marks.json again. Returns how much.
+    """
+    mendable = [finding for finding in findings if finding.repair]
+    leftovers = [TxlogName.parse(finding.where) for finding in mendable if finding.severity == INFO]
+    # marks.json first: a starting writer must find a txlog in pending/ or in the marks.
+    if any(finding.severity == WARNING for finding in mendable) or leftovers:
+        audit.folder.publish_marks(audit.view.marks_copy)
+    audit.folder.delete(leftovers)
+    return len(mendable)

@@ -1,0 +1,45 @@
+"""
+From which age on the reaper expires snapshots, and how many it keeps: what settings and table come to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from bookkeeper.config.settings import Reaper
+from bookkeeper.errors import TableUnusable
+
+OLDER_THAN = timedelta(minutes=10)
+RETAIN_LAST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the settings, the table's properties and the defaults come to."""
+
+    older_than: timedelta
+    retain_last: int
+    gc: bool
+
+
+def rules(settings: Reaper, properties: Mapping[str, str]) -> Rules:
+    """
+    Settings, else the table's `history.expire.*`, else the defaults; raises TableUnusable for a bad property.
+    """
+    age = _number(properties, "history.expire.max-snapshot-age-ms")
+    least = _number(properties, "history.expire.min-snapshots-to-keep")
+    of_table = OLDER_THAN if age is None else timedelta(milliseconds=age)
+    return Rules(
+        older_than=of_table if settings.older_than is None else settings.older_than,
+        retain_last=settings.retain_last or least or RETAIN_LAST,
+        gc=properties.get("gc.enabled", "true").strip().lower() != "false",
+    )
+
+
+def _number(properties: Mapping[str, str], key: str) -> int | None:
+    text = properties.get(key)
+    if text is None:
+        return None
+    if not text.strip().isdigit():
+        raise TableUnusable(f"table property {key} is {text!r}, not a number", hint="Correct or unset it.")
+    return int(text)

@@ -1,0 +1,30 @@
+"""
+Which pip line brings a module that is not installed.
+"""
+
+from bookkeeper.errors import ExtraMissing
+
+#: top-level module -> the extra that brings it
+EXTRAS = {
+    "adlfs": "azure",
+    "apscheduler": "reaper",
+    "azure": "azure",
+    "gcsfs": "gcs",
+    "prometheus_client": "daemon",
+    "psycopg2": "postgres",
+    "pyspark": "spark",
+    "rich": "daemon",
+    "s3fs": "s3",
+    "sqlalchemy": "daemon",
+}
+_OTHERS = {"MySQLdb": "mysqlclient"}
+
+
+def extra_missing(exc: ModuleNotFoundError, what: str = "") -> ExtraMissing:
+    """
+    The error that names the module and its pip line; `what` needs it.
+    """
+    module = (exc.name or "").partition(".")[0]
+    pip = f"'iceberg-bookkeeper[{EXTRAS[module]}]'" if module in EXTRAS else _OTHERS.get(module, module)
+    why = f", and this needs it: {what}" if what else ""
+    return ExtraMissing(f"{module} is not installed{why}", hint=f"Run: pip install {pip}")

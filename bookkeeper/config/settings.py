@@ -1,0 +1,216 @@
+"""
+Every setting with its default, in one place; frozen once read.
+
+`config.py` reads them from TOML: a key is the field's name with `-` for `_`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from bookkeeper.config.hosts import check_names
+from bookkeeper.config.share import parse
+
+Bytes = int
+#: what a reaper reads of a txlog, for the limit that it was refused under may be raised up to this
+MOST_TXLOG_BYTES = 2**28
+
+
+def option(default: Any, help: str, **limits: Any) -> Any:
+    """
+    A field with its default, one line of help and its limits (`least`, `most`, `choices`, `size`, `check`).
+    """
+    meta = {"help": help, **limits}
+    if isinstance(default, list):
+        return field(default_factory=lambda: tuple(default), metadata=meta)
+    return field(default=default, metadata=meta)
+
+
+def _seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """`[catalog]`: `name`, and every other key goes to pyiceberg (and, translated, to Spark) as it is."""
+
+    name: str = "lake"
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """`[bookkeeper]`: the daemon itself."""
+
+    every: timedelta = option(_seconds(1), "pause between two ticks", least=_seconds(0.01))
+    hint_pause: timedelta = option(
+        _seconds(0.2),
+        "with discover = notify: pause between a commit and the tick that the next hint asks for",
+        least=_seconds(0.01),
+    )
+    reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")
+    not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
+    not_ready_age: timedelta = option(
+        timedelta(minutes=5),
+        "a table whose oldest pending txlog is older than this (and its window) is not ready",
+        least=_seconds(1),
+    )
+    backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
+    stop_patience: timedelta = option(_seconds(20), "how long SIGTERM waits for ticks that are under way")
+    lease: bool = option(True, "let one bookkeeper at a time work on a table; off is safe too, but slower")
+    read_bytes: Bytes = option(
+        2**28, "bytes of txlogs that all tables together read at once", size=True, least=2**20, restart=True
+    )
+    listen: str = option(
+        "127.0.0.1:9464",
+        'where page, /metrics, /healthz and /readyz are served; port 0: any free one; "": nowhere',
+        restart=True,
+    )
+    allowed_hosts: tuple[str, ...] = option(
+        [],
+        "further names by which `listen` may be asked (the HTTP header Host); loopback names, `listen`'s own and the "
+        "address that was connected to always may",
+        check=check_names,
+        restart=True,
+    )
+    share: str = option(
+        "1/1",
+        "which share of the tables is this bookkeeper's, of how many; others take the other ones",
+        check=parse,
+    )
+    failover_after: timedelta = option(
+        _seconds(15), "a table of another share is taken once nobody has worked on it for this long", least=_seconds(0)
+    )
+    offer_every: timedelta = option(
+        _seconds(60), "a table of another share is offered back this often, for up to two seconds", least=_seconds(1)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """`[tables.NAME.retention]`: which whole files are dropped."""
+
+    column: str | None = option(None, "timestamp column that `keep` looks at; default: the first timestamp column")
+    keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: keep")
+    max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: keep")
+    keep_bytes: Bytes | None = option(
+        None,
+        "drop the oldest commits' files while the table has more bytes than this; default: keep",
+        size=True,
+        least=1,
+    )
+    every: timedelta = option(_seconds(60), "pause between two looks for files to drop")
+    brake: float = option(
+        0.5,
+        "largest share of the live files that one step may drop unasked; 1.0 switches it off",
+        least=0.0,
+        most=1.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reaper:
+    """`[reaper]`, and `[tables.NAME.reaper]` for one table: what is expired when. The article's figures."""
+
+    every: timedelta = option(_seconds(120), "pause between two runs", least=_seconds(1))
+    older_than: timedelta | None = option(
+        None,
+        "expire snapshots older than this; default: the table's history.expire.max-snapshot-age-ms, else 10m",
+    )
+    retain_last: int | None = option(
+        None,
+        "snapshots always kept; default: the table's history.expire.min-snapshots-to-keep, else 100",
+        least=1,
+    )
+    metadata_keep: timedelta = option(_seconds(3600), "old metadata.json files are kept this long", least=_seconds(1))
+    max_hold: timedelta = option(
+        timedelta(days=1), "a consumer holds snapshots back no longer than this, then it is cut off", least=_seconds(1)
+    )
+    max_hold_bytes: Bytes = option(
+        2**21,
+        "a consumer holds back no more snapshots than take this much of metadata.json",
+        size=True,
+        least=2**16,
+    )
+    max_hold_snapshots: int | None = option(
+        None, "a consumer holds back no more snapshots than this, either; default: no such bound", least=1
+    )
+    engine: str = option(
+        "own", "who expires: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")
+    )
+    spark_command: tuple[str, ...] = option(
+        [], "words that start spark_jobs.maintain for engine = spark; default: this Python's own"
+    )
+    deletes_per_second: int | None = option(None, "files deleted per second at most; default: no limit", least=1)
+    orphans_every: timedelta = option(_seconds(3600), "pause between two sweeps for orphans", least=_seconds(3600))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
+
+    name: str = ""
+    identifier: str = option("", "namespace.table in the catalog; default: the section's name in namespace `default`")
+    folder: str | None = option(None, "txlog folder, any fsspec URL; default: <table location>/_bookkeeper")
+    location: str | None = option(None, "location for `init`; default: the catalog decides")
+    window: timedelta = option(_seconds(0), "commit when the oldest pending txlog is this old", least=_seconds(0))
+    max_files: int = option(10_000, "data files per commit", least=1)
+    max_bytes: Bytes = option(2**40, "bytes of data files per commit", size=True, least=1)
+    max_txlogs: int = option(10_000, "txlogs per commit", least=1)
+    max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024, most=MOST_TXLOG_BYTES)
+    discover: str = option(
+        "list",
+        "how new txlogs are noticed: by listing, by asking for each writer's next one, or by being told (inotify; "
+        "`queue`)",
+        choices=("list", "probe", "notify"),
+    )
+    queue: str | None = option(
+        None, "with discover = notify: URL of the SQS or Azure Storage Queue that the storage tells of new objects"
+    )
+    look_every: int = option(
+        10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
+    )
+    check_files: bool = option(True, "look whether every data file is there, in the size and format its txlog says")
+    marks_keep: timedelta = option(
+        timedelta(days=1),
+        "the mark of an incarnation idle for this long is dropped",
+        least=timedelta(hours=2),
+    )
+    marks_renew: timedelta = option(
+        timedelta(minutes=10),
+        "while only others commit, an empty commit renews the marks this often, so that no expiry overtakes them",
+        least=_seconds(1),
+    )
+    pending_limit: int = option(1000, "writers wait while this many txlogs are pending", least=1)
+    file_format: str = option("parquet", "format of the writers' data files", choices=("parquet", "avro"))
+    compression: str = option("zstd", "codec of the writers' data files", choices=("zstd", "snappy", "gzip", "none"))
+    target_file_size: Bytes = option(2**27, "writers roll to a new file at this size", size=True, least=1024)
+    roll_after: timedelta = option(_seconds(10), "writers roll to a new file at this age", least=_seconds(0.01))
+    orphan_age: timedelta = option(
+        timedelta(days=3), "age from which an unnamed file counts as an orphan", least=timedelta(hours=1)
+    )
+    partition_by: tuple[str, ...] = option(
+        ["day(timestamp)"], "partition fields for `init`, such as day(ts), bucket(16, key)"
+    )
+    schema: tuple[Mapping[str, Any], ...] = option(
+        [], "columns for `init`: {name, type, required}; default: timestamp, key, value"
+    )
+    consumers: tuple[Mapping[str, Any], ...] = option(
+        [], "queries in Spark that read the table: {name, checkpoint, source, available-now}"
+    )
+    retention: Retention = Retention()
+    reaper: Reaper = Reaper()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The whole configuration."""
+
+    catalog: Catalog = Catalog()
+    #: `[storage]` and what `[catalog]` says: how folder and table are reached
+    storage: Mapping[str, str] = field(default_factory=dict)
+    bookkeeper: Daemon = Daemon()
+    reaper: Reaper = Reaper()
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    source: str = "defaults"

@@ -1,0 +1,63 @@
+"""
+The lease of a table that belongs to another bookkeeper: worked on only while that one does not, and given up when it is
+back. Nobody tells anybody anything; like every lease it saves work and never decides what is correct.
+"""
+
+from datetime import datetime, timedelta
+
+from bookkeeper.leases.lease import Lease
+
+
+class Borrowed:
+    """
+    The lease of a table of another share: taken once it has been free for `grace`, offered back every `offer`.
+
+    An offer lasts `pause`, in which whoever it belongs to finds it free at one of its tries. A crash leaves a free
+    lease, or one that ends as its kind does.
+    """
+
+    def __init__(self, lease: Lease, grace: timedelta, offer: timedelta, pause: timedelta) -> None:
+        self.lease, self.grace, self.offer, self.pause = lease, grace, offer, pause
+        self._held_since: datetime | None = None
+        self._free_since: datetime | None = None
+        self._offered_at: datetime | None = None
+
+    @property
+    def offering(self) -> bool:
+        """Whether it was let go only to be offered."""
+        return self._offered_at is not None
+
+    @property
+    def lasting(self) -> timedelta | None:
+        """As long as what is borrowed."""
+        return self.lease.lasting
+
+    def hold(self, now: datetime) -> bool:
+        if self._held_since is not None:
+            return self._keep(now, self._held_since)
+        if self._offered_at is not None and abs(now - self._offered_at) < self.pause:
+            return False
+        if not self.lease.hold(now):
+            self._free_since = self._offered_at = None
+            return False
+        self._free_since = self._free_since or now
+        if self._offered_at is None and abs(now - self._free_since) < self.grace:
+            # Only a look whether it is free: its own bookkeeper, starting now, finds it so at its next try.
+            self.lease.release()
+            return False
+        self._held_since, self._free_since, self._offered_at = now, None, None
+        return True
+
+    def _keep(self, now: datetime, since: datetime) -> bool:
+        if abs(now - since) >= self.offer:
+            self.release()
+            self._offered_at = now
+            return False
+        held = self.lease.hold(now)
+        if not held:
+            self._held_since = None
+        return held
+
+    def release(self) -> None:
+        self._held_since = None
+        self.lease.release()

@@ -1,0 +1,74 @@
+"""
+Loading the table for its folder: the one place that decides whether table, marks and folder belong together.
+
+Order matters: marks.json is written after the commit it tells of, so a table that is loaded after it was read knows
+that commit, or somebody has put an older table in its place.
+"""
+
+from bookkeeper.catalogs.open import load_table
+from bookkeeper.core import history
+from bookkeeper.core.card import Card
+from bookkeeper.core.folder import NO_CARD, Folder, MarksCopy
+from bookkeeper.errors import HistoryChanged, Missing, TableMissing, TableUnusable, WrongFolder
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+
+_RESTORED = (
+    "Was an old copy of the catalog put back? `bookkeeper recover-catalog` shows the newest metadata file, and points "
+    "the catalog at it again. Only if there is none: bookkeeper accept-rollback gives those rows up."
+)
+_LOST = (
+    "The txlog folder knows this table, its rows are there: `bookkeeper recover-catalog` shows what it would register "
+    "again."
+)
+
+
+def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple[View, Card, MarksCopy | None]:
+    """
+    The table now, the folder's card, and the marks.json that was there before.
+
+    Raises Retry, or Halt when they do not belong together; `accept_rollback` takes a table that went back as it is.
+    """
+    try:
+        card = folder.card()
+    except Missing as exc:
+        raise WrongFolder(f"{folder.store.url} has no card.json", hint=NO_CARD) from exc
+    copy = folder.marks()
+    try:
+        view = ledger.load(card.folder, accept_rollback)
+    except TableMissing as error:
+        error.hint = _LOST
+        raise
+    except TableUnusable as error:
+        there = str(load_table(ledger.catalog, ledger.identifier).metadata.table_uuid)
+        if card.table_uuid == there:
+            raise
+        # One that was made anew has no marks; that `init` sets it up as a queue is the last thing to advise.
+        said = f"{error}, and {folder.store.url} belongs to table {card.table_uuid}, not to this one, {there}"
+        raise TableUnusable(said, hint=WrongFolder.hint) from error
+    if card.table_uuid != view.uuid:
+        raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
+    if is_older(view, copy) and not accept_rollback:
+        assert copy is not None
+        known = history.came_with(view.metadata, view.marks.snapshot)
+        raise HistoryChanged(
+            f"{ledger.identifier}: the table's last commit of ours has sequence number {known}, but "
+            f"marks.json knows a later one, snapshot {copy.marks.snapshot} at {copy.sequence_number}",
+            hint=_RESTORED,
+        )
+    return view, card, copy
+
+
+def is_older(view: View, copy: MarksCopy | None) -> bool:
+    """
+    Whether marks.json tells of a commit of ours that this table, loaded later, has never seen.
+    """
+    return history.is_older(view.metadata, view.marks.snapshot, copy)
+
+
+def is_behind(view: View, copy: MarksCopy | None) -> bool:
+    """
+    Whether marks.json tells of an earlier commit than the table: a crash came between, or somebody put it back.
+    """
+    same = copy is not None and copy.table_uuid == view.uuid
+    return same and copy is not None and copy.marks.snapshot != view.marks.snapshot and not is_older(view, copy)

@@ -1,0 +1,156 @@
+"""
+Which whole files are dropped: pure, from their upper bound of the timestamp column and the time of their commit.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform, TimeTransform
+from pyiceberg.types import NestedField
+
+from bookkeeper.config.settings import Retention
+from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.memory import Range
+
+_MICROS = timedelta(microseconds=1)
+_EPOCH_MS = timedelta(milliseconds=1)
+_TIMES = 64
+#: transforms of a time that keep its order
+_IN_ORDER = (IdentityTransform, TimeTransform)
+#: unit and bytes of a bound of the column's type
+_UNITS = {"timestamp": (_MICROS, 8), "timestamptz": (_MICROS, 8), "date": (timedelta(days=1), 4)}
+
+Times = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """
+    Files go whose newest row is older than `cutoff` (in the column's own units), or that were committed up to
+    sequence number `sequence`. A file that may have null timestamps, or has no bound of `width` bytes, goes by its
+    commit only.
+    """
+
+    column: int | None
+    cutoff: int | None
+    sequence: int
+    width: int = 8
+    required: bool = False
+
+    def drops(self, nulls: int | None, upper: bytes | None, sequence: int) -> bool:
+        """
+        Whether a file goes, of which the column has so many nulls and this upper bound (None: nobody says), and
+        that was committed with this sequence number.
+        """
+        if sequence <= self.sequence:
+            return True
+        if self.cutoff is None or upper is None or nulls or (nulls is None and not self.required):
+            return False
+        return len(upper) == self.width and _number(upper) < self.cutoff
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can drop nothing at all."""
+        return self.cutoff is None and self.sequence < 0
+
+    def up_to(self, sequence: int) -> "Rule":
+        """This rule, which also drops what was committed up to this sequence number."""
+        return replace(self, sequence=max(self.sequence, sequence))
+
+    def goes_by_commit_only(self, file: DataFile) -> bool:
+        """Whether no row of this file can tell how old it is: null timestamps, or no usable bound."""
+        if self.column is None:
+            return False
+        nulls, upper = file.null_value_counts.get(self.column), file.upper_bounds.get(self.column)
+        return not replace(self, cutoff=2**63).drops(nulls, upper, self.sequence + 1)
+
+    def reaches(self, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> bool:
+        """
+        Whether a manifest can hold such a file, by its partitions: a file lies in none that begins after the cutoff.
+        """
+        if self.cutoff is None or (manifest.min_sequence_number or 0) <= self.sequence:
+            return (manifest.min_sequence_number or 0) <= self.sequence
+        for field, found in zip(spec.fields, manifest.partitions or (), strict=False):
+            if field.source_id == self.column and isinstance(field.transform, _IN_ORDER) and found.lower_bound:
+                cutoff = field.transform.transform(schema.find_type(field.source_id))(self.cutoff)
+                if cutoff is not None and _number(found.lower_bound) > cutoff:
+                    return False
+        return True
+
+    def may_drop(self, found: Range) -> bool:
+        """Whether a manifest with this range can hold such a file."""
+        by_time = self.cutoff is not None and found.least_upper is not None and _number(found.least_upper) < self.cutoff
+        return by_time or found.least_sequence <= self.sequence
+
+
+def _number(bound: bytes) -> int:
+    return int.from_bytes(bound, "little", signed=True)
+
+
+def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Rule | None:
+    """
+    The rule at `now`, or None when nothing is to be dropped; raises ConfigInvalid for a column that cannot serve.
+    """
+    if settings.keep is None and settings.max_age is None and settings.keep_bytes is None:
+        return None
+    sequence = _committed_before(settings.max_age, times, now)
+    if settings.keep is None:
+        return Rule(None, None, sequence)
+    field = _field(settings, schema)
+    unit, width = _UNITS[str(field.field_type)]
+    cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // unit
+    return Rule(field.field_id, cutoff, sequence, width, field.required)
+
+
+def _field(settings: Retention, schema: Schema) -> NestedField:
+    if settings.column is None:
+        fitting = [field for field in schema.fields if str(field.field_type) in _UNITS]
+        if not fitting:
+            raise ConfigInvalid("retention.keep needs a timestamp or date column, and the table has none")
+        return fitting[0]
+    try:
+        field = schema.find_field(settings.column)
+    except ValueError as exc:
+        raise ConfigInvalid(f"retention.column = {settings.column!r}: the table has no such column") from exc
+    if str(field.field_type) not in _UNITS:
+        raise ConfigInvalid(
+            f"retention.column = {settings.column!r} is {field.field_type}; timestamp or date is allowed"
+        )
+    return field
+
+
+def _committed_before(max_age: timedelta | None, times: Times, now: datetime) -> int:
+    if max_age is None:
+        return -1
+    limit_ms = int((now - max_age).timestamp() * 1000)
+    return max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
+
+
+def noted(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:
+    """
+    `times` with this commit noted, about 64 points per max-age, and what is long past left out.
+
+    A file is known to be committed at the time of the first point at or after its sequence number, so it lives
+    at most max-age / 64 longer than it should.
+    """
+    if max_age is None:
+        return ()
+    span_ms = max_age // _EPOCH_MS
+    past = [point for point in times if point[1] < at_ms - 2 * span_ms]
+    # The last of those stays: after a long pause it alone tells that what came up to it is old.
+    kept = [*past[-1:], *(point for point in times if point not in past)]
+    # The newest point is always the latest commit: it moves on until it is far enough from the one before.
+    if len(kept) > 1 and kept[-1][1] - kept[-2][1] < span_ms // _TIMES:
+        kept.pop()
+    return (*kept, (sequence, at_ms))
+
+
+def braked(doomed: int, live: int, brake: float) -> bool:
+    """
+    Whether one step would drop a larger share of the live files than a person allowed.
+    """
+    return brake < 1.0 and doomed > brake * live

@@ -1,0 +1,72 @@
+"""
+From settings to a table's folder, ledger and bookkeeper: the one place where they are put together.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+
+from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.config.settings import Daemon, Settings, Table
+from bookkeeper.config.share import TRIES, parse, share_of
+from bookkeeper.core.clock import Steady
+from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.known_table import advising
+from bookkeeper.discover.opened import open_discovery
+from bookkeeper.leases.failover import Borrowed
+from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store
+from bookkeeper.tick.read_budget import Room
+from bookkeeper.tick.tick import Bookkeeper
+
+
+def open_folder(catalog: Catalog, table: Table) -> Folder:
+    """
+    The txlog folder of a table; asks the catalog for its location unless the config names the folder.
+    """
+    location = load_table(catalog, table.identifier).metadata.location
+    return Folder(open_store(folder_url(table, location), catalog.properties))
+
+
+def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
+    """
+    The lease of a table: its own, or borrowed when it belongs to another share. Raises StorageUnavailable.
+    """
+    lease = lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}")
+    number, shares = parse(settings.share)
+    if share_of(table.identifier, shares) == number:
+        return lease
+    # Its own bookkeeper tries at least that often, so twice that has room for one whole pause of it.
+    return Borrowed(lease, settings.failover_after, settings.offer_every, 2 * min(settings.every, TRIES))
+
+
+def open_bookkeeper(
+    settings: Settings, table: Table, clock: Callable[[], datetime], room: Room | None = None
+) -> Bookkeeper:
+    """
+    The bookkeeper of one table, which shares `room` with others; raises Retry, TableUnusable, WrongFolder.
+    """
+    with advising(settings.catalog, table):
+        catalog = open_catalog(settings.catalog, scans=False, shared=True)
+        ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+    folder.check()  # before the lease, which would be written where no folder is any more
+    lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
+    discovery = open_discovery(table, folder.store)
+    reload, tables = settings.bookkeeper.reload, len(settings.tables)
+    return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room, tables=tables)
+
+
+def opener(
+    settings: Daemon, clock: Callable[[], datetime], elapsed: Callable[[], float] | None = None
+) -> Callable[[Settings, Table], Bookkeeper]:
+    """
+    Opens the bookkeepers of one process, which share the room for what they read and what is known of its clock.
+
+    `elapsed` is the monotonic clock, in seconds: against it a wall clock is noticed that jumps ahead.
+    """
+    return partial(open_bookkeeper, clock=Steady(clock, elapsed), room=Room(settings.read_bytes))

@@ -1,0 +1,191 @@
+"""
+Every table at work in a thread of its own: one that fails, is slow or never answers holds up no other.
+
+Tables come, change and go while the others work on. Nothing here waits for a table without a bound, and a table that
+does not end is left to the end of the process, which is a crash like any other: the next start goes on from there.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
+from bookkeeper.console.stopping import Stop
+from bookkeeper.core.known_table import pending_of
+from bookkeeper.serve.loop import Observer, Slot, close, repeat, turn
+from bookkeeper.tick.tick import Bookkeeper, Turn
+
+log = logging.getLogger("bookkeeper")
+
+Spawn = Callable[[Callable[[], None], str], None]
+Open = Callable[[Settings, Table], Bookkeeper]
+#: the trouble of a table whose only tick did not end
+HANGING = "Hanging"
+#: a tick that takes longer is not waited for
+PATIENCE = timedelta(minutes=5)
+#: the first ticks are spread over so much time
+SPREAD = timedelta(seconds=1)
+#: how long a table that changed waits for its old self to end its tick
+CHANGING = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The names of the tables that a change of the settings started, started anew and ended."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+def in_thread(act: Callable[[], None], name: str) -> None:
+    """
+    Does it in a thread of its own, which does not keep the process from ending.
+    """
+    threading.Thread(target=act, name=name, daemon=True).start()
+
+
+class AtWork:
+    """One table in a thread of its own, until its stop is requested; it then gives its lease back."""
+
+    def __init__(self, slot: Slot, work: Any, stop: Stop, ended: Stop) -> None:
+        self.slot, self.work, self.stop, self.ended = slot, work, stop, ended
+
+    def begin(self, spawn: Spawn, act: Callable[["AtWork"], None]) -> "AtWork":
+        """Begins with `act`."""
+        spawn(partial(self._work, act), f"table {self.slot.table}")
+        return self
+
+    def _work(self, act: Callable[["AtWork"], None]) -> None:
+        try:
+            act(self)
+            close(self.slot)
+        except Exception:
+            log.exception("table not ended as it should", extra={"action": "defect", "table": self.slot.table})
+        finally:
+            self.ended.request()
+
+
+class Tables:
+    """
+    The tables at work; `change` says which they shall be, `end` ends them all. To be called by one thread.
+
+    `clock` is the time, `wish` makes something to stop by and to sleep on, `spawn` makes threads, `told` hears of every
+    turn of every table.
+    """
+
+    def __init__(
+        self,
+        open: Open,
+        clock: Callable[[], datetime],
+        wish: Callable[[], Stop] = Stop,
+        spawn: Spawn = in_thread,
+        told: Observer | None = None,
+    ) -> None:
+        self.open, self.clock, self.wish, self.spawn, self.told = open, clock, wish, spawn, told
+        self._at_work: dict[str, AtWork] = {}
+        self._leaving: list[AtWork] = []
+
+    @property
+    def slots(self) -> list[Slot]:
+        """Of every table, in the order of the settings; any thread may ask."""
+        return [one.slot for one in list(self._at_work.values())]
+
+    @property
+    def begun(self) -> bool:
+        """Whether every table has had its first tick, or stands by."""
+        return all(slot.turns or slot.failures or slot.standby for slot in self.slots)
+
+    def change(self, settings: Settings, tables: Sequence[Table]) -> Change:
+        """
+        From now on these tables are at work; those whose settings did not change are not touched. Waits for nobody.
+        """
+        self._leaving = [one for one in self._leaving if not one.ended.requested]
+        wanted = {table.name: (table, _work(settings, table)) for table in tables}
+        gone = [name for name in self._at_work if name not in wanted]
+        new = [name for name in wanted if name not in self._at_work]
+        changed = [name for name in self._at_work if name in wanted and wanted[name][1] != self._at_work[name].work]
+        before = {name: self._leave(name) for name in gone + changed}
+        begin = [name for name in wanted if name in new or name in changed]
+        at_work = dict(self._at_work)
+        for number, name in enumerate(begin):
+            at_work[name] = self._begin(settings, *wanted[name], before.get(name), number / len(begin))
+        self._at_work = {name: at_work[name] for name in wanted}
+        return Change(new, changed, gone)
+
+    def end(self, patience: timedelta) -> list[str]:
+        """
+        Ends every table after its current tick; the names of those that have not ended after `patience`.
+        """
+        everybody, until = [*self._at_work.values(), *self._leaving], self.clock() + patience
+        for one in everybody:
+            one.stop.request()
+        for one in everybody:
+            left = min(until - self.clock(), patience)
+            one.ended.wait(max(left.total_seconds(), 0.0))
+        return [one.slot.table for one in everybody if not one.ended.requested]
+
+    def _leave(self, name: str) -> AtWork:
+        one = self._at_work[name]
+        one.stop.request()
+        self._leaving.append(one)
+        return one
+
+    def _begin(self, settings: Settings, table: Table, work: Any, before: AtWork | None, phase: float) -> AtWork:
+        waiting = partial(pending_of, settings.catalog.properties, table)
+        slot = Slot(table.name, partial(self.open, settings, table), told=self.told, waiting=waiting)
+        one = AtWork(slot, work, self.wish(), self.wish())
+        return one.begin(self.spawn, partial(self._repeat, settings.bookkeeper, before, phase))
+
+    def _repeat(self, settings: Daemon, before: AtWork | None, phase: float, one: AtWork) -> None:
+        if before is not None:
+            one.stop.wait(CHANGING.total_seconds(), before.ended.wakes, before.ended.asked)
+        # Not all at the same moment, every time: each would wait for what all need, such as the catalog's lock.
+        stopped = one.stop.wait(min(settings.every, SPREAD).total_seconds() * phase)
+        while not stopped:
+            try:
+                repeat(one.slot, settings, self.clock, one.stop.wait)
+                break
+            except Exception:
+                # Outside of a tick: a defect of ours, which must not leave the table without anybody.
+                log.exception("loop failed", extra={"action": "defect", "table": one.slot.table})
+                stopped = one.stop.wait(settings.backoff_most.total_seconds())
+
+
+def _work(settings: Settings, table: Table) -> Any:
+    """What, when it changes, has a table opened anew."""
+    late = {item.name: None for item in fields(Daemon) if item.metadata.get("restart")}
+    return settings.catalog, replace(settings.bookkeeper, **late), replace(table, reaper=Reaper())
+
+
+def slots_of(settings: Settings, tables: Sequence[Table], open: Open) -> list[Slot]:
+    """
+    A slot for each of these tables, not opened yet.
+    """
+    return [Slot(table.name, partial(open, settings, table)) for table in tables]
+
+
+def once(
+    slots: Sequence[Slot], settings: Daemon, clock: Callable[[], datetime], patience: timedelta = PATIENCE
+) -> list[Turn | None]:
+    """
+    One turn of each table, all at once; a table that takes longer than `patience` is left, its slot says hanging.
+    """
+    done: dict[int, Turn | None] = {}
+
+    def act(number: int, one: AtWork) -> None:
+        done[number] = turn(one.slot, settings, clock(), clock)
+
+    everybody, until = [AtWork(slot, None, Stop(), Stop()) for slot in slots], clock() + patience
+    for number, one in enumerate(everybody):
+        one.begin(in_thread, partial(act, number))
+    for one in everybody:
+        one.ended.wait(max(min(until - clock(), patience).total_seconds(), 0.0))
+    for one in everybody:
+        if not one.ended.requested:
+            one.slot.trouble = one.slot.trouble or HANGING
+    return [done.get(number) for number in range(len(slots))]

@@ -1,0 +1,283 @@
+"""
+Azure Data Lake and Blob Storage through adlfs: its credentials and client, one request for each call.
+
+A missing blob is a definite BlobNotFound: a missing container never counts as one. With a hierarchical namespace
+folders are listed like blobs; here they are none.
+"""
+
+import asyncio
+import base64
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+from weakref import WeakSet
+
+from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.storage.blob import BlobBlock
+from azure.storage.blob.aio import BlobLeaseClient
+
+from bookkeeper.errors import Changed, Missing, StorageUnavailable
+from bookkeeper.stores.object_store import BLOCK, Transient, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+
+_KEYS = {
+    "connection_string": "adls.connection-string",
+    "account_name": "adls.account-name",
+    "account_key": "adls.account-key",
+    "sas_token": "adls.sas-token",
+    "tenant_id": "adls.tenant-id",
+    "client_id": "adls.client-id",
+    "client_secret": "adls.client-secret",
+    "account_host": "adls.account-host",
+}
+_SAS = "adls.sas-token."
+_TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PathAlreadyExists"}
+_DELETES_AT_ONCE = 16
+_COPY_PAUSE = 0.5
+_NO_BATCHES: "WeakSet[AzureBlobFileSystem]" = WeakSet()
+# Asking again is the store's: the SDK would wait for 15 s and more.
+_ONCE: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 30}
+
+
+def filesystem(options: Mapping[str, Any], host: str) -> AzureBlobFileSystem:
+    """
+    adlfs with pyiceberg's keys (`adls.account-name`, ...); without a key or token DefaultAzureCredential applies.
+    """
+    given = {name: options[key] for name, key in _KEYS.items() if options.get(key)}
+    if host and "account_name" not in given:
+        given["account_name"] = host.split(".", maxsplit=1)[0]
+    sas = {key.removeprefix(_SAS): value for key, value in options.items() if key.startswith(_SAS)}
+    if sas and "sas_token" not in given:
+        given["sas_token"] = sas.get(host) or next(iter(sas.values()))
+    anonymous = options.get("adls.anon") in (True, "true", "True")
+    return AzureBlobFileSystem(anon=anonymous or None, use_listings_cache=False, skip_instance_cache=True, **given)
+
+
+class AzureRemote:
+    """Implements Remote for one container."""
+
+    deletes_at_once = 256
+    largest_put = BLOCK
+    page_size = 5000
+
+    def __init__(self, fs: AzureBlobFileSystem, container: str) -> None:
+        self.fs, self.name = fs, container
+        self.container = fs.service_client.get_container_client(container)
+
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        part = {} if most is None else {"offset": 0, "length": most + 1}
+        try:
+            with self._translated(path):
+                # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
+                stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **part, **_ONCE)
+                # Of a large blob this has the first 32 MiB: the rest is not asked for in vain.
+                size = whole_size(stream.properties.content_range)
+                bytes_there = int(stream.size) if size is None else size
+                check_bound(self._where(path), bytes_there, most, str(stream.properties.etag))
+                data = await stream.readall()
+        except _NoRange:
+            return await self._empty(path)
+        self._check(path, stream.properties.metadata)
+        return bytes(data), str(stream.properties.etag)
+
+    async def _empty(self, path: str) -> tuple[bytes, str]:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        if found.size:
+            raise Transient(f"{self._where(path)} was replaced meanwhile")
+        return b"", str(found.etag)
+
+    async def size(self, path: str) -> int:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        return int(found.size)
+
+    async def head(self, path: str) -> Head:
+        try:
+            with self._translated(path):
+                stream = await self._blob(path).download_blob(0, HEAD_BYTES, decompress=False, **_ONCE)
+                start = await stream.readall()
+        except _NoRange:  # an empty blob has no first byte
+            return Head(await self.size(path), b"")
+        self._check(path, stream.properties.metadata)
+        size = whole_size(stream.properties.content_range)
+        return Head(len(start) if size is None else size, bytes(start))
+
+    async def modified(self, path: str) -> datetime:
+        with self._translated(path):
+            found = await self._blob(path).get_blob_properties(**_ONCE)
+        self._check(path, found.metadata)
+        at: datetime = found.last_modified
+        return at
+
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+        condition: dict[str, Any] = {"overwrite": if_match != ""}
+        if if_match:
+            condition |= {"etag": if_match, "match_condition": MatchConditions.IfNotModified}
+        try:
+            with self._translated(path):
+                await self._blob(path).upload_blob(bytes(data), length=len(data), **condition, **_ONCE)
+        except Missing as exc:
+            raise Changed(f"{self._where(path)} is not there any more") from exc
+
+    async def copy(self, path: str, to: str) -> None:
+        with self._translated(path):
+            # Within an account the answer comes at once, or soon; the deadline of the request is the caller's.
+            target = self._blob(to)
+            status = (await target.start_copy_from_url(self._blob(path).url, **_ONCE))["copy_status"]
+            while status == "pending":
+                await asyncio.sleep(_COPY_PAUSE)
+                status = (await target.get_blob_properties(**_ONCE)).copy.status
+        if status != "success":
+            raise StorageUnavailable(f"{self._where(to)}: the copy ended as {status}")
+
+    async def begin(self, path: str) -> str:
+        # Blocks of two that write under one name must not mix.
+        return secrets.token_hex(8)
+
+    async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
+        name = base64.b64encode(f"{upload}{number:08d}".encode()).decode()
+        with self._translated(path):
+            await self._blob(path).stage_block(name, data, length=len(data), **_ONCE)
+        return BlobBlock(block_id=name)
+
+    async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
+        with self._translated(path):
+            await self._blob(path).commit_block_list(list(blocks), **_ONCE)
+
+    async def abandon(self, path: str, upload: str) -> None:
+        return None  # Azure forgets blocks that were not committed after a week
+
+    async def page(self, prefix: str, token: str | None) -> tuple[list[Listed], str | None]:
+        with self._translated(prefix):
+            pages = self.container.list_blobs(prefix, include=["metadata"], results_per_page=self.page_size, **_ONCE)
+            by_page = pages.by_page(continuation_token=token)
+            blobs = [blob async for blob in await anext(by_page)]
+        found = [Listed(blob.name, blob.size, blob.last_modified) for blob in blobs if not _is_folder(blob.metadata)]
+        return found, by_page.continuation_token or None
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        if len(paths) > 1 and self.fs not in _NO_BATCHES and await self._delete_batch(paths):
+            return
+        free = asyncio.Semaphore(_DELETES_AT_ONCE)
+
+        async def one(path: str) -> None:
+            async with free:
+                await self._delete_one(path)
+
+        await asyncio.gather(*[one(path) for path in paths])
+
+    async def _delete_batch(self, paths: Sequence[str]) -> bool:
+        """One request for all; False where the server takes no batches (some emulators do not)."""
+        with self._translated(paths[0]):
+            replies = await self.container.delete_blobs(*paths, raise_on_any_failure=False, **_ONCE)
+            statuses = [reply.status_code async for reply in replies]
+        if 400 in statuses:
+            _NO_BATCHES.add(self.fs)
+            return False
+        refused = [status for status in statuses if status >= 300 and status != 404]
+        if refused:
+            busy = all(status == 429 or status >= 500 for status in refused)
+            raise (Transient if busy else StorageUnavailable)(f"{self._where(paths[0])} and others: {refused[0]}")
+        return len(statuses) == len(paths)
+
+    async def _delete_one(self, path: str) -> None:
+        try:
+            with self._translated(path):
+                await self._blob(path).delete_blob(**_ONCE)
+        except Missing:
+            return
+
+    async def take_lease(self, path: str, lease: str, seconds: int, said: bytes) -> bool:
+        """Leases the blob, made if need be, and writes into it who did; False while another has it."""
+        blob = self._blob(path)
+        try:
+            with self._translated(path):
+                await blob.acquire_lease(seconds, lease_id=lease, **_ONCE)
+        except Missing:
+            with suppress(Changed):
+                await self.put(path, said, "")
+            return await self.take_lease(path, lease, seconds, said)
+        except _Leased:
+            return False
+        with suppress(_Leased), self._translated(path):
+            await blob.upload_blob(said, length=len(said), overwrite=True, lease=lease, **_ONCE)
+        return True
+
+    async def renew_lease(self, path: str, lease: str) -> bool:
+        """Whether it is still ours, for as long again."""
+        return await self._with_lease(path, lease, "renew")
+
+    async def release_lease(self, path: str, lease: str) -> bool:
+        """Gives it back, if it is still ours."""
+        return await self._with_lease(path, lease, "release")
+
+    async def _with_lease(self, path: str, lease: str, act: str) -> bool:
+        try:
+            with self._translated(path):
+                await getattr(BlobLeaseClient(self._blob(path), lease), act)(**_ONCE)
+        except (_Leased, Missing):
+            return False
+        return True
+
+    def _blob(self, path: str) -> Any:
+        return self.container.get_blob_client(path)
+
+    def _check(self, path: str, metadata: Mapping[str, str] | None) -> None:
+        if _is_folder(metadata):
+            raise Missing(f"{self._where(path)} is a folder")
+
+    def _where(self, path: str) -> str:
+        return f"abfss://{self.name}/{path}"
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        where = self._where(path)
+        try:
+            yield
+        except ClientAuthenticationError as exc:
+            raise StorageUnavailable(f"{where}: the credentials were refused ({_code(exc)})") from exc
+        except HttpResponseError as exc:
+            raise _meaning(where, exc) from exc
+        except (AzureError, OSError, asyncio.IncompleteReadError) as exc:
+            raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+class _NoRange(StorageUnavailable):
+    """The blob does not have the bytes that were asked for."""
+
+
+class _Leased(StorageUnavailable):
+    """Somebody has a lease on it."""
+
+
+def _is_folder(metadata: Mapping[str, str] | None) -> bool:
+    known = {key.lower(): value for key, value in (metadata or {}).items()}
+    return known.get("hdi_isfolder") == "true" or known.get("is_directory") == "true"
+
+
+def _code(exc: Any) -> str:
+    code = getattr(exc, "error_code", None)
+    return str(getattr(code, "value", code) or getattr(exc, "status_code", "") or "no answer")
+
+
+def _meaning(where: str, exc: HttpResponseError) -> Exception:
+    # Only status and code: the message may hold what was signed.
+    status, code = exc.status_code or 0, _code(exc)
+    if code == "BlobNotFound":
+        return Missing(f"{where} is not there")
+    if code in _TAKEN:
+        return Changed(f"{where} was replaced by somebody else")
+    if status == 416:
+        return _NoRange(f"{where}: {status} {code}")
+    if code.startswith("Lease"):
+        return _Leased(f"{where}: {code}")
+    if status in (0, 408, 429) or status >= 500:
+        return Transient(f"{where}: {status} {code}")
+    return StorageUnavailable(f"{where}: {status} {code}")

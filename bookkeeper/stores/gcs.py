@@ -1,0 +1,227 @@
+"""
+Google Cloud Storage through gcsfs: its credentials and client, one request for each call of the JSON API.
+
+Exclusive create is `ifGenerationMatch=0`, replacing is by the generation that was read: Google honours If-None-Match
+on reads only. A 404 that does not name the object counts as missing only when the bucket can be listed.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
+from google.auth.exceptions import GoogleAuthError, TransportError
+
+from bookkeeper.errors import Changed, Missing, StorageUnavailable
+from bookkeeper.stores.object_store import RANGE, Transient, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+
+_KEYS = {
+    "project": "gcs.project-id",
+    "token": "gcs.oauth2.token",
+    "endpoint_url": "gcs.service.host",
+    "requester_pays": "gcs.requester-pays",
+}
+_DELETES_AT_ONCE = 16
+_TIMEOUT = aiohttp.ClientTimeout(sock_connect=10, sock_read=30)
+
+
+def filesystem(options: Mapping[str, Any]) -> GCSFileSystem:
+    """
+    gcsfs with pyiceberg's keys (`gcs.project-id`, `gcs.oauth2.token`, ...); without a token Google's usual chain.
+    """
+    given = {name: options[key] for name, key in _KEYS.items() if options.get(key)}
+    if "requester_pays" in given:
+        given["requester_pays"] = str(given["requester_pays"]).lower() == "true"
+    return GCSFileSystem(use_listings_cache=False, skip_instance_cache=True, **given)
+
+
+class GcsRemote:
+    """Implements Remote for one bucket."""
+
+    deletes_at_once = 100
+    #: a large object is one request too: blocks that lie beside each other until they are joined would be listed
+    largest_put = 5 * 2**40
+    page_size = 1000
+
+    def __init__(self, fs: GCSFileSystem, bucket: str) -> None:
+        self.fs, self.bucket = fs, bucket
+
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        headers, data = await self._object("GET", path, most, alt="media")
+        return data, headers["X-Goog-Generation"]
+
+    async def size(self, path: str) -> int:
+        return int((await self._about(path))["size"])
+
+    async def head(self, path: str) -> Head:
+        try:
+            headers, start = await self._object("GET", path, more={"Range": RANGE}, alt="media")
+        except _NoRange:  # an empty object has no first byte
+            return Head(await self.size(path), b"")
+        size = whole_size(headers.get("Content-Range"))
+        return Head(len(start) if size is None else size, start[:HEAD_BYTES])
+
+    async def modified(self, path: str) -> datetime:
+        return datetime.fromisoformat((await self._about(path))["updated"])
+
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+        condition = {} if if_match is None else {"ifGenerationMatch": if_match or "0"}
+        where = f"{self.fs._location}/upload/storage/v1/b/{quote(self.bucket)}/o"
+        await self._ask("POST", path, where, data=data, uploadType="media", name=path, **condition)
+
+    async def copy(self, path: str, to: str) -> None:
+        there = f"{quote(path, safe='')}/rewriteTo/b/{quote(self.bucket)}/o/{quote(to, safe='')}"
+        more: dict[str, str] = {}
+        while True:
+            _, said = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
+            reply = self._json(path, said)
+            if reply.get("done"):
+                return
+            more = {"rewriteToken": str(reply.get("rewriteToken"))}
+
+    async def begin(self, path: str) -> str:
+        raise NotImplementedError("large objects are put whole")
+
+    async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
+        raise NotImplementedError("large objects are put whole")
+
+    async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
+        raise NotImplementedError("large objects are put whole")
+
+    async def abandon(self, path: str, upload: str) -> None:
+        return None
+
+    async def page(self, prefix: str, token: str | None) -> tuple[list[Listed], str | None]:
+        more = {"pageToken": token} if token else {}
+        fields = "nextPageToken,items(name,size,updated)"
+        reply = await self._listing(prefix, maxResults=str(self.page_size), fields=fields, **more)
+        items = [
+            Listed(item["name"], int(item["size"]), datetime.fromisoformat(item["updated"]))
+            for item in reply.get("items", ())
+        ]
+        # A name that ends in / is what consoles make of a folder.
+        return [item for item in items if not item.key.endswith("/")], reply.get("nextPageToken") or None
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        free = asyncio.Semaphore(_DELETES_AT_ONCE)
+
+        async def one(path: str) -> None:
+            async with free:
+                try:
+                    await self._object("DELETE", path)
+                except Missing:
+                    return
+
+        await asyncio.gather(*[one(path) for path in paths])
+
+    async def _about(self, path: str) -> Any:
+        _, data = await self._object("GET", path, fields="size,updated,generation")
+        return self._json(path, data)
+
+    async def _object(
+        self,
+        method: str,
+        path: str,
+        most: int | None = None,
+        more: Mapping[str, str] | None = None,
+        **asked: Any,
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Asks for one object; raises Missing only when it is known that the bucket is there and the object not."""
+        try:
+            where = f"{self._bucket_url()}/o/{quote(path, safe='')}"
+            return await self._ask(method, path, where, most=most, more=more, **asked)
+        except _NotFound as exc:
+            if not exc.of_the_object:
+                await self._listing(path, maxResults="1", fields="nextPageToken")
+            raise Missing(f"{self._where(path)} is not there") from exc
+
+    async def _listing(self, prefix: str, **asked: str) -> Any:
+        _, data = await self._ask("GET", prefix, f"{self._bucket_url()}/o", prefix=prefix, **asked)
+        return self._json(prefix, data)
+
+    def _bucket_url(self) -> str:
+        return f"{self.fs.base}b/{quote(self.bucket)}"
+
+    def _json(self, path: str, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as exc:
+            raise Transient(f"{self._where(path)}: the answer is no JSON") from exc
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        url: str,
+        data: Buffer | None = None,
+        most: Any = None,
+        more: Any = None,
+        **asked: Any,
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Sends one request, with the headers in `more`; returns headers and body of the answer."""
+        # Not gcsfs' own call: that repeats for a minute, a conditional put too.
+        with self._translated(path):
+            headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
+            session = await self.fs._set_session()
+            given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
+            given["auto_decompress"] = False  # a Content-Encoding is the word of whoever wrote the object
+            async with session.request(method, url, **given) as reply:
+                said = await (reply.read() if most is None else _part(reply.content, most + 1))
+        if reply.status >= 400:
+            raise _meaning(self._where(path), reply.status, said)
+        check_bound(self._where(path), len(said), most, reply.headers.get("X-Goog-Generation", ""))
+        return reply.headers, said
+
+    def _where(self, path: str) -> str:
+        return f"gs://{self.bucket}/{path}"
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        where = self._where(path)
+        try:
+            yield
+        except TransportError as exc:
+            raise Transient(f"{where}: {type(exc).__name__}") from exc
+        except GoogleAuthError as exc:
+            raise StorageUnavailable(f"{where}: no usable Google credentials ({type(exc).__name__})") from exc
+        except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as exc:
+            raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+class _NoRange(StorageUnavailable):
+    """The object does not have the bytes that were asked for."""
+
+
+async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
+    """No more than so many bytes: what was stored compressed may come without a length."""
+    try:
+        return await body.readexactly(most)
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
+
+
+class _NotFound(StorageUnavailable):
+    """Something is not there; `of_the_object`: the answer says that it is the object."""
+
+    def __init__(self, message: str, of_the_object: bool) -> None:
+        super().__init__(message)
+        self.of_the_object = of_the_object
+
+
+def _meaning(where: str, status: int, said: bytes) -> Exception:
+    # Only the status: the answer may hold what was sent.
+    if status == 404:
+        return _NotFound(f"{where}: 404", b"No such object" in said[:2000])
+    if status == 416:
+        return _NoRange(f"{where}: 416")
+    if status == 412:
+        return Changed(f"{where} was replaced by somebody else")
+    if status in (408, 429) or status >= 500:
+        return Transient(f"{where}: {status}")
+    return StorageUnavailable(f"{where}: {status}")

@@ -1,0 +1,77 @@
+"""
+Locations of files, compared the way storage would resolve them.
+
+One rule for all: a location that needs interpretation (`..`, percent signs, backslashes) is refused, not interpreted.
+"""
+
+import re
+
+from bookkeeper.errors import PathRefused
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+_SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
+_SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
+#: what `normal` leaves as it is; only says yes where the rest of it would
+_NORMAL = re.compile(r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+")
+
+
+def normal(location: str) -> str:
+    """
+    One spelling per file: `/x`, `file:/x` and `file:///x` become `file:///x`, aliases of a scheme become one.
+
+    Raises PathRefused for anything that could resolve to another place than it says.
+    """
+    if _NORMAL.fullmatch(location):
+        return location
+    match = _URL.fullmatch(location)
+    scheme, rest = (match[1], match[2]) if match else ("file", location)
+    if _SUSPECT.search(rest):
+        raise PathRefused(f"{location[:300]!r} holds characters that storage could interpret (control, \\, %, ?, #)")
+    authority, path = _split(rest, location)
+    if path != "/" and any(part in ("", ".", "..") for part in path.split("/")[1:]):
+        raise PathRefused(f"{location[:300]!r} holds an empty, '.' or '..' segment")
+    return f"{_SAME.get(scheme, scheme)}://{authority}{path}"
+
+
+def normal_file(location: str) -> str:
+    """
+    `normal` for the location of a file; raises PathRefused also where it names a folder.
+    """
+    if location.endswith("/"):
+        # To storage `x/` is another name than `x`, so readers would not find it.
+        raise PathRefused(f"{location[:300]!r} names a folder, not a file")
+    return normal(location)
+
+
+def _split(rest: str, location: str) -> tuple[str, str]:
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        path = slash + path or "/"
+    else:
+        authority, path = "", rest
+    if not path.startswith("/"):
+        raise PathRefused(f"{location[:300]!r} is not an absolute location")
+    return authority, path.removesuffix("/") if len(path) > 1 else path
+
+
+def inside(location: str, root: str) -> bool:
+    """
+    Whether the file at `location` lies below the folder `root`; raises PathRefused like `normal`.
+    """
+    plain, folder = normal(location), normal(root).rstrip("/") + "/"
+    return plain.startswith(folder) and plain != folder
+
+
+def local_path(location: str) -> str | None:
+    """
+    The path on this machine's disk, or None when the location is elsewhere.
+    """
+    plain = normal(location)
+    return plain.removeprefix("file://") if plain.startswith("file:///") else None
+
+
+def join(root: str, *parts: str) -> str:
+    """
+    A location below `root`.
+    """
+    return "/".join((root.rstrip("/"), *parts))

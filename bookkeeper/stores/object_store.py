@@ -1,0 +1,278 @@
+"""
+Store on an object storage: what S3, Azure and Google have in common.
+
+Owns keys, parallelism, deadlines and repetition; what one request means on one storage is its Remote's. Nothing is
+ever renamed. What a crash leaves: an object whole or not at all; of a large upload, blocks that no listing shows.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+from fsspec.asyn import get_loop, sync  # type: ignore[import-untyped]
+
+from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable, Unfit
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, Most, bound_of, check_bound, checked_key
+
+T = TypeVar("T")
+Page = tuple[list[Listed], str | None]
+PAUSES = (0.1, 0.3, 1.0, 2.0)
+BLOCK = 8 * 2**20
+AT_ONCE = 64
+BLOCKS_AT_ONCE = 4
+#: longest name of an object on S3, Azure and Google alike, in bytes
+LONGEST = 1024
+#: what `head` asks for
+RANGE = f"bytes=0-{HEAD_BYTES - 1}"
+#: bytes that a storage copies in seconds; more than any txlog may have
+MOST_COPIED = 2**30
+_PATIENCE_SECONDS = 60
+_SLOWEST = 2**20
+
+
+class Transient(StorageUnavailable):
+    """The storage was busy or did not answer: the same request may do better a moment later."""
+
+
+def whole_size(content_range: str | None) -> int | None:
+    """
+    Bytes of the object that a Content-Range speaks of (`bytes 0-3/1234`); None where it does not say.
+    """
+    total = (content_range or "").rpartition("/")[2]
+    return int(total) if total.isdecimal() else None
+
+
+class Remote(Protocol):
+    """
+    One bucket or container, asked once for each call; it raises our errors, Transient where asking again may help.
+    """
+
+    #: keys that one delete request takes
+    deletes_at_once: int
+    #: bytes up to which an upload is one `put`; what is larger goes up in blocks
+    largest_put: int
+
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        """The object and its tag; raises Missing, and TooLarge before it takes the memory of more than `most` bytes."""
+
+    async def size(self, path: str) -> int:
+        """Bytes; raises Missing."""
+
+    async def head(self, path: str) -> Head:
+        """Bytes, and the first HEAD_BYTES of them, by one ranged read; raises Missing."""
+
+    async def modified(self, path: str) -> datetime:
+        """When it was written; raises Missing."""
+
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+        """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
+
+    async def copy(self, path: str, to: str) -> None:
+        """The storage's own copy, at most MOST_COPIED bytes; whole or not at all, over what is there."""
+
+    async def begin(self, path: str) -> str:
+        """Begins a large upload."""
+
+    async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
+        """One block of it, numbered from 1; returns what `finish` wants to know of it."""
+
+    async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
+        """Makes it an object."""
+
+    async def abandon(self, path: str, upload: str) -> None:
+        """Lets go of the blocks."""
+
+    async def page(self, prefix: str, token: str | None) -> Page:
+        """One page of a listing (keys as the storage has them), and the token of the next one."""
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Deletes what is there, at most `deletes_at_once`."""
+
+
+class ObjectStore:
+    """Implements Store below `url`, which is `root` in the remote's bucket or container."""
+
+    def __init__(
+        self,
+        url: str,
+        root: str,
+        remote: Remote,
+        pauses: Sequence[float] = PAUSES,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        #: how it is reached, for what lies beside it (a queue); holds secrets
+        self.options = options or {}
+        self.url = url.rstrip("/")
+        self.root = root.strip("/") + "/" if root.strip("/") else ""
+        self.remote, self.pauses, self.sleep = remote, pauses, sleep
+
+    def read(self, key: str, most: int | None = None) -> bytes:
+        return self.read_tagged(key, most)[0]
+
+    def read_many(
+        self, keys: Sequence[str], most: Most = None
+    ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
+        async def read(key: str, path: str) -> bytes:
+            return (await self._again(self.remote.get, path, bound_of(key, most)))[0]
+
+        return self._each(read, keys)
+
+    def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
+        return self._now(self._again(self.remote.get, self._there(key), most))
+
+    def create(self, key: str, data: bytes) -> None:
+        try:
+            self._put(key, data, "")
+        except Changed as exc:
+            raise AlreadyExists(f"{self.url}/{key} is there already") from exc
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        self._put(key, data, if_match)
+
+    def move(self, key: str, to: str) -> None:
+        check_bound(f"{self.url}/{key}", size := self.size(key), MOST_COPIED)
+        with suppress(Missing):
+            self.size(to)
+            raise AlreadyExists(f"{self.url}/{to} is there already")
+        self._now(self._again(self.remote.copy, self._there(key), self._path(to), slow=size / _SLOWEST))
+        self.delete_many([key])
+
+    def upload(self, key: str, data: Buffer) -> None:
+        path, view = self._path(key), memoryview(data).cast("B")
+        if view.nbytes <= self.remote.largest_put:
+            self._put(key, view, None)
+        else:
+            self._now(self._upload(path, view))
+
+    def size(self, key: str) -> int:
+        return self._now(self._size(key, self._there(key)))
+
+    def modified(self, key: str) -> datetime:
+        return self._now(self._again(self.remote.modified, self._there(key)))
+
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
+        return self._each(self._size, keys)
+
+    def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | StorageUnavailable]:
+        return self._each(self._head, keys)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        start = self._path(prefix.rstrip("/")) + "/" if prefix else self.root
+        token: str | None = None
+        while True:
+            page: Page = self._now(self._again(self.remote.page, start, token))
+            found, token = page
+            for item in found:
+                yield Listed(item.key[len(self.root) :], item.size, item.modified)
+            if token is None:
+                return
+
+    def delete_many(self, keys: Iterable[str]) -> int:
+        given = list(keys)
+        paths = iter(dict.fromkeys([self._path(key) for key in given]))
+        parts = []
+        while part := list(islice(paths, self.remote.deletes_at_once)):
+            parts.append(part)
+        self._now(self._all([self._again(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
+        return len(given)
+
+    def ask(self, act: Callable[..., Coroutine[Any, Any, T]], key: str, *given: Any) -> T:
+        """What the remote alone can do with one object (a lease), asked for like everything else."""
+        return self._now(self._again(act, self._path(key), *given))
+
+    def _path(self, key: str) -> str:
+        return self.root + checked_key(key)
+
+    def _there(self, key: str) -> str:
+        """Where a key is; raises Missing when no object can have that name."""
+        path = self._path(key)
+        if len(path.encode("utf-8", "surrogateescape")) > LONGEST:
+            raise Missing(f"{self.url}/{key[:100]}... is too long for an object's name")
+        return path
+
+    def _put(self, key: str, data: Buffer, if_match: str | None) -> None:
+        try:
+            self._now(self._again(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
+        except Missing as exc:
+            raise StorageUnavailable(f"{self.url}/{key} cannot be written") from exc
+
+    async def _size(self, key: str, path: str) -> int:
+        return await self._again(self.remote.size, path)
+
+    async def _head(self, key: str, path: str) -> Head:
+        return await self._again(self.remote.head, path)
+
+    async def _upload(self, path: str, view: memoryview) -> None:
+        upload = await self._again(self.remote.begin, path)
+        try:
+            parts = range(0, view.nbytes, BLOCK)
+            blocks = [self._block(path, upload, number, view[at : at + BLOCK]) for number, at in enumerate(parts, 1)]
+            done = await self._all(blocks, BLOCKS_AT_ONCE)
+            await self._again(self.remote.finish, path, upload, done)
+        except BaseException:
+            await self._abandon(path, upload)
+            raise
+
+    async def _block(self, path: str, upload: str, number: int, part: memoryview) -> Any:
+        # Only what is under way is copied, a block each.
+        return await self._again(self.remote.block, path, upload, number, bytes(part))
+
+    async def _abandon(self, path: str, upload: str) -> None:
+        try:
+            await self.remote.abandon(path, upload)
+        except StorageUnavailable:
+            return  # the storage forgets it by age
+
+    def _each(self, act: Callable[[str, str], Coroutine[Any, Any, T]], keys: Sequence[str]) -> dict[str, Any]:
+        for key in keys:
+            checked_key(key)
+        answers = self._now(self._all([self._outcome(act, key) for key in keys], AT_ONCE))
+        return dict(zip(keys, answers, strict=True))
+
+    async def _outcome(self, act: Callable[[str, str], Coroutine[Any, Any, T]], key: str) -> Any:
+        try:
+            return await act(key, self._there(key))
+        except (Missing, Unfit, StorageUnavailable) as exc:
+            return exc
+
+    async def _all(self, acts: Sequence[Coroutine[Any, Any, T]], most: int) -> Sequence[T]:
+        """Every result, `most` under way at a time; the first error ends it all."""
+        free = asyncio.Semaphore(most)
+
+        async def one(act: Coroutine[Any, Any, T]) -> T:
+            async with free:
+                return await act
+
+        tasks = [asyncio.ensure_future(one(act)) for act in acts]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for act in acts:
+                act.close()
+
+    async def _again(self, act: Callable[..., Coroutine[Any, Any, T]], *given: Any, slow: float = 0) -> T:
+        """The answer, asked for a few times while the storage is busy, each time with a deadline."""
+        for pause in (*self.pauses, None):
+            try:
+                async with asyncio.timeout(_PATIENCE_SECONDS + slow):
+                    return await act(*given)
+            except Transient:
+                if pause is None:
+                    raise
+            except TimeoutError as exc:
+                raise StorageUnavailable(f"{self.url} did not answer for {_PATIENCE_SECONDS} s") from exc
+            # Many that were refused at the same moment should not come back at the same moment.
+            await self.sleep(pause * random.uniform(0.5, 1.5))
+        raise AssertionError("unreachable")
+
+    def _now(self, act: Coroutine[Any, Any, T]) -> T:
+        result: T = sync(get_loop(), lambda: act)
+        return result

@@ -1,0 +1,121 @@
+"""
+From a URL to its store. One client for each account and process, however many stores are opened on it.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from bookkeeper.errors import ConfigInvalid, ExtraMissing
+from bookkeeper.stores.locations import local_path, normal
+from bookkeeper.stores.object_store import ObjectStore, Remote
+from bookkeeper.stores.store import Store
+
+#: scheme -> module of the remote, prefix of its options, the extra that brings its client
+_KINDS = {
+    "s3": ("bookkeeper.stores.s3", "s3.", "s3"),
+    "abfss": ("bookkeeper.stores.azure", "adls.", "azure"),
+    "gs": ("bookkeeper.stores.gcs", "gcs.", "gcs"),
+}
+_CLASSES = {"s3": "S3Remote", "abfss": "AzureRemote", "gs": "GcsRemote"}
+_CLIENT = "client."
+#: keys, without their prefix, that are a credential or a part of one
+_SECRETS = frozenset({
+    "access-key-id", "secret-access-key", "session-token", "profile-name", "connection-string", "account-key",
+    "sas-token", "tenant-id", "client-id", "client-secret", "oauth2.token",
+})  # fmt: skip
+
+
+def stores_with(options: Mapping[str, Any]) -> Callable[[str], Store]:
+    """
+    `open_store` with these options: what a configuration or a catalog says of the storage.
+    """
+    return partial(open_store, options=options)
+
+
+def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
+    """
+    The store at `url`: a path or `file:` URL, `memory:`, `s3:`, `abfs(s):` or `gs:`.
+
+    `options` are pyiceberg's keys (`s3.endpoint`, `adls.account-name`, ...). Raises ConfigInvalid, ExtraMissing.
+    """
+    path = None if url.startswith("memory:") else local_path(url)
+    if path is not None:
+        from bookkeeper.stores.local import LocalStore
+
+        return LocalStore(path)
+    if url.startswith("memory:"):
+        from bookkeeper.stores.memory import FsspecStore
+
+        return FsspecStore(url, {})
+    return object_store(url, options or {})
+
+
+def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
+    """
+    The store at `url`; raises ConfigInvalid for a scheme that is none, ExtraMissing when its client is not installed.
+    """
+    parts = urlsplit(normal(url))
+    if parts.scheme not in _KINDS:
+        raise ConfigInvalid(
+            f"{url}: storage {parts.scheme!r} is not supported; file, s3, abfs(s), gs and memory are",
+            hint="docs/stores.md says what is.",
+        )
+    bucket = parts.username or parts.netloc
+    chosen = frozenset(keys_of(_KINDS[parts.scheme][1], bucket, options).items())
+    remote = _remote(parts.scheme, bucket, parts.hostname if parts.username else "", chosen)
+    return ObjectStore(url, parts.path, remote, options=options)
+
+
+def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """
+    What reaches this bucket or container: keys of its own (`s3.bucket.NAME.endpoint`), and else those of all.
+    """
+    others = f"{prefix}bucket."
+    found = {key: str(value) for key, value in options.items() if key.startswith((prefix, _CLIENT))}
+    mine = f"{others}{bucket}."
+    own = {prefix + key.removeprefix(mine): value for key, value in found.items() if key.startswith(mine)}
+    # Half of one credential and half of another is none.
+    taken = _SECRETS if any(key.removeprefix(prefix) in _SECRETS for key in own) else frozenset[str]()
+    shared = {
+        key: value
+        for key, value in found.items()
+        if not key.startswith(others) and key.removeprefix(prefix).removeprefix(_CLIENT) not in taken
+    }
+    return {**shared, **own}
+
+
+def _remote(scheme: str, bucket: str, host: str | None, options: Iterable[tuple[str, str]]) -> Remote:
+    module = _imported(scheme)
+    # A fork inherits sockets, but neither the thread nor the loop that reads them.
+    fs = _filesystem(scheme, host or "", frozenset(options), os.getpid())
+    remote: Remote = getattr(module, _CLASSES[scheme])(fs, bucket)
+    return remote
+
+
+@lru_cache(maxsize=256)
+def _filesystem(scheme: str, host: str, options: frozenset[tuple[str, str]], process: int) -> Any:
+    make: Callable[..., Any] = _imported(scheme).filesystem
+    try:
+        return make(dict(options), host) if scheme == "abfss" else make(dict(options))
+    except ValueError as exc:
+        # adlfs says in its message what it was given.
+        raise ConfigInvalid(
+            f"{scheme}: no usable credentials for {host or 'this account'} ({type(exc).__name__})",
+            hint="docs/stores.md says which keys and which variables of the environment are read.",
+        ) from None
+
+
+def _imported(scheme: str) -> Any:
+    module, _, extra = _KINDS[scheme]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        missing = (exc.name or "").partition(".")[0]
+        if missing == "bookkeeper":
+            raise
+        hint = f"Run: pip install 'iceberg-bookkeeper[{extra}]'"
+        raise ExtraMissing(f"{missing} is not installed, which {scheme}: needs", hint=hint) from exc

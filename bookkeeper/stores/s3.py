@@ -1,0 +1,232 @@
+"""
+S3 and servers that speak it, through s3fs: its credentials and client, one request for each call.
+
+A missing object is a definite NoSuchKey: a missing bucket, or one that may not be listed (403), never counts as one.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # type: ignore[import-untyped]
+from s3fs import S3FileSystem  # type: ignore[import-untyped]
+
+from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
+from bookkeeper.stores.object_store import AT_ONCE, BLOCK, RANGE, Transient, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+
+_KEYS = {
+    "endpoint_url": ("s3.endpoint",),
+    "aws_access_key_id": ("s3.access-key-id", "client.access-key-id"),
+    "aws_secret_access_key": ("s3.secret-access-key", "client.secret-access-key"),
+    "aws_session_token": ("s3.session-token", "client.session-token"),
+    "region_name": ("s3.region", "client.region"),
+}
+_GOOGLE = "storage.googleapis.com"
+_NO_OBJECT = {"NoSuchKey", "KeyTooLongError"}
+_BUSY = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "ConditionalRequestConflict", "OperationAborted"}
+
+
+def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
+    """
+    s3fs with pyiceberg's keys (`s3.endpoint`, `s3.region`, ...); without keys the usual AWS chain applies.
+    """
+    client = account(options)
+    profile = client.pop("profile", None)
+    config: dict[str, Any] = {
+        # Asking again is the store's: a conditional put must not be repeated behind its back.
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "connect_timeout": float(options.get("s3.connect-timeout", 10)),
+        "read_timeout": float(options.get("s3.request-timeout", 30)),
+        # For all tables together: one that is frozen holds on to as many as it asks at once.
+        "max_pool_connections": 16 * AT_ONCE,
+    }
+    if proxy := options.get("s3.proxy-uri"):
+        config["proxies"] = {"http": proxy, "https": proxy}
+    if options.get("s3.force-virtual-addressing") in (True, "true", "True"):
+        config["s3"] = {"addressing_style": "virtual"}
+    return S3FileSystem(
+        anon=options.get("s3.anonymous") in (True, "true", "True"),
+        client_kwargs=client,
+        config_kwargs=config,
+        s3_additional_kwargs=_encryption(options),
+        use_listings_cache=False,
+        skip_instance_cache=True,
+        **({"profile": profile} if profile else {}),
+    )
+
+
+def account(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Endpoint, keys, region and profile, as far as they are said, in botocore's words.
+    """
+    wanted = {**_KEYS, "profile": ("s3.profile-name", "client.profile-name")}
+    found = {name: _first(options, keys) for name, keys in wanted.items()}
+    return {name: value for name, value in found.items() if value}
+
+
+def _first(options: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    return next((options[key] for key in keys if options.get(key)), None)
+
+
+def _encryption(options: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = {"ServerSideEncryption": "s3.server-side-encryption", "SSEKMSKeyId": "s3.sse-kms-key-id"}
+    return {name: options[key] for name, key in wanted.items() if options.get(key)}
+
+
+class S3Remote:
+    """Implements Remote for one bucket."""
+
+    deletes_at_once = 1000
+    largest_put = BLOCK
+
+    def __init__(self, fs: S3FileSystem, bucket: str) -> None:
+        self.fs, self.bucket = fs, bucket
+
+    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
+        reply = await self._ask("get_object", path)
+        with self._translated(path):
+            async with reply["Body"] as body:
+                if most is not None and reply["ContentLength"] > most:
+                    body.close()  # the rest of it must not come
+                    check_bound(self._where(path), reply["ContentLength"], most, reply["ETag"])
+                return await body.read(), reply["ETag"]
+
+    async def size(self, path: str) -> int:
+        try:
+            return int((await self._ask("head_object", path))["ContentLength"])
+        except _Unsaid:
+            # The answer to HEAD has no body, so a missing bucket looks the same: a GET tells.
+            reply = await self._ask("get_object", path)
+            reply["Body"].close()
+            return int(reply["ContentLength"])
+
+    async def head(self, path: str) -> Head:
+        try:
+            reply = await self._ask("get_object", path, Range=RANGE)
+        except _NoRange:  # an empty object has no first byte
+            return Head(await self.size(path), b"")
+        with self._translated(path):
+            async with reply["Body"] as body:
+                start = await body.read(HEAD_BYTES)
+        size = whole_size(reply.get("ContentRange"))
+        return Head(int(reply["ContentLength"]) if size is None else size, start)
+
+    async def modified(self, path: str) -> datetime:
+        await self.size(path)  # which knows what a missing object is
+        reply = await self._ask("head_object", path)
+        found: datetime = reply["LastModified"]
+        return found
+
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+        condition = {} if if_match is None else {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
+        try:
+            await self._ask("put_object", path, Body=bytes(data), **condition, **self.fs.s3_additional_kwargs)
+        except Missing as exc:
+            raise Changed(f"{self._where(path)} is not there any more") from exc
+
+    async def copy(self, path: str, to: str) -> None:
+        source = {"Bucket": self.bucket, "Key": path}
+        await self._ask("copy_object", to, CopySource=source, **self.fs.s3_additional_kwargs)
+
+    async def begin(self, path: str) -> str:
+        reply = await self._ask("create_multipart_upload", path, **self.fs.s3_additional_kwargs)
+        return str(reply["UploadId"])
+
+    async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
+        reply = await self._ask("upload_part", path, UploadId=upload, PartNumber=number, Body=data)
+        return {"ETag": reply["ETag"], "PartNumber": number}
+
+    async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
+        parts = {"Parts": list(blocks)}
+        try:
+            await self._ask("complete_multipart_upload", path, UploadId=upload, MultipartUpload=parts)
+        except _NoUpload:
+            # Ours, if an earlier reply was lost: then the object is there.
+            await self.size(path)
+
+    async def abandon(self, path: str, upload: str) -> None:
+        await self._ask("abort_multipart_upload", path, UploadId=upload)
+
+    async def page(self, prefix: str, token: str | None) -> tuple[list[Listed], str | None]:
+        more = {"ContinuationToken": token} if token else {}
+        reply = await self._ask("list_objects_v2", None, Prefix=prefix, **more)
+        items = [Listed(item["Key"], item["Size"], item["LastModified"]) for item in reply.get("Contents", ())]
+        # A name that ends in / is what consoles make of a folder.
+        return [item for item in items if not item.key.endswith("/")], reply.get("NextContinuationToken")
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        wanted = {"Objects": [{"Key": path} for path in paths], "Quiet": True}
+        reply = await self._ask("delete_objects", None, Delete=wanted)
+        for error in reply.get("Errors", ()):
+            if error.get("Code") not in _NO_OBJECT | _NEVER_THERE:
+                busy = error.get("Code") in _BUSY | {"InternalError", "ServiceUnavailable"}
+                raise (Transient if busy else StorageUnavailable)(f"{self._where(error.get('Key'))}: {error['Code']}")
+
+    async def _ask(self, what: str, path: str | None, **given: Any) -> Any:
+        if path is not None:
+            given["Key"] = path
+        with self._translated(path):
+            client = await self.fs.set_session()
+            _fit(client.meta.endpoint_url)
+            return await getattr(client, what)(Bucket=self.bucket, **given)
+
+    def _where(self, path: str | None) -> str:
+        return f"s3://{self.bucket}/{path or ''}"
+
+    @contextmanager
+    def _translated(self, path: str | None) -> Iterator[None]:
+        where = self._where(path)
+        try:
+            yield
+        except ClientError as exc:
+            raise _meaning(where, exc) from exc
+        except NoCredentialsError as exc:
+            raise StorageUnavailable(f"{where}: no AWS credentials were found") from exc
+        except (BotoCoreError, aiohttp.ClientError, asyncio.IncompleteReadError, OSError) as exc:
+            raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+def _fit(endpoint: str) -> None:
+    """Google takes S3's requests, but not its conditions: two that create the same would both be told that they won."""
+    host = urlsplit(endpoint).hostname or ""
+    if host == _GOOGLE or host.endswith(f".{_GOOGLE}"):
+        raise ConfigInvalid(f"{endpoint} ignores If-None-Match, so rows could be lost", hint="Use gs:// and [gcs].")
+
+
+class _Unsaid(StorageUnavailable):
+    """Refused without a word about why: it was a HEAD."""
+
+
+class _NoRange(StorageUnavailable):
+    """The object does not have the bytes that were asked for."""
+
+
+class _NoUpload(StorageUnavailable):
+    """There is no such multipart upload."""
+
+
+#: what servers on a disk say of a name below an object
+_NEVER_THERE = {"ObjectParentIsFile", "NoSuchVersion"}
+
+
+def _meaning(where: str, exc: ClientError) -> Exception:
+    # Only status and code: the message may hold what was sent.
+    status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code = str(exc.response.get("Error", {}).get("Code", ""))
+    said = f"{where}: {status} {code}"
+    if code in _NO_OBJECT:
+        return Missing(f"{where} is not there")
+    if status == 412:
+        return Changed(f"{where} was replaced by somebody else")
+    if (status == 409 and code in _BUSY) or status == 429 or status >= 500 or code in _BUSY:
+        return Transient(said)
+    if status == 416 or code == "NoSuchUpload":
+        return _NoRange(said) if status == 416 else _NoUpload(said)
+    if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
+        return _Unsaid(said)
+    return StorageUnavailable(said)

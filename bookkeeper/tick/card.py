@@ -1,0 +1,38 @@
+"""
+The card of a table, made from one load of it and its settings.
+"""
+
+import json
+
+from bookkeeper.config.settings import Table
+from bookkeeper.config.units import millis
+from bookkeeper.core.card import Card
+from bookkeeper.ledger.view import View
+
+_METRICS = "write.metadata.metrics."
+
+
+def card_of(view: View, settings: Table, folder: str) -> Card:
+    """
+    What writers of this table must know; no credentials, ever.
+    """
+    metadata = view.metadata
+    properties = metadata.properties
+    return Card(
+        table=settings.identifier,
+        table_uuid=view.uuid,
+        folder=folder,
+        location=metadata.location,
+        data_path=view.data_path,
+        table_schema=json.loads(metadata.schema().model_dump_json()),
+        specs=tuple(json.loads(spec.model_dump_json()) for spec in metadata.partition_specs),
+        spec_id=metadata.default_spec_id,
+        sort_order=json.loads(metadata.sort_order().model_dump_json()),
+        file_format=settings.file_format,
+        compression=settings.compression,
+        target_file_size=settings.target_file_size,
+        roll_after_ms=millis(settings.roll_after),
+        pending_limit=settings.pending_limit,
+        orphan_age_ms=millis(settings.orphan_age),
+        metrics={key.removeprefix(_METRICS): value for key, value in properties.items() if key.startswith(_METRICS)},
+    )

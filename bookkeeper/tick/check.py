@@ -1,0 +1,244 @@
+"""
+What a txlog may hold (docs/txlog-format.md, "What is refused"): pure, and the same for every writer.
+
+Raises a Reject with a reason a person can act on; whether the data files are there is looked up elsewhere.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import FixedType, IcebergType
+
+from bookkeeper.core.marks import FUTURE_MS
+from bookkeeper.core.txlog import MOST_BYTES, Txlog
+from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
+from bookkeeper.format import partition
+from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
+from bookkeeper.format.expressions import COUNTS, MOST_COUNT
+from bookkeeper.format.layout import Physical, physical
+from bookkeeper.format.skim import Row, Shape
+from bookkeeper.ledger.view import View
+from bookkeeper.stores.locations import normal
+
+#: the prefix of a record that inherits everything: ADDED, and three nulls
+FRESH = b"\x02\0\0\0"
+#: how files of the formats that are allowed begin; PARE: a Parquet file with an encrypted footer
+MAGIC = {"PARQUET": (b"PAR1", b"PARE"), "AVRO": (b"Obj\x01",)}
+FORMATS = tuple(MAGIC)
+#: No file has more rows a byte. A page of Parquet holds at most 2^31 - 1 rows, whatever they are (run-length encoded
+#: nulls take no room), and takes more than 16 bytes with its header; the largest pages that pyarrow makes of nulls come
+#: to 290,000 rows a byte. A record of Avro is a byte or more, which no codec of Avro compresses to 2^-27 of a byte.
+MOST_ROWS_A_BYTE = 2**27
+#: bytes of a single-value serialized bound (Iceberg spec, Appendix D)
+_WIDTHS = {"boolean": 1, "int": 4, "date": 4, "float": 4, "long": 8, "double": 8, "time": 8, "uuid": 16}
+_WIDTHS |= {"timestamp": 8, "timestamptz": 8}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What this table allows, taken from one load of it."""
+
+    table_uuid: str
+    data_path: str
+    schemas: dict[int, Schema]
+    specs: dict[int, PartitionSpec]
+    sort_orders: frozenset[int]
+
+    @cached_property
+    def columns(self) -> frozenset[int]:
+        """Every field id any schema of the table has or had."""
+        return frozenset(number for schema in self.schemas.values() for number in index_by_id(schema))
+
+    @cached_property
+    def widths(self) -> dict[int, set[int]]:
+        """Bytes of a bound of each column of fixed width, in any schema: a widened column has two."""
+        found: dict[int, set[int]] = {}
+        for schema in self.schemas.values():
+            for number, field in index_by_id(schema).items():
+                width = _width(field.field_type)
+                if width is not None:
+                    found.setdefault(number, set()).add(width)
+        return found
+
+    @cached_property
+    def data_root(self) -> str:
+        """What the normal location of every data file starts with."""
+        return normal(self.data_path).rstrip("/") + "/"
+
+    @cached_property
+    def _fitting(self) -> dict[int, tuple[Shape, bool]]:
+        return {}
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether statistics of this shape are certainly what the table's columns allow."""
+        known = self._fitting.get(id(shape))
+        if known is None:
+            known = self._fitting[id(shape)] = (shape, self._judge(shape))
+        return known[1]
+
+    def _judge(self, shape: Shape) -> bool:
+        sound = all(width in self.widths.get(number, {width}) for number, width in shape.widths.items())
+        return sound and shape.columns <= self.columns
+
+    @cached_property
+    def bindings(self) -> dict[tuple[int, int], "Binding"]:
+        """What each pair of schema and spec asks of a partition tuple; filled as txlogs come."""
+        return {}
+
+    def binding(self, txlog: Txlog) -> "Binding":
+        """The binding of the schema and spec the txlog names; raises UnknownSpec."""
+        pair = (txlog.schema_id, txlog.spec_id)
+        if pair not in self.bindings:
+            self.bindings[pair] = bind(self.specs[txlog.spec_id], self.schemas[txlog.schema_id])
+        return self.bindings[pair]
+
+    def knows(self, txlog: Txlog) -> bool:
+        """Whether the table has the schema and spec the txlog names; reload it once before believing a no."""
+        return txlog.schema_id in self.schemas and txlog.spec_id in self.specs
+
+
+def _width(kind: IcebergType) -> int | None:
+    return len(kind) if isinstance(kind, FixedType) else _WIDTHS.get(str(kind))
+
+
+def rules_of(view: View) -> Rules:
+    """
+    What a txlog must fit for this table.
+    """
+    orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders)
+
+
+def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
+    """
+    Raises the first Reject that applies: WrongTable, FromTheFuture, UnknownSpec, EntryInvalid or PathRefused.
+    """
+    if txlog.table_uuid != rules.table_uuid:
+        raise WrongTable(f"it was written for table {txlog.table_uuid[:60]}, this one is {rules.table_uuid}")
+    if txlog.created_ms > now_ms + FUTURE_MS:
+        raise FromTheFuture(f"it says it was created {(txlog.created_ms - now_ms) / 3.6e6:.1f} h from now")
+    if not rules.knows(txlog):
+        raise UnknownSpec(
+            f"schema {txlog.schema_id} or partition spec {txlog.spec_id} is unknown; the table has schemas "
+            f"{sorted(rules.schemas)} and specs {sorted(rules.specs)}"
+        )
+    if txlog.position is None and txlog.previous_position is not None:
+        raise EntryInvalid("previous-position without position")
+    if not txlog.rows:
+        raise EntryInvalid("it names no data file")
+    binding = rules.binding(txlog)
+    if txlog.partition != binding.partition:
+        raise UnknownSpec(f"its partition tuples are {txlog.partition}, spec {txlog.spec_id} has {binding.partition}")
+    for index, (row, path) in enumerate(zip(txlog.rows, txlog.paths, strict=True)):
+        if row.entry is not None or row.prefix != FRESH or not rules.fits(row.shape):
+            _check_entry(txlog.entries[index], rules)
+        _check_row(row, path, rules, binding.required)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A partition tuple's fields: (field id, physical Avro type) of each, and whether its column is required."""
+
+    partition: tuple[tuple[int, Physical | None], ...]
+    required: tuple[bool, ...]
+
+
+def bind(spec: PartitionSpec, schema: Schema) -> Binding:
+    """
+    The binding of a spec to a schema; raises UnknownSpec when the schema lacks a column of the spec.
+    """
+    try:
+        fields = spec.partition_type(schema).fields
+        required = tuple(_is_required(schema, field) for field in spec.fields)
+    except ValueError as exc:
+        raise UnknownSpec(f"schema {schema.schema_id} has not the columns of partition spec {spec.spec_id}") from exc
+    kinds = (physical(partition.avro_type(field.field_type, field.field_id)) for field in fields)
+    return Binding(tuple(zip((field.field_id for field in fields), kinds, strict=True)), required)
+
+
+def _is_required(schema: Schema, field: PartitionField) -> bool:
+    # A column inside a struct is null where the struct is.
+    column = schema.find_field(field.source_id)
+    return column.required and column in schema.fields and not isinstance(field.transform, VoidTransform)
+
+
+def is_format(name: str, start: bytes | None) -> bool:
+    """
+    Whether a data file of this format begins like that; None where its beginning is not known, and "" of any format.
+    """
+    return start is None or start.startswith(MAGIC.get(name.upper(), b""))
+
+
+def _check_entry(entry: Entry, rules: Rules) -> None:
+    """What skimming has not proven of a record."""
+    path = entry.data_file.path[:300]
+    if entry.status != ADDED:
+        raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")
+    if (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) != (None, None, None):
+        raise EntryInvalid(f"{path}: snapshot id and sequence numbers must be null, so that they are inherited")
+    if entry.content != DATA or entry.equality_ids is not None or entry.referenced_data_file is not None:
+        raise EntryInvalid(
+            f"{path}: content {entry.content}, equality ids {_brief(entry.equality_ids)}, referenced data file "
+            f"{_brief(entry.referenced_data_file)}; only data files are allowed (0, null, null), no deletes"
+        )
+    _check_statistics(entry.data_file, rules.columns)
+    _check_bounds(entry.data_file, rules.widths)
+
+
+def _brief(value: object) -> str:
+    return "null" if value is None else str(value)[:100]
+
+
+def _check_row(row: Row, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
+    shown = row.path[:300]
+    if not path.startswith(rules.data_root):
+        raise PathRefused(f"{shown} is outside of the table's data path {rules.data_path}")
+    if row.file_format.upper() not in FORMATS:
+        raise EntryInvalid(f"{shown}: file format {row.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
+    impossible = impossible_counts(row.record_count, row.size_bytes)
+    if impossible:
+        raise EntryInvalid(f"{shown}: {impossible}")
+    if None in row.partition and any(
+        value is None and needed for value, needed in zip(row.partition, required, strict=True)
+    ):
+        raise EntryInvalid(f"{shown}: a partition value is null though its column is required")
+    if row.sort_order_id is not None and row.sort_order_id not in rules.sort_orders:
+        raise EntryInvalid(f"{shown}: sort order {row.sort_order_id} is unknown")
+
+
+def impossible_counts(records: int, size: int) -> str:
+    """
+    What is wrong with a data file of so many records and bytes, or "".
+
+    Sums of what passes fit in a long for all files of a txlog, and for 4 million files of a table.
+    """
+    if records <= 0 or size <= 0:
+        return f"{records} records in {size} bytes"
+    if size > MOST_BYTES:
+        return f"{size} bytes, no storage has objects of more than {MOST_BYTES}"
+    if records > min(MOST_COUNT, size * MOST_ROWS_A_BYTE):
+        return f"{records} records in {size} bytes, which no file can hold"
+    return ""
+
+
+def _check_bounds(file: DataFile, widths: dict[int, set[int]]) -> None:
+    for named in (file.lower_bounds, file.upper_bounds):
+        for number, bound in named.items():
+            # Readers fail on such a bound when they plan; retention would read it as another time.
+            if number in widths and len(bound) not in widths[number]:
+                raise EntryInvalid(f"{file.path[:300]}: a bound of {len(bound)} bytes for column {number}")
+
+
+def _check_statistics(file: DataFile, columns: frozenset[int]) -> None:
+    counts = (file.column_sizes, file.value_counts, file.null_value_counts, file.nan_value_counts)
+    for named in (*counts, file.lower_bounds, file.upper_bounds):
+        if not named.keys() <= columns:
+            unknown = min(named.keys() - columns)
+            raise EntryInvalid(f"{file.path[:300]}: statistics for column {unknown}, which the table does not have")
+    for name, named in zip(COUNTS, counts, strict=True):
+        for number, value in named.items():
+            if not 0 <= value <= MOST_COUNT:
+                raise EntryInvalid(f"{file.path[:300]}: {name} of {value} for column {number}, which no file can have")

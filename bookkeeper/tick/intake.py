@@ -1,0 +1,148 @@
+"""
+From names of pending txlogs to what can be said of each: good, bad, held, or not known yet.
+
+Reads and decodes each txlog once per tick. Transient trouble never condemns one: it is just not known yet.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Txlog
+from bookkeeper.errors import (
+    FileFormatDiffers,
+    FileMissing,
+    FileSizeDiffers,
+    Hold,
+    Missing,
+    NotAFile,
+    NoTxlogFile,
+    Reject,
+    StorageUnavailable,
+    TooLarge,
+    TxlogCorrupt,
+    without_frames,
+)
+from bookkeeper.stores.locations import normal
+from bookkeeper.stores.store import Head, Store
+from bookkeeper.tick.check import Rules, check, is_format
+
+
+@dataclass
+class Intake:
+    """What is known of this tick's txlogs; names in none of the three are not known yet."""
+
+    folder: Folder
+    most_bytes: int
+    #: bytes of each, as it was found; of what is not in it, `most_bytes` are read at most
+    sizes: Mapping[TxlogName, int] = field(default_factory=dict)
+    decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
+    bad: dict[TxlogName, Reject] = field(default_factory=dict)
+    held: dict[TxlogName, Hold] = field(default_factory=dict)
+    #: txlogs whose data files could not be looked up: storage trouble, by name
+    unsure: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
+    looked_up: set[TxlogName] = field(default_factory=set)
+
+    def read(self, names: Sequence[TxlogName]) -> None:
+        """Reads and decodes what was not yet, no more of each than was found; a storage error leaves a name unknown."""
+        todo = [name for name in names if name not in self.decoded and name not in self.bad]
+        sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
+        for name, data in self.folder.read(todo, sizes).items():
+            if isinstance(data, bytes):
+                self.unsure.pop(name, None)
+                self._decode(name, data)
+            elif isinstance(data, StorageUnavailable):
+                self.unsure[name] = data
+            elif isinstance(data, TooLarge):
+                # Of what grows, nobody can say how much memory it takes; what is published is whole.
+                self.bad[name] = TxlogCorrupt(f"it grew after it was found: a txlog is published whole ({data})")
+            elif isinstance(data, NotAFile):
+                self.bad[name] = NoTxlogFile(str(data))
+
+    def _decode(self, name: TxlogName, data: bytes) -> None:
+        try:
+            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other txlogs go on
+            self._against(name, error)
+
+    def judge(self, rules: Rules, now_ms: int) -> None:
+        """Moves what the table cannot take from good to bad; judged anew whenever the table was loaded again."""
+        self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
+        for name, txlog in self.decoded.items():
+            try:
+                check(txlog, rules, now_ms)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._against(name, error)
+
+    def _against(self, name: TxlogName, error: Exception) -> None:
+        if isinstance(error, Reject):
+            self.bad[name] = without_frames(error)
+        elif isinstance(error, Hold):
+            self.held[name] = without_frames(error)
+        else:
+            self.held[name] = defect(error)
+
+    def look_up(self, store: Store) -> None:
+        """Checks that every data file is there, with the size and the format its txlog says."""
+        against = self.bad.keys() | self.held.keys() | self.looked_up
+        todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
+        keys = {name: _keys(store, txlog) for name, txlog in todo.items()}
+        heads = store.heads([key for named in keys.values() for key in named])
+        for name, txlog in todo.items():
+            self._compare(txlog, [heads[key] for key in keys[name]])
+
+    def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
+        for file, head in zip(txlog.rows, heads, strict=True):
+            if isinstance(head, StorageUnavailable):
+                self.unsure[txlog.name] = head
+                return
+            if isinstance(head, Missing):
+                self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
+                return
+            if head.size != file.size_bytes:
+                self.bad[txlog.name] = FileSizeDiffers(
+                    f"{file.path[:300]} has {head.size} bytes, the txlog says {file.size_bytes}"
+                )
+                return
+            if not is_format(file.file_format, head.start):
+                self.bad[txlog.name] = FileFormatDiffers(
+                    f"{file.path[:300]} begins with {head.start!r}, which no {file.file_format} file does"
+                )
+                return
+        self.looked_up.add(txlog.name)
+        self.unsure.pop(txlog.name, None)
+
+    def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
+        """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
+        missing, gone = set(), set()
+        for name in names:
+            try:
+                if not self.folder.exists(name):
+                    (gone if self.folder.exists(name, REJECTED) else missing).add(name)
+            except StorageUnavailable as error:
+                self.unsure[name] = error
+        return frozenset(missing), frozenset(gone)
+
+    @property
+    def good(self) -> Mapping[TxlogName, Txlog]:
+        """Txlogs with nothing known against them."""
+        against = self.bad.keys() | self.unsure.keys() | self.held.keys()
+        return {name: txlog for name, txlog in self.decoded.items() if name not in against}
+
+
+def defect(error: Exception) -> Hold:
+    """
+    Why a txlog is held that makes our code fail: ours to mend, not its writer's, and no reason to stop the others.
+    """
+    held = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
+    held.__cause__ = error
+    return held
+
+
+def _keys(store: Store, txlog: Txlog) -> list[str]:
+    root = normal(store.url).rstrip("/") + "/"
+    if not all(path.startswith(root) for path in txlog.paths):
+        raise AssertionError("paths are checked before they are looked up")
+    return [path[len(root) :] for path in txlog.paths]

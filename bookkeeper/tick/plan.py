@@ -1,0 +1,270 @@
+"""
+Which of the pending txlogs the next commit holds: pure, from names, marks and what was read.
+
+An incarnation's share is always a prefix of what it published: if n cannot go in now, everything later of that
+incarnation waits, so a mark never passes over a txlog that may still get in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from bookkeeper.core.folder import Found
+from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import MOST_BYTES, Txlog
+from bookkeeper.errors import (
+    DuplicatePath,
+    EntryInvalid,
+    Hold,
+    IncarnationPruned,
+    PositionTaken,
+    Reject,
+    without_frames,
+)
+from bookkeeper.format.expressions import MOST_COUNT
+from bookkeeper.format.records import LARGEST
+from bookkeeper.tick.order import Limits, gaps
+
+Run = tuple[str, str]  # writer and incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """
+    What was found out about pending txlogs.
+
+    `good` were read and checked; `bad` were refused for what they hold; `absent` are sequences that are definitely
+    in neither pending/ nor on their way (holes). A name in none of them is unknown: it stops its incarnation. `rows`
+    and `bytes` are the table's totals.
+    """
+
+    good: Mapping[TxlogName, Txlog]
+    bad: Mapping[TxlogName, Reject] = field(default_factory=dict)
+    absent: frozenset[TxlogName] = frozenset()
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Batch:
+    """The next commit, and what has to be said of the others; `before` are the marks it was planned against."""
+
+    before: Marks
+    txlogs: list[Txlog] = field(default_factory=list)
+    positions: dict[str, bytes] = field(default_factory=dict)
+    #: refused because of what is in the table: only true for marks read after the listing
+    refused: dict[TxlogName, Reject] = field(default_factory=dict)
+    held: dict[TxlogName, Hold] = field(default_factory=dict)
+    holes: list[TxlogName] = field(default_factory=list)
+    #: incarnations that could not go on, however much room there was
+    stuck: set[Run] = field(default_factory=set)
+    #: whether `before` holds incarnations that go on after their marks were pruned
+    resumed: bool = False
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it says something that only a second look at listing and marks can say."""
+        return bool(self.refused or self.holes or self.resumed)
+
+    @property
+    def names(self) -> list[TxlogName]:
+        """The txlogs of this commit."""
+        return [txlog.name for txlog in self.txlogs]
+
+
+def resumed(
+    marks: Marks,
+    order: Sequence[TxlogName],
+    good: Mapping[TxlogName, Txlog],
+    absent: frozenset[TxlogName],
+    rejected: Callable[[], Iterable[Found]],
+) -> Marks:
+    """
+    `marks`, with one more for each incarnation that goes on after its own was pruned.
+
+    Nobody can tell which of its earlier sequences are in, so all of them count as in except those in rejected/.
+    """
+    firsts: dict[Run, TxlogName] = {}
+    for name in order:
+        firsts.setdefault((name.writer, name.incarnation), name)
+    for name in firsts.values():
+        txlog = good.get(name)
+        if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
+            continue
+        run = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
+        marks = marks.gone_on(name, [sequence for sequence in run if sequence < name.sequence])
+    return marks
+
+
+def plan(
+    order: Sequence[TxlogName],
+    known: Known,
+    marks: Marks,
+    limits: Limits,
+    recent: Mapping[str, TxlogName],
+    left: Set[str] = frozenset(),
+) -> Batch:
+    """
+    The batch for txlogs in `order` (see `in_turn`) that are not in yet; `recent` maps committed paths to their txlog.
+
+    `left` are the writers of pending txlogs that are not in `order`: no position of theirs is refused.
+    """
+    planner = _Planner(known, marks, limits, recent)
+    planner.waiting.update(left)
+    while planner.turn(order):
+        pass
+    if len(planner.accepted) < len(order):
+        planner.refuse = True
+        planner.turn(order)
+    return planner.batch
+
+
+class _Waits(Exception):
+    """Its position does not fit yet, and nobody knows whether it will."""
+
+
+class _Planner:
+    """
+    Goes through the txlogs in turns: a chain of positions may lie spread over incarnations, in any order. Only
+    when a turn adds nothing more, a position that does not fit is refused.
+    """
+
+    def __init__(self, known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
+        self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
+        self.batch = Batch(marks)
+        self.refuse = self.unfit = False
+        self.stopped: set[Run] = set()
+        #: writers of txlogs that wait for the next tick: their position may still move
+        self.waiting: set[str] = set()
+        self.last: dict[Run, Mark] = {}
+        self.paths: dict[str, TxlogName] = {}
+        self.accepted: set[TxlogName] = set()
+        self.pruned: set[Run] = set()
+        self.files = self.bytes = self.rows = 0
+
+    def turn(self, order: Sequence[TxlogName]) -> bool:
+        """Whether a further turn may add something."""
+        before = len(self.accepted)
+        self.stopped, self.batch.stuck, self.unfit = set(), set(), False
+        for name in order:
+            self._consider(name)
+        return self.unfit and len(self.accepted) > before
+
+    def _consider(self, name: TxlogName) -> None:
+        run = (name.writer, name.incarnation)
+        if run in self.stopped or name in self.known.bad or name in self.accepted or name in self.batch.refused:
+            return
+        txlog, mark = self.known.good.get(name), self._mark(name)
+        if txlog is None or not self._contiguous(name, mark):
+            self._stop(run, stuck=True)
+        elif not self._fits(txlog):
+            self._stop(run, stuck=False)
+        else:
+            self._try(txlog, run, mark)
+
+    def _stop(self, run: Run, stuck: bool) -> None:
+        self.stopped.add(run)
+        self.waiting.add(run[0])
+        if stuck:
+            self.batch.stuck.add(run)
+
+    def _try(self, txlog: Txlog, run: Run, mark: Mark) -> None:
+        try:
+            self._accept(txlog, mark)
+        except _Waits:
+            self.unfit = True
+            self.stopped.add(run)
+            self.batch.stuck.add(run)
+        except Reject as error:
+            self.batch.refused[txlog.name] = without_frames(error)
+        except Hold as error:
+            self.batch.held[txlog.name] = without_frames(error)
+            self._stop(run, stuck=True)
+
+    def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
+        gap = name.sequence - mark.last - 1
+        if gap <= 0 or gap > MOST_HOLES:  # a longer one is refused as TooManyHoles whatever is in it
+            return True
+        gone = (self.known.absent, self.known.bad, self.batch.refused)
+        return all(any(name.at(number) in known for known in gone) for number in mark.passed(name))
+
+    def _mark(self, name: TxlogName) -> Mark:
+        return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or NO_MARK
+
+    def _fits(self, txlog: Txlog) -> bool:
+        batch = self.batch.txlogs
+        return not batch or (
+            len(batch) < self.limits.txlogs
+            and self.files + len(txlog.rows) <= self.limits.files
+            and self.bytes + txlog.data_bytes <= self.limits.bytes
+            and self.rows + txlog.row_count <= LARGEST
+        )
+
+    def _accept(self, txlog: Txlog, mark: Mark) -> None:
+        name = txlog.name
+        self._check_age(txlog)
+        # Before position and paths: where too many are missing, nobody knows what those say.
+        advanced = mark.advanced(name)
+        self._check_position(txlog)
+        self._check_totals(txlog)
+        self.paths.update(self._new_paths(txlog))
+        self.batch.holes += [name.at(number) for number in mark.passed(name)]
+        self.last[name.writer, name.incarnation] = advanced
+        self.files += len(txlog.rows)
+        self.bytes += txlog.data_bytes
+        self.rows += txlog.row_count
+        self.accepted.add(name)
+        self.batch.txlogs.append(txlog)
+        if txlog.position is not None:
+            self.batch.positions[name.writer] = txlog.position
+
+    def _check_age(self, txlog: Txlog) -> None:
+        name, run = txlog.name, (txlog.name.writer, txlog.name.incarnation)
+        if self.marks.is_pruned(name, txlog.created_ms) and run not in self.last:
+            self.pruned.add(run)
+            raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
+        if run in self.pruned:
+            raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
+
+    def _check_position(self, txlog: Txlog) -> None:
+        if txlog.position is None:
+            return
+        writer = txlog.name.writer
+        committed = self.batch.positions.get(writer, self.marks.writer(writer).position)
+        if txlog.previous_position != committed:
+            if not self.refuse or writer in self.waiting:
+                raise _Waits
+            raise PositionTaken(
+                f"{txlog.name} continues from {_shown(txlog.previous_position)}, "
+                f"but {writer} is committed up to {_shown(committed)}"
+            )
+
+    def _check_totals(self, txlog: Txlog) -> None:
+        """
+        Refuses what takes the table's totals past what readers hold, if it is more than one honest file can add.
+
+        A small txlog is never the culprit: it gets in, and totals are saturated.
+        """
+        rows, size = self.known.rows + self.rows, self.known.bytes + self.bytes
+        if txlog.row_count > MOST_COUNT and rows + txlog.row_count > LARGEST:
+            raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
+        if txlog.data_bytes > MOST_BYTES and size + txlog.data_bytes > LARGEST:
+            raise EntryInvalid(f"its {txlog.data_bytes} bytes and the table's {size} are more than a table can count")
+
+    def _new_paths(self, txlog: Txlog) -> dict[str, TxlogName]:
+        paths: dict[str, TxlogName] = {}
+        for path in txlog.paths:
+            earlier = paths.get(path) or self.paths.get(path) or self._committed(path)
+            if earlier is not None and (earlier != txlog.name or path in paths):
+                raise DuplicatePath(f"{path[:300]} is already named by {earlier}")
+            paths[path] = txlog.name
+        return paths
+
+    def _committed(self, path: str) -> TxlogName | None:
+        # An attempt that failed is remembered too: only the marks know whether it got in.
+        name = self.recent.get(path)
+        return name if name is not None and self.marks.is_in(name) else None
+
+
+def _shown(position: bytes | None) -> str:
+    return "the start" if position is None else repr(position[:80])

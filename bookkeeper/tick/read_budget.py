@@ -1,0 +1,41 @@
+"""
+Room for the txlogs that all tables of a bookkeeper read at once: what bounds the memory of many tables with backlogs.
+
+Nobody ever waits for room: a tick is given a part of what is free and reads no more than that, so a table that is
+blocked in the middle of a tick keeps its part from the others and never holds them up.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from bookkeeper.tick.order import READ_BYTES
+
+#: what a tick is given for longer than this is given to others as well: it is blocked, or all but done
+FORGOTTEN = timedelta(minutes=2)
+
+
+class Room:
+    """So many bytes, for any number of tables and threads."""
+
+    def __init__(self, size: int = READ_BYTES) -> None:
+        self.size = size
+        self._lock = threading.Lock()
+        self._parts: dict[object, tuple[int, datetime]] = {}
+
+    @contextmanager
+    def part(self, wanted: int, now: datetime) -> Iterator[int]:
+        """
+        For the time of the block, what was wanted or half of what is free, whichever is less; may come to nothing.
+        """
+        key = object()
+        with self._lock:
+            taken = sum(size for size, since in self._parts.values() if abs(now - since) < FORGOTTEN)
+            given = min(wanted, max(self.size - taken, 0) // 2)
+            self._parts[key] = (given, now)
+        try:
+            yield given
+        finally:
+            with self._lock:
+                del self._parts[key]

@@ -1,0 +1,63 @@
+"""
+What one tick did, filled in while it goes on: what it found, committed, rejected and left.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from bookkeeper.core.folder import Found
+from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import BookkeeperError
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """
+    One commit: what it added to the table.
+
+    `took` is what building and sending it took, `visible_after` the age of each of its txlogs when it was done.
+    """
+
+    snapshot_id: int
+    txlogs: int
+    files: int
+    rows: int
+    bytes: int
+    took: timedelta = timedelta(0)
+    visible_after: tuple[timedelta, ...] = ()
+
+
+@dataclass
+class Turn:
+    """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
+
+    pending: int = 0
+    waiting: int = 0
+    commit: Commit | None = None
+    rejected: list[str] = field(default_factory=list)
+    held: list[TxlogName] = field(default_factory=list)
+    holes: list[TxlogName] = field(default_factory=list)
+    dropped_files: int = 0
+    trouble: BookkeeperError | None = None
+    #: why each rejected txlog was
+    reasons: dict[str, BookkeeperError] = field(default_factory=dict)
+    #: attempts to commit that were refused, or whose answer was lost
+    refused: int = 0
+    #: what was found and is not settled, with the time of its creation by the storage's clock
+    left: dict[TxlogName, datetime] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Sequence[Found]) -> "Turn":
+        """A tick that found these txlogs and has done nothing yet."""
+        return cls(len(found), len(found), left={item.name: item.modified for item in found})
+
+    def settle(self, names: Iterable[TxlogName]) -> None:
+        """They are in the table, or rejected."""
+        for name in names:
+            self.left.pop(name, None)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """Since when the oldest txlog that is left has been pending."""
+        return min(self.left.values(), default=None)

@@ -1,0 +1,239 @@
+"""The audit: each thing that can be wrong is found, named with its place, and nothing else is."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+
+from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
+from tests.support.lake import Lake, Writes, append_by_others
+from tests.tick.test_history import change
+
+
+def audit(lake: Lake) -> Audit:
+    return Audit(lake.view(), lake.folder, lake.book().ledger, lake.settings)
+
+
+def found(lake: Lake) -> list[Finding]:
+    return verify(audit(lake))
+
+
+@pytest.fixture
+def sound(lake: Lake, writer: Writes) -> Lake:
+    """Three commits, nothing wrong."""
+    for key in "abc":
+        writer.publish(key)
+        lake.tick()
+    assert found(lake) == []
+    return lake
+
+
+def lying_snapshot(lake: Lake, operation: Operation, **counts: str) -> None:
+    """A snapshot of somebody else, with the head's manifests and a summary of its own."""
+    metadata = lake.table().metadata
+    head = metadata.current_snapshot()
+    said = {**head.summary.additional_properties, **{key.replace("_", "-"): value for key, value in counts.items()}}
+    said = {key: value for key, value in said.items() if not key.startswith(("bookkeeper.", "added-"))} | {
+        key.replace("_", "-"): value for key, value in counts.items()
+    }
+    snapshot = head.model_copy(
+        update={
+            "snapshot_id": metadata.new_snapshot_id(),
+            "parent_snapshot_id": head.snapshot_id,
+            "sequence_number": metadata.last_sequence_number + 1,
+            "timestamp_ms": metadata.last_updated_ms + 1,
+            "summary": Summary(operation, **said),
+        }
+    )
+    move = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot.snapshot_id)
+    change(lake, AddSnapshotUpdate(snapshot=snapshot), move)
+
+
+def say_of_marks(lake: Lake, last: int) -> None:
+    """Changes the mark behind everybody's back."""
+    marks = lake.view().marks
+    [(writer, known)] = marks.writers.items()
+    [(incarnation, mark)] = known.incarnations.items()
+    wrong = WriterMarks(known.position, {incarnation: Mark(last, (), mark.seen_ms)})
+    text = marks_format.dumps(replace(marks, writers={writer: wrong}))
+    change(lake, SetPropertiesUpdate(updates={PROPERTY: text}))
+
+
+def double(lake: Lake) -> None:
+    file = Writes(lake, "foreign").file(["x"])
+    append_by_others(lake, file)
+    append_by_others(lake, file)
+
+
+def hole(lake: Lake) -> None:
+    change(lake, RemoveSnapshotsUpdate(snapshot_ids=[lake.table().metadata.snapshots[1].snapshot_id]))
+
+
+def bad(lake: Lake) -> None:
+    Writes(lake, "bad").publish("x", table_uuid="another")
+    lake.tick()
+
+
+WRONG: list[tuple[Callable[[Lake], Any], str, str]] = [
+    (double, ERROR, "2 times"),
+    (lambda lake: lying_snapshot(lake, Operation.REPLACE, total_data_files="2"), WARNING, "total-data-files = 2"),
+    (lambda lake: lying_snapshot(lake, Operation.REPLACE, total_records="99"), WARNING, "total-records = 99"),
+    (lambda lake: lying_snapshot(lake, Operation.REPLACE, total_files_size="1"), WARNING, "total-files-size = 1"),
+    (lambda lake: lying_snapshot(lake, Operation.APPEND, added_data_files="1"), ERROR, "streams may lose rows"),
+    (hole, WARNING, "streams behind it fail"),
+    (lambda lake: say_of_marks(lake, 2), ERROR, "the marks do not say so"),
+    (bad, WARNING, "rejected and not looked after"),
+]
+
+
+@pytest.mark.parametrize(("happens", "severity", "what"), WRONG)
+def test_what_is_wrong_is_found_and_only_that(
+    sound: Lake, happens: Callable[[Lake], Any], severity: str, what: str
+) -> None:
+    happens(sound)
+    sound.book().upkeep.publish_marks(sound.view())
+    findings = found(sound)
+    assert [(item.severity, what in item.what) for item in findings] == [(severity, True)], findings
+    assert findings[0].where and not findings[0].repair
+    before = sound.table().metadata_location
+    assert repair(audit(sound), findings) == 0
+    assert sound.table().metadata_location == before
+
+
+def test_a_mark_that_is_ahead_of_the_table_is_found_by_its_pending_txlog(sound: Lake, writer: Writes) -> None:
+    say_of_marks(sound, 4)
+    name = writer.publish("d")
+    findings = [item for item in found(sound) if "marks.json" not in item.what]
+    assert [(item.severity, item.where, item.repair) for item in findings] == [(WARNING, str(name), "")]
+    repair(audit(sound), found(sound))
+    assert sound.pending() == [str(name)]  # who knows: its rows may be nowhere else
+
+
+def test_a_stale_marks_json_and_a_leftover_txlog_are_mended_when_told_to(sound: Lake, writer: Writes) -> None:
+    data = writer.encoded([writer.file(["d"])])
+    sound.folder.publish(*data)
+    stale = sound.folder.store.read("marks.json")
+    sound.tick()
+    sound.put("marks.json", stale)
+    sound.folder.publish(*data)
+    assert [(item.severity, bool(item.repair)) for item in found(sound)] == [(WARNING, True), (INFO, True)]
+    assert repair(audit(sound), found(sound)) == 2
+    assert (found(sound), sound.pending(), sound.keys()) == ([], [], ["a", "b", "c", "d"])
+
+
+class Busy(Audit):
+    """An audit during which something happens, each time after the table's files were read."""
+
+    happens: Callable[[], Any] = staticmethod(lambda: None)
+
+    def read(self) -> None:
+        super().read()
+        self.happens()
+
+
+def busy(lake: Lake, happens: Callable[[], Any]) -> list[Finding]:
+    audit = Busy(lake.view(), lake.folder, lake.book().ledger, lake.settings)
+    audit.happens = happens  # type: ignore[method-assign]
+    return verify(audit)
+
+
+def test_commits_that_go_on_meanwhile_are_nothing_wrong(sound: Lake, writer: Writes) -> None:
+    def commit() -> None:
+        writer.publish(f"more {writer.name.sequence}")
+        sound.tick()
+        writer.publish(f"pending {writer.name.sequence}")
+
+    assert busy(sound, commit) == []
+
+
+def test_a_commit_whose_marks_json_is_still_to_come_is_nothing_wrong(sound: Lake, writer: Writes) -> None:
+    old = sound.folder.store.read("marks.json")
+    writer.publish("d")
+    sound.tick()
+    new = sound.folder.store.read("marks.json")
+    sound.put("marks.json", old)
+    load = sound.book().ledger
+
+    audit = Audit(sound.view(), sound.folder, load, sound.settings)
+    later = audit.later
+    audit.later = lambda: (sound.put("marks.json", new), later())[1]  # type: ignore[method-assign]
+
+    assert verify(audit) == []
+
+
+def test_a_marks_json_that_stays_behind_is_found_though_the_table_stands_still(sound: Lake, writer: Writes) -> None:
+    old = sound.folder.store.read("marks.json")
+    writer.publish("d")
+    sound.tick()
+    sound.put("marks.json", old)
+
+    assert [item.what for item in found(sound)] == ["marks.json is not what the table says"]
+
+
+def test_a_file_that_retention_drops_and_the_reaper_deletes_meanwhile_is_not_missing(sound: Lake) -> None:
+    path = sound.table().inspect.files()["file_path"].to_pylist()[0].removeprefix("file://")
+
+    def drop() -> None:
+        sound.table().delete(f"key = '{dropped}'")
+        Path(path).unlink(missing_ok=True)
+
+    dropped = pq.read_table(path)["key"].to_pylist()[0]
+
+    assert busy(sound, drop) == []
+
+
+def test_a_file_that_is_missing_is_found_though_commits_go_on(sound: Lake, writer: Writes) -> None:
+    path = sound.table().inspect.files()["file_path"].to_pylist()[0]
+    Path(path.removeprefix("file://")).unlink()
+
+    def commit() -> None:
+        writer.publish(f"more {writer.name.sequence}")
+        sound.tick()
+
+    assert [(item.severity, item.where) for item in busy(sound, commit)] == [(ERROR, path)]
+
+
+def missing(lake: Lake) -> list[tuple[str, str]]:
+    return [(item.severity, item.where) for item in found(lake) if "neither in the table" in item.what]
+
+
+def test_a_pending_txlog_that_somebody_deleted_is_found_before_and_after_the_next_tick(
+    sound: Lake, writer: Writes
+) -> None:
+    names = [writer.publish(key) for key in "def"]
+    sound.folder.delete([names[1]])
+
+    assert missing(sound) == [(WARNING, str(names[1]))]
+    sound.tick()
+    assert sound.pending() == [] and missing(sound) == [(WARNING, str(names[1]))]
+    sound.folder.store.create(f"pending/{names[1]}", b"it turned up")
+    assert missing(sound) == []
+
+
+def test_the_first_txlogs_of_a_run_are_missed_too(sound: Lake) -> None:
+    other = Writes(sound, "w2")
+    names = [other.publish(key) for key in "xy"]
+    sound.folder.delete(names[:1])
+
+    assert missing(sound) == [(WARNING, str(names[0]))]
+
+
+def test_a_rejected_txlog_is_not_missing(sound: Lake, writer: Writes) -> None:
+    bad(sound)
+    writer.publish("d", table_uuid="another")
+    writer.publish("e")
+    sound.tick()
+
+    assert missing(sound) == [] and len(sound.rejected()) == 2

@@ -1,1 +1,0 @@
-"""The tick, whole: real SQLite catalog, real files."""

@@ -1,1 +1,0 @@
-"""Wrappers that see every operation of storage and catalog, and break the one they are told to."""

@@ -1,0 +1,63 @@
+"""The lease: one at a time, given back however its holder ends, and harmless when it is lost."""
+
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bookkeeper.leases.lease import FileLease, NoLease, lease_on
+from bookkeeper.stores.open import open_store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOLDER = """
+import sys
+from datetime import UTC, datetime
+from bookkeeper.leases.lease import FileLease
+lease = FileLease(sys.argv[1], "other")
+print(lease.hold(datetime.now(UTC)), flush=True)
+sys.stdin.read()
+"""
+
+
+def lease(path: Path, holder: str = "me") -> FileLease:
+    return FileLease(str(path / "lease"), holder)
+
+
+def test_one_at_a_time_has_it_and_keeps_it(tmp_path: Path) -> None:
+    mine, other = lease(tmp_path), lease(tmp_path, "other")
+    assert [mine.hold(NOW), other.hold(NOW), mine.hold(NOW)] == [True, False, True]
+    assert (tmp_path / "lease").read_text().startswith("me since 2026")
+
+
+def test_it_can_be_given_back(tmp_path: Path) -> None:
+    mine, other = lease(tmp_path), lease(tmp_path, "other")
+    assert mine.hold(NOW)
+    mine.release()
+    assert other.hold(NOW)
+
+
+def test_a_holder_that_is_killed_gives_it_back_at_once(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lease")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"True\n"
+        mine = lease(tmp_path)
+        assert not mine.hold(NOW)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert mine.hold(NOW)
+
+
+def test_a_lease_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
+    mine, other = lease(tmp_path), lease(tmp_path, "other")
+    assert mine.hold(NOW)
+    (tmp_path / "lease").unlink()
+    assert other.hold(NOW)
+    assert not mine.hold(NOW)
+
+
+def test_storage_without_leases_lets_everybody_work(tmp_path: Path) -> None:
+    assert isinstance(lease_on(open_store("memory://nowhere"), "lease", "me"), NoLease)
+    assert isinstance(lease_on(open_store(str(tmp_path)), "lease", "me"), FileLease)

@@ -1,1 +1,0 @@
-"""Pure tests of what a tick decides: no storage, no catalog."""

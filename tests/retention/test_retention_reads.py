@@ -1,0 +1,111 @@
+"""What retention reads: manifests that can hold a file that goes, and none of them twice."""
+
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.ledger.merge import FAN
+from bookkeeper.tick import upkeep
+from tests.retention.test_retention import HOUR, LOOSE, kept
+from tests.support.faults import Faults
+from tests.support.lake import Writes
+
+
+def read_manifests(faults: Faults) -> int:
+    return sum(operation.startswith("read metadata/") for operation in faults.seen)
+
+
+def test_manifests_that_cannot_match_are_not_decoded_again(tmp_path: Path, faults: Faults) -> None:
+    lake = kept(tmp_path, LOOSE, keep=timedelta(days=1))
+    writer = Writes(lake)
+    book = lake.book(faults)
+    for number in range(5):
+        writer.publish(f"a{number}")
+        lake.tick(book, minutes=2)
+    before = read_manifests(faults)
+    for _ in range(10):
+        lake.tick(book, minutes=2)
+    assert (before, read_manifests(faults)) == (5, 5)
+    lake.tick(book, days=1)
+    assert lake.keys() == []
+    assert read_manifests(faults) == 10
+
+
+def test_after_a_start_only_manifests_of_days_past_the_cutoff_are_read(tmp_path: Path, faults: Faults) -> None:
+    lake = kept(tmp_path, keep=timedelta(days=2))
+    writer, book = Writes(lake), lake.book()
+    for number in range(4):
+        writer.publish(f"a{number}")
+        lake.tick(book, hours=22)
+    lake.drain()
+    assert lake.keys() == ["a2", "a3"]
+    lake.tick(lake.book(faults), hours=2)
+    assert read_manifests(faults) <= 2
+
+
+def test_a_merged_manifest_and_what_is_left_of_one_are_not_read_again(tmp_path: Path, faults: Faults) -> None:
+    lake = kept(tmp_path, LOOSE, keep=timedelta(days=1), every=timedelta(0))
+    writer, book = Writes(lake), lake.book(faults)
+    for number in range(FAN):
+        writer.publish(f"a{number}")
+        lake.tick(book, minutes=2)
+    assert lake.operations()[-1] == "replace"
+    read = read_manifests(faults)
+    assert read == (FAN - 1) + FAN  # by retention, and by the merge
+    assert lake.tick(book, days=1, minutes=-FAN, seconds=30).dropped_files in range(1, FAN)
+    assert read_manifests(faults) == read + 1
+    assert lake.tick(book, seconds=1).dropped_files == 0
+    assert read_manifests(faults) == read + 1
+
+
+def started_anew(tmp_path: Path, faults: Faults, most: int, monkeypatch: pytest.MonkeyPatch, brake: float) -> Any:
+    """A bookkeeper that knows none of five manifests, all but one of which are past retention, and its lake."""
+    monkeypatch.setattr(upkeep, "READ_AT_ONCE", most)
+    lake = kept(tmp_path, LOOSE, keep=timedelta(days=1), brake=brake)
+    writer, first = Writes(lake), lake.book()
+    for number in range(4):
+        writer.publish(f"a{number}")
+        lake.tick(first)
+    lake.clock.move(days=2)
+    writer.publish("new")
+    return lake, writer, lake.book(faults)
+
+
+def test_after_a_start_manifests_are_read_over_many_ticks_and_rows_do_not_wait(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, writer, book = started_anew(tmp_path, faults, 1, monkeypatch, brake=1.0)
+    turns, read = [], [0]
+    while not turns or not turns[-1].dropped_files:
+        turns.append(lake.tick(book, seconds=1))
+        read.append(read_manifests(faults))
+        assert turns[-1].commit is not None
+        writer.publish(f"b{len(turns)}")
+    # One more each time, or a busy table would never come to its end; those that lose a file are read once more.
+    assert [after - before for before, after in pairwise(read)] == [1, 2, 3, 2 + 4]
+    assert [turn.dropped_files for turn in turns] == [0, 0, 0, 4]
+    assert lake.keys() == ["b1", "b2", "b3", "new"]
+
+
+def test_the_brake_weighs_also_what_was_not_read_at_first(
+    tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _, book = started_anew(tmp_path, faults, 1, monkeypatch, brake=0.5)
+    for _ in range(8):
+        assert lake.tick(book, seconds=1).dropped_files == 0
+    assert "4 of 5 live files" in book.upkeep.warned
+
+
+def test_retention_is_looked_at_only_as_often_as_it_is_told(tmp_path: Path, faults: Faults) -> None:
+    lake = kept(tmp_path, keep=HOUR, every=timedelta(minutes=10))
+    writer = Writes(lake)
+    book = lake.book(faults)
+    lake.tick(book)
+    writer.publish("old", at=lake.clock.now - 2 * HOUR)
+    lake.tick(book, minutes=9)
+    assert lake.keys() == ["old"]
+    lake.tick(book, minutes=1)
+    assert lake.keys() == []

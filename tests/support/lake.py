@@ -1,0 +1,302 @@
+"""
+A small lake for tests: queues on SQLite and local disk, and a writer that is nothing but the contract.
+
+Its clock is moved by the test, and its disk stamps files with that clock.
+"""
+
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Table
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.locations import local_path
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from bookkeeper.tick.tick import Bookkeeper
+from tests.support.faults import Faults, FaultyCatalog, FaultyStore
+
+STOCK = "pyiceberg.catalog.sql.SqlCatalog"
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **span: float) -> datetime:
+        self.now += timedelta(**span)
+        return self.now
+
+
+class TimedStore(LocalStore):
+    """A disk whose clock is the test's."""
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        super().__init__(root)
+        self.clock = clock
+
+    def create(self, key: str, data: bytes) -> None:
+        super().create(key, data)
+        with suppress(FileNotFoundError):  # a daemon beside the test has taken it already
+            self._stamp(key)
+
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+        super().replace(key, data, if_match)
+        self._stamp(key)
+
+    def _stamp(self, key: str) -> None:
+        seconds = self.clock.now.timestamp()
+        os.utime(self._path(key), (seconds, seconds))
+
+
+class Lake:
+    """
+    A queue made by `init`, with what a test needs to look at it; several may share a root, and so a catalog.
+
+    `stock` takes pyiceberg's own SQL catalog, which holds a commit against the table as it is then, as REST does,
+    instead of ours, which holds it against the table as it was loaded.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        clock: Clock | None = None,
+        columns: Any = (),
+        stock: bool = False,
+        catalog: str = "lake",
+        **settings: Any,
+    ) -> None:
+        self.root = root
+        self.clock = clock or Clock()
+        #: how far the disk's clock is ahead
+        self.disk_clock = self.clock
+        self.settings = replace(Table(name="events", identifier="demo.events", schema=columns), **settings)
+        kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
+        self.catalog_settings = Catalog(
+            catalog, {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
+        )
+        self.catalog = open_catalog(self.catalog_settings, create=True)
+        self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
+        self.folder = Folder(self.store(self.made.folder))
+
+    def store(self, url: str) -> Store:
+        """The store at `url`, on the disk with the test's clock."""
+        path = local_path(url)
+        assert path is not None
+        return TimedStore(path, self.disk_clock)
+
+    def faulty(self, faults: Faults) -> Callable[[str], Store]:
+        """Like `store`, through `faults`, which sees it as `folder`, `data` or `metadata`."""
+
+        def opened(url: str) -> Store:
+            label = "folder" if url == self.made.folder else url.rsplit("/", 1)[-1]
+            return FaultyStore(self.store(url), faults, label)
+
+        return opened
+
+    def book(self, faults: Faults | None = None, clock: Clock | None = None, **settings: Any) -> Bookkeeper:
+        """A bookkeeper that remembers nothing, as after a restart; `faults` see all it does."""
+        catalog: Any = open_catalog(self.catalog_settings)
+        store: Callable[[str], Store] = self.store
+        if faults is not None:
+            catalog, store = FaultyCatalog(catalog, faults), self.faulty(faults)
+        ledger = Ledger(catalog, self.settings.identifier, clock or self.clock, store)
+        return Bookkeeper(replace(self.settings, **settings), Folder(store(self.made.folder)), ledger, store=store)
+
+    def tick(self, book: Bookkeeper | None = None, **move: float) -> Any:
+        """One tick, a second later."""
+        self.clock.move(**(move or {"seconds": 1}))
+        return (book or self.book()).tick(self.clock.now)
+
+    def drain(self, ticks: int = 3) -> None:
+        """What a restarted bookkeeper does of what it finds; every leftover is recognised."""
+        book = self.book()
+        for _ in range(ticks):
+            self.tick(book, seconds=11)
+
+    def table(self) -> Any:
+        return self.catalog.load_table(self.settings.identifier)
+
+    def view(self) -> View:
+        ledger = Ledger(self.catalog, self.settings.identifier, self.clock, self.store)
+        return ledger.load(self.folder.card().folder)
+
+    def keys(self) -> list[str]:
+        """The keys of all rows a reader sees, sorted."""
+        return sorted(self.table().scan(selected_fields=("key",)).to_arrow()["key"].to_pylist())
+
+    def operations(self) -> list[str]:
+        """The operation of each snapshot, oldest first."""
+        return [snapshot.summary.operation.value for snapshot in self.table().metadata.snapshots]
+
+    def pending(self) -> list[str]:
+        return [str(item.name) for item in self.folder.pending()]
+
+    def rejected(self) -> dict[str, str]:
+        """Rejected txlogs and the error each was rejected for."""
+        return {str(item.name): self.folder.reason(item.name)["error"] for item in self.folder.rejected()}
+
+    def put(self, key: str, data: bytes) -> None:
+        """A file in the folder that no writer wrote."""
+        self.store(self.made.folder).replace(key, data)
+
+    def saved(self) -> "Saved":
+        """The lake as it is now, to come back to."""
+        return Saved(self)
+
+
+class Saved:
+    """A copy of a lake's disk; `restore` puts it back under the same paths."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake, self.now = lake, lake.clock.now
+        self.copy = lake.root.with_name(lake.root.name + ".saved")
+        lake.catalog.engine.dispose()
+        shutil.copytree(lake.root, self.copy)
+
+    def restore(self) -> None:
+        self.lake.catalog.engine.dispose()
+        shutil.rmtree(self.lake.root)
+        shutil.copytree(self.copy, self.lake.root)
+        self.lake.clock.now = self.now
+
+
+class Writes:
+    """One run of a writer: publishes data files of a few rows, by the contract and nothing else."""
+
+    _runs: Iterator[int] = iter(range(1, 1_000_000))
+
+    def __init__(self, lake: Lake, name: str = "w1", started: datetime | None = None) -> None:
+        self.lake = lake
+        run = next(self._runs)
+        started_ms = int((started or lake.clock.now).timestamp() * 1000) + run
+        self.name = TxlogName(name, new_incarnation(started_ms, run.to_bytes(10, "big")), 0)
+        self.keys: list[str] = []
+        self.position: bytes | None = None
+
+    def file(self, keys: list[str], *at: datetime | None, **changes: Any) -> DataFile:
+        """One Parquet file with these keys, at the times `at` (the last for all further ones) or now."""
+        card = self.lake.folder.card()
+        times = [*(at or [self.lake.clock.now]), *[at[-1] if at else self.lake.clock.now] * len(keys)]
+        columns = [field.name for field in card.schema.fields]
+        rows = [
+            {name: {"timestamp": time, "key": key, "value": b"v"}.get(name) for name in columns}
+            for key, time in zip(keys, times, strict=False)
+        ]
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema_to_pyarrow(card.schema).remove_metadata()), out)
+        path = f"{card.data_path}/{self.name.incarnation}-{keys[0]}.parquet"
+        open_store(card.data_path).upload(path.removeprefix(card.data_path + "/"), out.getvalue())
+        return replace(described(path, card.schema, card.spec, rows, out.tell()), **changes)
+
+    def encoded(self, files: list[DataFile], **envelope: Any) -> tuple[TxlogName, bytes]:
+        """The next txlog's name and bytes."""
+        self.name = self.name.at(envelope.pop("sequence", self.name.sequence + 1))
+        card = self.lake.folder.card()
+        schema, spec = envelope.pop("schema", card.schema), envelope.pop("spec", card.spec)
+        created = int(self.lake.clock.now.timestamp() * 1000)
+        about = Envelope(self.name, card.table_uuid, created)
+        return self.name, encode(replace(about, **envelope), schema, spec, files)
+
+    def publish(self, *keys: str, at: datetime | None = None, **envelope: Any) -> TxlogName:
+        """Publishes one file with these keys."""
+        name, data = self.encoded([self.file(list(keys), *([at] if at else []))], **envelope)
+        self.lake.folder.publish(name, data)
+        self.keys += keys
+        return name
+
+    def goes_on(self, position: bytes, *keys: str) -> TxlogName:
+        """Publishes one file that continues the chain of positions up to `position`."""
+        name = self.publish(*keys, previous_position=self.position, position=position)
+        self.position = position
+        return name
+
+
+def described(path: str, schema: Schema, spec: PartitionSpec, rows: list[dict[str, Any]], size: int) -> DataFile:
+    """
+    A Parquet file of `rows` as a manifest describes it: partition of its first row, bounds of its timestamps.
+    """
+    column = schema.find_field("timestamp")
+    times = [int(row["timestamp"].timestamp() * 1_000_000) for row in rows if row["timestamp"] is not None]
+    bounds = [to_bytes(column.field_type, bound) for bound in (min(times), max(times))] if times else []
+    first = {**rows[0], "timestamp": times[0] if times else None}
+    return DataFile(
+        path=path,
+        file_format="PARQUET",
+        partition=tuple(
+            field.transform.transform(source.field_type)(first[source.name])
+            for field in spec.fields
+            for source in [schema.find_field(field.source_id)]
+        ),
+        record_count=len(rows),
+        size_bytes=size,
+        value_counts={field.field_id: len(rows) for field in schema.fields},
+        null_value_counts={field.field_id: sum(row.get(field.name) is None for row in rows) for field in schema.fields},
+        lower_bounds={column.field_id: bounds[0]} if bounds else {},
+        upper_bounds={column.field_id: bounds[1]} if bounds else {},
+        split_offsets=(4,),
+    )
+
+
+def append_by_others(lake: Lake, *files: DataFile) -> None:
+    """
+    What pyiceberg does when somebody else appends data files to the table.
+    """
+    from pyiceberg.manifest import DataFile as Theirs
+    from pyiceberg.manifest import DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    table = lake.table()
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for file in files:
+            theirs = Theirs.from_args(
+                content=DataFileContent.DATA,
+                file_path=file.path,
+                file_format=FileFormat.PARQUET,
+                partition=Record(*file.partition),
+                record_count=file.record_count,
+                file_size_in_bytes=file.size_bytes,
+                value_counts=dict(file.value_counts),
+                null_value_counts=dict(file.null_value_counts),
+                lower_bounds=dict(file.lower_bounds),
+                upper_bounds=dict(file.upper_bounds),
+            )
+            theirs.spec_id = table.spec().spec_id
+            append.append_data_file(theirs)
+
+
+def live_files(lake: Lake) -> list[Any]:
+    """
+    Every live data file as pyiceberg reads it.
+    """
+    table = lake.table()
+    head = table.metadata.current_snapshot()
+    manifests = head.manifests(table.io) if head else []
+    entries = [entry for manifest in manifests for entry in manifest.fetch_manifest_entry(table.io, True)]
+    return [entry.data_file for entry in entries]

@@ -1,0 +1,211 @@
+"""
+A small real lake for the Spark tests: SQLite catalog, Parquet files with field ids, guarded appends.
+
+Its commits are made as the bookkeeper makes them: one `commit_table`, sent once, never pyiceberg's own retry.
+"""
+
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.expressions import LessThan
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
+
+from bookkeeper.catalogs.open import commit, load_table, open_catalog
+from bookkeeper.config import load as config
+from bookkeeper.config.settings import Settings
+from bookkeeper.errors import CommitConflict
+
+SCHEMA = Schema(
+    NestedField(1, "timestamp", TimestamptzType(), required=True),
+    NestedField(2, "key", StringType(), required=True),
+    NestedField(3, "value", BinaryType(), required=False),
+)
+BY_DAY = PartitionSpec(PartitionField(1, 1000, DayTransform(), "timestamp_day"))
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: where a DataFile of pyiceberg keeps it: there is no setter
+_RECORD_COUNT = 4
+
+Row = Mapping[str, Any]
+
+
+def rows(keys: Sequence[str], at: datetime = START) -> list[dict[str, Any]]:
+    """
+    One row per key, all at one moment.
+    """
+    return [{"timestamp": at, "key": key, "value": key.encode()} for key in keys]
+
+
+def name_of(table: Table) -> str:
+    """
+    The table's name as Spark writes it.
+    """
+    return ".".join(("lake", *table.name()))
+
+
+def folder_of(table: Table) -> Path:
+    """
+    The table's txlog folder.
+    """
+    return Path(table.location().removeprefix("file://")) / "_bookkeeper"
+
+
+def data_file(table: Table, content: Sequence[Row]) -> DataFile:
+    """
+    Write `content` (rows of one day) as a Parquet file of the table and describe it.
+    """
+    path = f"{table.location()}/data/{uuid.uuid4()}.parquet"
+    local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True, exist_ok=True)
+    arrow = schema_to_pyarrow(table.schema())
+    columns = [pa.array([row.get(f.name) for row in content], f.type) for f in arrow]
+    metadata: list[Any] = []
+    pq.write_table(pa.table(columns, schema=arrow), local, metadata_collector=metadata)
+    footer = pq.read_metadata(local)
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(table.schema(), {}), parquet_path_to_id_mapping(table.schema())
+    )
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*_partition(table, content)),
+        file_size_in_bytes=local.stat().st_size,
+        sort_order_id=None,
+        spec_id=table.spec().spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+    made.spec_id = table.spec().spec_id
+    return made
+
+
+def _partition(table: Table, content: Sequence[Row]) -> list[int]:
+    days = {(row["timestamp"] - _EPOCH).days for row in content}
+    assert len(days) == 1, "a file holds rows of one day"
+    return list(days) if table.spec().fields else []
+
+
+@dataclass
+class Lake:
+    """A catalog that pyiceberg and Spark share, and the configuration file that names it."""
+
+    settings: Settings
+    catalog: Any
+    config_path: Path
+    made: list[str] = field(default_factory=list)
+
+    def new_table(
+        self,
+        name: str | None = None,
+        *,
+        schema: Schema = SCHEMA,
+        spec: PartitionSpec = BY_DAY,
+        **properties: str,
+    ) -> Table:
+        """An empty format v2 table with its txlog folder, in the configuration under its name."""
+        name = name or f"t{len(self.made)}"
+        table = self.catalog.create_table(
+            f"queue.{name}", schema, partition_spec=spec, properties={"format-version": "2", **properties}
+        )
+        folder_of(table).mkdir(parents=True)
+        with self.config_path.open("a") as text:
+            text.write(f'\n[tables.{name}]\nidentifier = "queue.{name}"\n')
+        self.made.append(name)
+        self.settings = config.load(str(self.config_path), {})
+        return table
+
+    def append(self, table: Table, *files: Sequence[Row]) -> Table:
+        """Append one data file per argument in one snapshot, tried until it is in; the table after it."""
+        table = load_table(self.catalog, ".".join(table.name()))
+        written = [data_file(table, content) for content in files]
+        while True:
+            transaction = table.transaction()
+            with transaction.update_snapshot().fast_append() as producer:
+                for item in written:
+                    producer.append_data_file(item)
+            try:
+                commit(table, transaction._requirements, transaction._updates)
+                return load_table(self.catalog, ".".join(table.name()))
+            except CommitConflict:
+                table = load_table(self.catalog, ".".join(table.name()))
+
+    def drop_files(self, table: Table, before: datetime) -> Table:
+        """Drop whole files older than `before` as a `delete` snapshot, as retention does."""
+        table = load_table(self.catalog, ".".join(table.name()))
+        transaction = table.transaction()
+        with transaction.update_snapshot().delete() as producer:
+            producer.delete_by_predicate(LessThan("timestamp", before.isoformat()))
+        commit(table, transaction._requirements, transaction._updates)
+        return load_table(self.catalog, ".".join(table.name()))
+
+
+def append_declared(lake: Lake, table: Table, key: str, count: int = 10**9) -> None:
+    """
+    Append a file of one row whose entry declares `count` rows: what Spark's stream plans by.
+    """
+    table = load_table(lake.catalog, ".".join(table.name()))
+    item = data_file(table, rows([key]))
+    item[_RECORD_COUNT] = count
+    transaction = table.transaction()
+    with transaction.update_snapshot().fast_append() as producer:
+        producer.append_data_file(item)
+    commit(table, transaction._requirements, transaction._updates)
+
+
+def new_lake(folder: Path) -> Lake:
+    """
+    A lake with an SQLite catalog named `lake` and its warehouse in `folder`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "bookkeeper.toml"
+    path.write_text(
+        "[catalog]\n"
+        'name = "lake"\n'
+        'type = "sql"\n'
+        f'uri = "sqlite:///{folder}/catalog.db"\n'
+        f'warehouse = "file://{folder}/warehouse"\n'
+    )
+    settings = config.load(str(path), {})
+    catalog = open_catalog(settings.catalog, create=True)
+    catalog.create_namespace("queue")
+    return Lake(settings, catalog, path)
+
+
+def days(count: float) -> timedelta:
+    return timedelta(days=count)
+
+
+def main(config_path: str, name: str) -> None:
+    """
+    As a process of its own: commit one row per line of stdin, with the line as its key.
+    """
+    settings = config.load(config_path, {})
+    lake = Lake(settings, open_catalog(settings.catalog), Path(config_path))
+    table = load_table(lake.catalog, settings.tables[name].identifier)
+    for line in sys.stdin:
+        lake.append(table, rows([line.strip()]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,199 @@
+"""Gaps: a listing is no snapshot; a hole lets its txlog in exactly once, whenever it comes."""
+
+from datetime import timedelta
+
+import pytest
+
+from bookkeeper.commands.replay import replay
+from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import NotPossible, PositionTaken
+from tests.support.lake import Lake, Writes
+
+
+class Blind(Folder):
+    """A folder whose next listings of pending/ miss some names, as a listing may that races with their writer."""
+
+    missed: frozenset[TxlogName] = frozenset()
+    times = 1
+
+    def look(self) -> tuple[list[Found], list[str]]:
+        found, strangers = super().look()
+        self.times -= 1
+        return [item for item in found if item.name not in self.missed or self.times < 0], strangers
+
+
+def blind(lake: Lake, *missed: TxlogName, times: int = 1) -> Blind:
+    folder = Blind(lake.store(lake.made.folder))
+    folder.missed, folder.times = frozenset(missed), times
+    return folder
+
+
+def give_back(lake: Lake, name: TxlogName) -> None:
+    replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now)
+
+
+def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer: Writes) -> None:
+    writer.publish("a")
+    unlisted = writer.publish("b")
+    writer.publish("c")
+    book = lake.book()
+    book.folder = book.upkeep.folder = blind(lake, unlisted)
+    turn = lake.tick(book)
+    assert (lake.keys(), turn.waiting, turn.holes) == (["a"], 1, [])
+    assert lake.tick(book).holes == []
+    assert lake.keys() == ["a", "b", "c"]
+
+
+def test_a_txlog_that_is_gone_becomes_a_hole_with_a_warning(lake: Lake, writer: Writes, caplog: object) -> None:
+    gone = writer.publish("a")
+    writer.publish("b")
+    lake.folder.delete([gone])
+    turn = lake.tick()
+    assert (lake.keys(), turn.holes) == (["b"], [gone])
+    assert [(record.action, record.txlog) for record in caplog.records if record.levelname == "WARNING"] == [  # type: ignore[attr-defined]
+        ("gap", str(gone))
+    ]
+    assert "back into pending/ under its own name" in next(
+        record.hint for record in caplog.records if record.action == "gap"
+    )  # type: ignore[attr-defined]
+
+
+def test_a_gap_that_lies_in_rejected_is_a_silent_hole(lake: Lake, writer: Writes, caplog: object) -> None:
+    bad = writer.publish("a", table_uuid="another")
+    lake.tick()
+    writer.publish("b")
+    turn = lake.tick()
+    assert (lake.keys(), turn.holes) == (["b"], [])
+    assert {record.action for record in caplog.records if record.levelname == "WARNING"} == {"reject"}  # type: ignore[attr-defined]
+    assert lake.view().marks.mark(bad).holes == (1,)
+
+
+def test_a_txlog_that_comes_late_gets_in_through_its_hole(lake: Lake, writer: Writes) -> None:
+    late, data = writer.encoded([writer.file(["a"])])
+    writer.publish("b")
+    lake.tick()
+    lake.folder.publish(late, data)
+    lake.tick()
+    assert lake.keys() == ["a", "b"]
+    assert lake.view().marks.mark(late).holes == ()
+
+
+def test_another_bookkeeper_that_took_the_missing_one_is_seen_in_its_marks(lake: Lake, writer: Writes) -> None:
+    slow, quick = lake.book(), lake.book()
+    lake.tick(slow)
+    writer.publish("a")
+    lake.tick(quick)
+    writer.publish("b")
+    turn = lake.tick(slow)  # its view is from before `a`
+    assert (lake.keys(), turn.holes) == (["a", "b"], [])
+    assert lake.view().marks.mark(writer.name).holes == ()
+
+
+def test_more_than_64_missing_hold_the_incarnation_loudly_and_no_other(lake: Lake, writer: Writes) -> None:
+    far = writer.publish("far", sequence=66)
+    Writes(lake, "w2").publish("x")
+    book = lake.book()
+    turns = [lake.tick(book) for _ in range(2)]
+    assert [turn.held for turn in turns] == [[far], [far]]
+    assert (lake.keys(), lake.pending(), lake.rejected()) == (["x"], [str(far)], {})
+
+
+def test_64_missing_are_passed_over(lake: Lake, writer: Writes) -> None:
+    writer.publish("far", sequence=65)
+    assert len(lake.tick().holes) == 64
+    assert lake.keys() == ["far"]
+
+
+def test_a_held_incarnation_goes_on_when_its_missing_txlogs_come(lake: Lake, writer: Writes) -> None:
+    late = [writer.encoded([writer.file([f"a{number:02}"])]) for number in range(65)]
+    writer.publish("far")
+    book = lake.book()
+    assert len(lake.tick(book).held) == 1
+    for name, data in late:
+        lake.folder.publish(name, data)
+    assert lake.tick(book).held == []
+    assert len(lake.keys()) == 66
+
+
+# replay
+
+
+def test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected(lake: Lake, writer: Writes) -> None:
+    file = writer.file(["a"])
+    name, data = writer.encoded([file])
+    path = lake.store(file.path.rsplit("/", 1)[0])
+    path.delete_many([file.path.rsplit("/", 1)[1]])
+    lake.folder.publish(name, data)
+    writer.publish("b")
+    book = lake.book()
+    lake.tick(book)
+    assert lake.rejected() == {str(name): "FileMissing"}
+    writer.file(["a"])
+    give_back(lake, name)
+    assert list(lake.rejected()) == lake.pending() == [str(name)]
+    lake.tick(book)
+    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
+    lake.tick(book, minutes=2)
+    assert lake.rejected() == {}
+    with pytest.raises(NotPossible):
+        give_back(lake, name)
+
+
+def test_a_second_replay_of_the_same_bytes_is_recognised(lake: Lake, writer: Writes) -> None:
+    name, data = writer.encoded([writer.file(["a"])], created_ms=int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000)
+    lake.folder.publish(name, data)
+    writer.publish("b")
+    book = lake.book()
+    lake.tick(book)
+    lake.clock.move(hours=3)
+    for _ in range(2):
+        lake.folder.publish(name, data)  # by hand, past every check of `replay`
+        lake.tick(book)
+    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
+
+
+def test_a_replay_that_is_still_bad_is_rejected_again(lake: Lake, writer: Writes) -> None:
+    name, data = writer.encoded([writer.file(["a"])], table_uuid="another")
+    lake.folder.publish(name, data)
+    lake.tick()
+    lake.folder.replay(name)
+    lake.tick()
+    assert (lake.rejected(), lake.pending()) == ({str(name): "WrongTable"}, [])
+
+
+def test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject(lake: Lake) -> None:
+    winner, loser = Writes(lake), Writes(lake)
+    winner.goes_on(b"1", "a")
+    lake.clock.move(seconds=1)
+    lost = loser.goes_on(b"x", "b")
+    bad = Writes(lake, "w2").publish("c", table_uuid="another")
+    book = lake.book()
+    lake.tick(book)
+    assert lake.rejected() == {str(lost): "PositionTaken", str(bad): "WrongTable"}
+    lake.tick(book, days=2)
+    assert len(lake.rejected()) == 2
+    lake.clock.move(days=2)
+    ours, lake.clock.now = lake.clock.now, lake.clock.now - timedelta(hours=1)
+    book.tick(ours)  # an hour ahead of the storage: who knows how old anything is
+    assert len(lake.rejected()) == 2
+    lake.clock.now = ours
+    lake.tick(book, minutes=2)
+    assert list(lake.rejected()) == [str(bad)]
+    with pytest.raises((PositionTaken, NotPossible)):
+        give_back(lake, lost)
+
+
+# what a crash leaves
+
+
+def test_unfinished_local_writes_are_swept_by_age_and_young_ones_are_left_alone(lake: Lake, writer: Writes) -> None:
+    for key in ("pending/old.avro.0123.tmp", "card.json.0123.tmp", "rejected/old.0123.tmp"):
+        lake.put(key, b"half")
+    lake.clock.move(days=4)
+    lake.put("pending/young.avro.4567.tmp", b"half")
+    name = writer.publish("a")
+    lake.tick()
+    left = [item.key for item in lake.store(lake.made.folder).list("") if item.key.endswith(".tmp")]
+    assert left == ["pending/young.avro.4567.tmp"]
+    assert (lake.keys(), name.sequence) == (["a"], 1)
