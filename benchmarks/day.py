@@ -34,9 +34,9 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from bookkeeper.streams.consumer_state import evaluate, read_all
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.registry import COMMAND, Registry, spark
-from bookkeeper.streams.standing import look, stand
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import Reaped, reap
 from writers.writer import Writer
@@ -189,9 +189,9 @@ class Day:
 
     def lags(self) -> list[int]:
         """Snapshots unread, by consumer."""
-        readings = look(self.registry, open_store)
+        readings = read_all(self.registry, open_store)
         table = self.catalog.load_table(self.settings.identifier)
-        standings = stand(readings, table.metadata, self.settings.reaper, self.clock.now)
+        standings = evaluate(readings, table.metadata, self.settings.reaper, self.clock.now)
         found = (lag(item, table.metadata, added_files(table.io), self.clock.now) for item in standings)
         return [item.snapshots if item else -1 for item in found]
 

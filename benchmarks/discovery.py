@@ -35,7 +35,7 @@ from bookkeeper.config.settings import Settings, Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import Discovery, Hints, Listing
-from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.leases.object_lease import LASTING
 from bookkeeper.serve.open import open_bookkeeper
@@ -179,7 +179,7 @@ def idle(stand: Stand, mode: str) -> Counter[str]:
     at = now()
     book = open_bookkeeper(settings, table, lambda: at)
     discovery: Discovery = {"list": Listing, "probe": Probe, "notify": Silent}[mode]()
-    book.noticed = Noticed(discovery, table.look_every)
+    book.noticed = PendingIndex(discovery, table.look_every)
     book.tick(at)
     discovery.after([name for name in stand.crowd.names if name.sequence])
     stand.place.counted()

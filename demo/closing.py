@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.console.output import table
 from demo import figures
 from demo.account import Row, account
@@ -77,7 +77,9 @@ def _figures(evidence: Evidence) -> Iterator[str]:
 
 
 def _percentiles(what: str, found: Took | None) -> str:
-    return f"{what}  " + ("-" if found is None else f"p50 {spoken(found.p50)}   p99 {spoken(found.p99)}")
+    return f"{what}  " + (
+        "-" if found is None else f"p50 {format_duration(found.p50)}   p99 {format_duration(found.p99)}"
+    )
 
 
 def _verdict(rows: Sequence[Row], even: bool) -> str:

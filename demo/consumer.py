@@ -16,7 +16,7 @@ import click
 
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +55,7 @@ def main(config: str, checkpoint: str, keep: Path, ready: Path, trigger: str) ->
     settings = load_settings(config, {})
     name = session.table_name(settings, None)
     spark = job.begin(settings, "demo consumer", ())
-    stop = Stop.on_signals()
+    stop = StopSignal.on_signals()
     # The first query of a JVM takes seconds; they are not the stream's.
     spark.table(name).select("key").limit(1).toArrow()
     rows = read_stream.read(spark, name, max_files=_MOST_FILES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from demo import chaos, commands
 from demo.children import Child, Children, failed
 from demo.place import Place
@@ -61,7 +61,9 @@ class Course:
         after = commands.expire_after(self.wishes.chaos, self.clock() - began)
         commands.write_config(self.place, after)
         self.children.add("reaper", lambda: commands.reaper(self.place))
-        self.view.say(f"Spark follows; the reaper expires snapshots older than {spoken(timedelta(seconds=after))}")
+        self.view.say(
+            f"Spark follows; the reaper expires snapshots older than {format_duration(timedelta(seconds=after))}"
+        )
 
     def write(self, witness: Witness, folder: Path) -> None:
         """Let the writers write, and kill whom chaos wants killed."""

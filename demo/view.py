@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from demo.witness import Facts
 
 _EVERY = 5.0
@@ -69,7 +69,7 @@ def _cells(facts: Facts) -> dict[str, str]:
         "published": f"{facts.published:,}",
         "committed": f"{facts.committed:,}",
         "consumed": f"{facts.consumed:,}",
-        "latency": "-" if facts.latency is None else spoken(facts.latency),
+        "latency": "-" if facts.latency is None else format_duration(facts.latency),
         "files": f"{facts.files}",
         "snapshots": f"{facts.snapshots}",
     }

@@ -29,7 +29,7 @@ from bookkeeper.console.options import (
 )
 from bookkeeper.console.progress import Progress
 from bookkeeper.errors import BookkeeperError, ConfigInvalid
-from reaper.showing import orphan_rows, plan_record, show_plan
+from reaper.report import orphan_rows, plan_record, show_plan
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -79,7 +79,7 @@ def run(
       reaper run --config bookkeeper.toml --log-format json
     """
     from bookkeeper.console.elapsed import elapsed
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
     from bookkeeper.console.web import serve_metrics
     from bookkeeper.core.clock import Steady
     from reaper.metrics import Metrics
@@ -88,7 +88,7 @@ def run(
 
     settings, chosen = _chosen(config, tables)
     logs.set_up(log_format, log_level)
-    stop = Stop.on_signals()
+    stop = StopSignal.on_signals()
     log = logging.getLogger("reaper")
     log.info("reaper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
@@ -234,8 +234,8 @@ def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[T
 
 
 def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
-    from reaper.handing import by_command
     from reaper.run import reap
+    from reaper.spark_engine import by_command
     from reaper.storage import Pace
 
     hand = by_command(table.reaper.spark_command, catalog.source, table.name)

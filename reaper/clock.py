@@ -5,7 +5,7 @@ against the monotonic clock of this machine.
 
 from datetime import datetime, timedelta
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core.clock import SMALL, Steady, keeps_time
 from bookkeeper.errors import Halt
 from bookkeeper.stores.store import Store
@@ -40,9 +40,11 @@ def compare(store: Store, now: datetime, steady: Steady | None = None) -> None:
         if item.key == KEY and not -SMALL <= item.modified - now <= MOST:
             raise ClockDiffers(
                 f"it is {now.isoformat()} here and {item.modified.isoformat()} at {store.url} "
-                f"({spoken(abs(item.modified - now))} apart); nothing is expired"
+                f"({format_duration(abs(item.modified - now))} apart); nothing is expired"
             )
         if item.key == KEY and steady is not None and keeps_time(store) and abs(item.modified - now) <= SMALL:
             steady.trust()
     if steady is not None and (ahead := steady.ahead()) > MOST:
-        raise ClockJumped(f"this machine's clock went {spoken(ahead)} further ahead than time passed; nothing expires")
+        raise ClockJumped(
+            f"this machine's clock went {format_duration(ahead)} further ahead than time passed; nothing expires"
+        )

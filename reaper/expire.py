@@ -20,9 +20,9 @@ from pyiceberg.table.update import (
 
 from bookkeeper.catalogs.open import commit
 from bookkeeper.errors import CommitConflict, CommitUnknown
+from reaper.context import ReaperContext
 from reaper.journal import Journal
 from reaper.plan import MAIN, History
-from reaper.site import Site
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ MOST_ATTEMPTS = 100
 NEXT = "The next run plans anew."
 
 
-def expire(site: Site, table: Table, journal: Journal) -> None:
+def expire(site: ReaperContext, table: Table, journal: Journal) -> None:
     """
     Removes the journal's snapshots in one commit, as often as it takes on a busy table.
 
@@ -87,7 +87,7 @@ def check_covered(metadata: TableMetadata, journal: Journal) -> None:
         raise CommitConflict("somebody else expires snapshots of this table", hint=NEXT)
 
 
-def check_consumers(site: Site, table: Table, journal: Journal) -> None:
+def check_consumers(site: ReaperContext, table: Table, journal: Journal) -> None:
     """
     Raises CommitConflict when a consumer now needs what the journal would expire.
 

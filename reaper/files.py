@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.format.records import DELETED
 from reaper.plan import History
-from reaper.reading import Entry, Reader, spelled
+from reaper.reading import Entry, Reader, normalize
 
 Sizes = Mapping[str, int]
 
@@ -104,19 +104,19 @@ def deletable(metadata: TableMetadata, reader: Reader, expire: Collection[int]) 
         data=dead,
         statistics=_statistics(metadata, expire),
         manifests={path: manifest.manifest_length for path, manifest in gone.items()},
-        manifest_lists={spelled(item.manifest_list): 0 for item in going},
+        manifest_lists={normalize(item.manifest_list): 0 for item in going},
     ).without(used.keys() | _untouchable(metadata, staying))
 
 
 def _untouchable(metadata: TableMetadata, staying: list[Snapshot]) -> set[str]:
     # A manifest may name anything as its data file; what the table stands on is never deleted for that.
     ids = {item.snapshot_id for item in staying}
-    return {spelled(item.manifest_list) for item in staying} | _statistics(metadata, ids).keys()
+    return {normalize(item.manifest_list) for item in staying} | _statistics(metadata, ids).keys()
 
 
 def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str, int]:
     named = (*metadata.statistics, *metadata.partition_statistics)
-    return {spelled(item.statistics_path): item.file_size_in_bytes for item in named if item.snapshot_id in snapshots}
+    return {normalize(item.statistics_path): item.file_size_in_bytes for item in named if item.snapshot_id in snapshots}
 
 
 def _deletions(reader: Reader, going: list[Snapshot], ours: Mapping[str, ManifestFile]) -> Iterator[Entry]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pyiceberg.table import Table
 
 from bookkeeper.stores.store import Listed
-from reaper.reading import spelled
+from reaper.reading import normalize
 from reaper.storage import Storage
 
 #: Never deleted, however old. A reader asks the catalog first and opens the file a moment later, so what was
@@ -35,7 +35,7 @@ def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta)
     """
     Location and size of every metadata.json that may go; raises StorageUnavailable.
     """
-    current = spelled(table.metadata_location)
+    current = normalize(table.metadata_location)
     folder = current.rpartition("/")[0]
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
     old = _old(table, listed, current, now - keep)
@@ -47,12 +47,12 @@ def still_old(table: Table, planned: Iterable[str]) -> list[str]:
     """
     Those that may still go, now that the table has moved on.
     """
-    kept = {spelled(table.metadata_location), *_log(table)[-PREVIOUS:]}
+    kept = {normalize(table.metadata_location), *_log(table)[-PREVIOUS:]}
     return [location for location in planned if location not in kept]
 
 
 def _log(table: Table) -> list[str]:
-    return [spelled(entry.metadata_file) for entry in table.metadata.metadata_log]
+    return [normalize(entry.metadata_file) for entry in table.metadata.metadata_log]
 
 
 def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> Old:
@@ -75,8 +75,8 @@ def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datet
 def _replaced(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:
     # Age counts from the day it was replaced: a quiet table's last file may be old and in use until just now. The
     # next one's own time says so too, for not every writer moves last-updated-ms.
-    entries = [(spelled(entry.metadata_file), entry.timestamp_ms) for entry in table.metadata.metadata_log]
-    entries.append((spelled(table.metadata_location), table.metadata.last_updated_ms))
+    entries = [(normalize(entry.metadata_file), entry.timestamp_ms) for entry in table.metadata.metadata_log]
+    entries.append((normalize(table.metadata_location), table.metadata.last_updated_ms))
     result = {}
     for (location, _), (successor, ms) in pairwise(entries):
         said = datetime.fromtimestamp(ms / 1000, UTC)

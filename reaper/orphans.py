@@ -15,15 +15,15 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import join, normal
-from reaper.naming import name_all
+from reaper.context import ReaperContext
+from reaper.disk_difference import Sieve
 from reaper.old_metadata import SUFFIXES
 from reaper.plan import rules
-from reaper.sieve import Sieve
-from reaper.site import Site
+from reaper.references import name_all
 from reaper.storage import data_path
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Orphan:
 
     def why(self, now: datetime) -> str:
         """In words."""
-        age = f"no snapshot, txlog or journal names it, {spoken(now - self.modified)} old"
+        age = f"no snapshot, txlog or journal names it, {format_duration(now - self.modified)} old"
         return age if self.due(now) else f"{age}; goes if that is so an hour after {self.since:%H:%M}"
 
 
@@ -77,13 +77,14 @@ class Sweep:
         return {orphan.location: orphan.bytes for orphan in self.orphans if orphan.due(now)}
 
 
-def age_of(site: Site, older_than: timedelta | None = None) -> timedelta:
+def age_of(site: ReaperContext, older_than: timedelta | None = None) -> timedelta:
     """
     The age from which a file may be an orphan: what running writers were told, at least; raises NotPossible.
     """
     if older_than is not None and older_than < LEAST_AGE:
         raise NotPossible(
-            f"an orphan age of {spoken(older_than)} is refused: at least {spoken(LEAST_AGE)} is needed",
+            f"an orphan age of {format_duration(older_than)} is refused: "
+            f"at least {format_duration(LEAST_AGE)} is needed",
             hint="A writer may still publish younger files.",
         )
     try:
@@ -93,7 +94,7 @@ def age_of(site: Site, older_than: timedelta | None = None) -> timedelta:
     return max(older_than or site.settings.orphan_age, told, LEAST_AGE)
 
 
-def is_due(site: Site, now: datetime) -> bool:
+def is_due(site: ReaperContext, now: datetime) -> bool:
     """
     Whether the last sweep is long enough ago.
     """
@@ -101,7 +102,7 @@ def is_due(site: Site, now: datetime) -> bool:
     return at is None or not timedelta(0) <= now - at < site.settings.reaper.orphans_every
 
 
-def look(site: Site, now: datetime, older_than: timedelta | None = None) -> Sweep:
+def look(site: ReaperContext, now: datetime, older_than: timedelta | None = None) -> Sweep:
     """
     Every orphan there is, without touching one; raises Retry or NewerVersion when something cannot be read.
     """
@@ -119,7 +120,7 @@ def look(site: Site, now: datetime, older_than: timedelta | None = None) -> Swee
 
 
 def sweep(
-    site: Site, now: datetime, older_than: timedelta | None = None, release_brake: bool = False
+    site: ReaperContext, now: datetime, older_than: timedelta | None = None, release_brake: bool = False
 ) -> dict[str, int]:
     """
     Deletes the orphans that an earlier sweep found too, and remembers the others; location and size of what went.
@@ -136,7 +137,7 @@ def sweep(
     return going
 
 
-def _old_files(site: Site, metadata: TableMetadata, before: datetime) -> Iterator[tuple[str, int, datetime]]:
+def _old_files(site: ReaperContext, metadata: TableMetadata, before: datetime) -> Iterator[tuple[str, int, datetime]]:
     folder = metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
     roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
     for root in roots:
@@ -166,7 +167,7 @@ def _may_be_swept(location: str, root: str) -> bool:
     return not any(part.startswith(("_", ".")) for part in below.split("/"))
 
 
-def _orphans(site: Site, sieve: Sieve, table: Table, now: datetime) -> Iterator[Orphan]:
+def _orphans(site: ReaperContext, sieve: Sieve, table: Table, now: datetime) -> Iterator[Orphan]:
     uuid, _, known = _load(site)
     seen = known if uuid == str(table.metadata.table_uuid) else {}
     for count, (location, (size, modified)) in enumerate(sieve.unnamed()):
@@ -177,7 +178,7 @@ def _orphans(site: Site, sieve: Sieve, table: Table, now: datetime) -> Iterator[
         yield Orphan(location, size, datetime.fromisoformat(modified), since)
 
 
-def _load(site: Site) -> tuple[str, datetime | None, dict[str, datetime]]:
+def _load(site: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:
     try:
         raw = json.loads(site.folder.read(KEY, MOST_BYTES))
         seen = {location: datetime.fromisoformat(text) for location, text in raw["seen"].items()}
@@ -189,7 +190,7 @@ def _load(site: Site) -> tuple[str, datetime | None, dict[str, datetime]]:
         return "", None, {}
 
 
-def _save(site: Site, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:
+def _save(site: ReaperContext, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:
     seen = {item.location: item.since.isoformat() for item in found.orphans if item.location not in gone}
     data = {"version": 1, "table-uuid": found.table_uuid, "at": now.isoformat(), "seen": seen}
     site.folder.replace(KEY, json.dumps(data).encode() + b"\n")

@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.config.expiry import Rules, rules
 from bookkeeper.config.settings import Reaper
-from bookkeeper.config.units import millis, spoken
+from bookkeeper.config.units import format_duration, millis
 from bookkeeper.errors import ClockBehind, HistoryChanged
 from reaper.marks import marked_snapshot
 
@@ -85,7 +85,7 @@ def check_clock(metadata: TableMetadata, now: datetime) -> None:
     """
     behind = metadata.last_updated_ms - _ms(now)
     if behind > millis(BEHIND):
-        late = spoken(timedelta(milliseconds=behind))
+        late = format_duration(timedelta(milliseconds=behind))
         raise ClockBehind(f"this clock is {late} behind the table's last update; nothing is expired")
 
 
@@ -143,7 +143,7 @@ def _on_main(
     for index, snapshot in enumerate(history.main):
         why = list(pinned.get(snapshot.snapshot_id, ()))
         why += [f"retain-last {found.retain_last}"] if index >= first_retained else []
-        why += [f"younger than {spoken(found.older_than)}"] if snapshot.timestamp_ms >= recent else []
+        why += [f"younger than {format_duration(found.older_than)}"] if snapshot.timestamp_ms >= recent else []
         why += [reason for reason, start in onwards if index >= start]
         result[snapshot.snapshot_id] = tuple(why) or (("after a kept one",) if held else ())
         held = held or bool(why)
@@ -185,7 +185,7 @@ def _off_main(history: History, found: Rules, now: datetime, holds: Sequence[Hol
     for snapshot in history.beside():
         why = [named[snapshot.snapshot_id]] if snapshot.snapshot_id in named else []
         why += [hold.reason for hold in holds if hold.snapshot not in history.position]
-        why += [f"younger than {spoken(found.older_than)}"] if snapshot.timestamp_ms >= recent else []
+        why += [f"younger than {format_duration(found.older_than)}"] if snapshot.timestamp_ms >= recent else []
         why += [APPEND] if snapshot.snapshot_id == append else []
         result[snapshot.snapshot_id] = tuple(why)
     return result
@@ -214,7 +214,7 @@ def _brake(metadata: TableMetadata, expiring: int, now: datetime) -> str | None:
     if expiring * 2 <= len(metadata.snapshots) or quiet <= QUIET:
         return None
     share = f"{expiring} of {len(metadata.snapshots)}"
-    return f"{share} snapshots would expire, the newest is {spoken(quiet)} old: is this clock right?"
+    return f"{share} snapshots would expire, the newest is {format_duration(quiet)} old: is this clock right?"
 
 
 def last_sequence(metadata: TableMetadata) -> int:

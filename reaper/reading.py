@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     bytes: int
 
 
-def spelled(location: str) -> str:
+def normalize(location: str) -> str:
     """
     One spelling per file, so that locations can be compared; what cannot be interpreted stays as it is.
     """
@@ -80,7 +80,7 @@ class Reader:
 
     def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
         """Every manifest that one of these uses, by its location."""
-        return {spelled(item.manifest_path): item for one in snapshots for item in self.manifests(one)}
+        return {normalize(item.manifest_path): item for one in snapshots for item in self.manifests(one)}
 
     def entries(self, manifest: ManifestFile) -> Iterator[Entry]:
         """All entries of a manifest, deleted ones too, with what they inherit; raises StorageUnavailable."""
@@ -117,14 +117,14 @@ def _skimmed(found: Manifest, manifest: ManifestFile) -> Iterator[Entry]:
     for row in found.rows:
         if row.entry is not None:  # its prefix may lie otherwise
             status, snapshot = row.entry.status, row.entry.snapshot_id
-            yield Entry(status, snapshot or manifest.added_snapshot_id or 0, spelled(row.path), row.size_bytes)
+            yield Entry(status, snapshot or manifest.added_snapshot_id or 0, normalize(row.path), row.size_bytes)
             continue
         if row.prefix not in known:
             prefix = read_prefix(row.prefix)
             known[row.prefix] = prefix.status, prefix.snapshot_id or manifest.added_snapshot_id or 0
-        yield Entry(*known[row.prefix], spelled(row.path), row.size_bytes)
+        yield Entry(*known[row.prefix], normalize(row.path), row.size_bytes)
 
 
 def _plain(entry: ManifestEntry) -> Entry:
     file = entry.data_file
-    return Entry(int(entry.status), entry.snapshot_id or 0, spelled(file.file_path), file.file_size_in_bytes)
+    return Entry(int(entry.status), entry.snapshot_id or 0, normalize(file.file_path), file.file_size_in_bytes)

@@ -18,14 +18,14 @@ from pyiceberg.table.update import (
 
 from bookkeeper.catalogs.open import commit
 from bookkeeper.errors import CommitConflict
+from reaper.context import ReaperContext
 from reaper.expire import MOST_ATTEMPTS, guards
 from reaper.plan import last_sequence
-from reaper.site import Site
 
 Lost = tuple[tuple[str, SnapshotRef, Snapshot], ...]
 
 
-def restore(site: Site, table: Table, lost: Lost) -> None:
+def restore(site: ReaperContext, table: Table, lost: Lost) -> None:
     """
     Makes the refs name their snapshots again, under the same ids; raises CommitConflict, CommitUnknown.
     """

@@ -20,22 +20,22 @@ from bookkeeper.core.history import descends
 from bookkeeper.errors import Halt, Retry
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores.open import stores_with
-from bookkeeper.streams.standing import Reading
+from bookkeeper.streams.consumer_state import CheckpointRead
 from reaper import clock, orphans, txlogs
 from reaper import journal as journals
+from reaper.consumer_guard import Floor, no_floor
+from reaper.context import ReaperContext
 from reaper.expire import MOST_SNAPSHOTS, expire
 from reaper.files import Files, Reaped, deletable, reaped
-from reaper.guard import Floor, no_floor
-from reaper.handing import OWN, SPARK, Hand, hand_over, nobody
 from reaper.journal import Journal
 from reaper.marks import check_not_older, marks_are_expired
 from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
 from reaper.plan import Plan, check_clock, last_sequence, make_plan, rules
 from reaper.restore import restore
-from reaper.site import Site
+from reaper.spark_engine import OWN, SPARK, Hand, hand_over, nobody
 from reaper.storage import OpenStore, Pace
-from reaper.verify import judge
+from reaper.verify_journal import verify_journal
 
 log = logging.getLogger(__name__)
 #: of a reaper that died; one run rarely takes longer, and two at once are safe
@@ -81,7 +81,7 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
     pace = replace(pace or Pace(), per_second=settings.reaper.deletes_per_second)
-    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor, pace)
+    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor, pace)
     lease = lease_on(site.folder, "reaper/lease", holder, LEASE)
     if not lease.hold(now):
         raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
@@ -100,7 +100,9 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     return replace(done, consumers=site.guard.seen)
 
 
-def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None) -> Iterator[Reaped]:
+def _parts(
+    site: ReaperContext, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None
+) -> Iterator[Reaped]:
     left = journals.read(site.folder)
     if left:
         yield _finish(site, left)
@@ -114,7 +116,7 @@ def _parts(site: Site, now: datetime, release_brake: bool, hand: Hand, steady: S
         yield _sweep(site, now, release_brake)
 
 
-def _sweep(site: Site, now: datetime, release_brake: bool) -> Reaped:
+def _sweep(site: ReaperContext, now: datetime, release_brake: bool) -> Reaped:
     gone = orphans.sweep(site, now, release_brake=release_brake)
     return Reaped(orphans=len(gone), bytes=sum(gone.values()))
 
@@ -130,9 +132,9 @@ def outlook(
     """
     What `reap` would do now, without doing any of it; raises what it would raise, save for brakes.
     """
-    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
+    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
     left = journals.read(site.folder)
-    files = judge(site, left)[0].files if left else Files()
+    files = verify_journal(site, left)[0].files if left else Files()
     there = site.storage.sizes(files.sizes())
     readings = site.guard.read()
     table = site.load()
@@ -156,7 +158,7 @@ def orphans_of(
     Old files that nothing names, without touching one; raises NotPossible for an age below an hour.
     """
     return orphans.look(
-        Site.of(settings, catalog, open_store or stores_with(catalog.properties), now), now, older_than
+        ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now), now, older_than
     ).orphans
 
 
@@ -172,12 +174,12 @@ def sweep_orphans(
     """
     Deletes the orphans that a sweep an hour ago found too; raises Retry, Hold or Halt, and nothing is lost.
     """
-    site = Site.of(settings, catalog, open_store or stores_with(catalog.properties), now)
+    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now)
     clock.compare(site.folder, now)
     return orphans.sweep(site, now, older_than, release_brake)
 
 
-def _begin(site: Site, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
+def _begin(site: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
     clock.compare(site.folder, now, steady)
     readings = site.guard.read()
     copy = Folder(site.folder).marks()
@@ -192,18 +194,18 @@ def _begin(site: Site, now: datetime, release_brake: bool, steady: Steady | None
     return _old(site, table, now)
 
 
-def _plan(site: Site, table: Table, now: datetime, readings: Iterable[Reading]) -> Plan:
+def _plan(site: ReaperContext, table: Table, now: datetime, readings: Iterable[CheckpointRead]) -> Plan:
     holds = site.guard.holds(table, readings)
     return make_plan(table.metadata, site.settings.reaper, now, holds, lambda marked: descends(table, marked))
 
 
-def _old(site: Site, table: Table, now: datetime) -> dict[str, int]:
+def _old(site: ReaperContext, table: Table, now: datetime) -> dict[str, int]:
     if not rules(site.settings.reaper, table.metadata.properties).gc or marks_are_expired(table.metadata):
         return {}
     return old_metadata(table, site.storage, now, site.settings.reaper.metadata_keep)
 
 
-def _step(site: Site, now: datetime) -> Reaped | None:
+def _step(site: ReaperContext, now: datetime) -> Reaped | None:
     readings = site.guard.read()
     table = site.load()
     plan = _plan(site, table, now, readings)
@@ -228,7 +230,7 @@ def _step(site: Site, now: datetime) -> Reaped | None:
     return _finish(site, journal)
 
 
-def _handed(site: Site, now: datetime, hand: Hand) -> Reaped:
+def _handed(site: ReaperContext, now: datetime, hand: Hand) -> Reaped:
     readings = site.guard.read()
     table = site.load()
     plan = _plan(site, table, now, readings)
@@ -236,7 +238,7 @@ def _handed(site: Site, now: datetime, hand: Hand) -> Reaped:
     return hand_over(site, plan, hand)
 
 
-def _files(site: Site, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
+def _files(site: ReaperContext, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
     files = deletable(table.metadata, site.reader, expire)
     if files.data:
         files = files.without(txlogs.named(site.folder))
@@ -246,8 +248,8 @@ def _files(site: Site, table: Table, expire: tuple[int, ...]) -> tuple[Files, tu
     return replace(files, manifest_lists=lists), refused
 
 
-def _finish(site: Site, journal: Journal) -> Reaped:
-    verdict, table = judge(site, journal)
+def _finish(site: ReaperContext, journal: Journal) -> Reaped:
+    verdict, table = verify_journal(site, journal)
     if verdict.lost:
         restore(site, table, verdict.lost)
     if verdict.void:
@@ -262,16 +264,16 @@ def _finish(site: Site, journal: Journal) -> Reaped:
     return reaped(len(journal.expire), verdict.files)
 
 
-def _delete_files(site: Site, files: Files) -> None:
+def _delete_files(site: ReaperContext, files: Files) -> None:
     for _, sizes in files.kinds():
         site.storage.delete(sizes)
 
 
-def _warn(site: Site, sentence: str, action: str, **facts: object) -> None:
+def _warn(site: ReaperContext, sentence: str, action: str, **facts: object) -> None:
     log.warning(sentence, extra={"action": action, "table": site.name, **facts})
 
 
-def _delete_old(site: Site, old: dict[str, int]) -> Reaped:
+def _delete_old(site: ReaperContext, old: dict[str, int]) -> Reaped:
     table = site.load()
     if marks_are_expired(table.metadata):
         return Reaped()

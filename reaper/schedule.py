@@ -15,7 +15,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.schedulers.blocking import BlockingScheduler
 
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import BookkeeperError, Halt, Hold
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> Blockin
     return scheduler
 
 
-def run(rounds: Sequence[Round], clock: Callable[[], datetime], stop: Stop) -> None:
+def run(rounds: Sequence[Round], clock: Callable[[], datetime], stop: StopSignal) -> None:
     """
     Runs every table's round until asked to stop; ends after the current steps.
     """
@@ -94,7 +94,7 @@ def run(rounds: Sequence[Round], clock: Callable[[], datetime], stop: Stop) -> N
     watch.join()
 
 
-def _end(scheduler: BaseScheduler, stop: Stop) -> None:
+def _end(scheduler: BaseScheduler, stop: StopSignal) -> None:
     while not stop.wait(_LONG):
         pass
     scheduler.shutdown(wait=True)

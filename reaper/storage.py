@@ -12,8 +12,8 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.errors import PathRefused
 from bookkeeper.stores.locations import inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
-from reaper.counting import counting
-from reaper.reading import spelled
+from reaper.reading import normalize
+from reaper.request_counts import counting
 
 OpenStore = Callable[[str], Store]
 AT_ONCE = 1000
@@ -92,9 +92,9 @@ class Storage:
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, what the listing says) of all files below a folder but the txlog folder's; none when not ours."""
         for store in self._stores:
-            if spelled(store.url) == spelled(location) or _below(location, store.url):
-                key = "" if spelled(store.url) == spelled(location) else key_in(store, location) + "/"
-                found = ((spelled(join(store.url, item.key)), item) for item in store.list(key))
+            if normalize(store.url) == normalize(location) or _below(location, store.url):
+                key = "" if normalize(store.url) == normalize(location) else key_in(store, location) + "/"
+                found = ((normalize(join(store.url, item.key)), item) for item in store.list(key))
                 yield from ((place, item) for place, item in found if not _below(place, self._folder))
                 return
 

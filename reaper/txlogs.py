@@ -15,7 +15,7 @@ from bookkeeper.format import avro
 from bookkeeper.format.naming import locations
 from bookkeeper.stores.local import TEMPORARY
 from bookkeeper.stores.store import Listed, Store
-from reaper.reading import spelled
+from reaper.reading import normalize
 
 #: read at once: so many, of so many bytes together
 AT_ONCE, BYTES_AT_ONCE = 64, 2**26
@@ -72,7 +72,7 @@ def _paths(key: str, data: bytes, place: str) -> set[str]:
     try:
         header = avro.read_header(data)
         _check_version(key, header)
-        return {spelled(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
+        return {normalize(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
     except errors.TxlogTooLarge:
         # Whatever its limit is set to, no bookkeeper takes it.
         return set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.errors import NotPossible, Retry
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def check_orphan_age(older_than: timedelta, orphan_age: timedelta) -> None:
     least = max(orphan_age, LEAST_ORPHAN_AGE)
     if older_than < least:
         raise NotPossible(
-            f"--older-than {spoken(older_than)} is refused: at least {spoken(least)} is needed here",
+            f"--older-than {format_duration(older_than)} is refused: at least {format_duration(least)} is needed here",
             hint="A writer may still publish younger files (orphan-age); Iceberg refuses less than a day.",
         )
 
@@ -143,7 +143,7 @@ def check_txlogs(pending: Sequence[Txlog], rejected: Sequence[Txlog], now: datet
     old = [txlog for txlog in pending if now - txlog.modified > most]
     if old:
         raise NotPossible(
-            f"{len(old)} pending txlogs are older than {spoken(most)} and name files that would be deleted",
+            f"{len(old)} pending txlogs are older than {format_duration(most)} and name files that would be deleted",
             hint="Let the bookkeeper commit them first (bookkeeper status).",
         )
 

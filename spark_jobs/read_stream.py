@@ -15,7 +15,7 @@ import click
 
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import Instant, load_settings, pick_table
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import ConfigInvalid
 from spark_jobs import job, options, query, register, session
 
@@ -147,7 +147,7 @@ def main(
         now, about = datetime.now(UTC), pick_table(settings, table)
         register.register(spark, settings, about, name, checkpoint, now, available_now=False, consumer=consumer)
     begin = functools.partial(start, read(spark, name, **limits), sink, settings.catalog.name, checkpoint)
-    stop, report = Stop.on_signals(), job.reports_to(progress)
+    stop, report = StopSignal.on_signals(), job.reports_to(progress)
     if trigger == query.AVAILABLE_NOW:
         from spark_jobs.drain import drain
 

@@ -14,7 +14,7 @@ import click
 
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import ConfigInvalid
 from spark_jobs import job, options, query, session
 
@@ -106,7 +106,7 @@ def main(
     name = session.table_name(settings, table)
     spark = job.begin(settings, f"write_stream {name}", conf)
     rows = source(spark, origin, spark.table(name).schema)
-    stop = Stop.on_signals()
+    stop = StopSignal.on_signals()
     query.follow(start(rows, name, checkpoint, trigger), lambda: stop.requested, job.reports_to(progress))
     spark.stop()
 

@@ -32,9 +32,9 @@ from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.again import Wait
 from writers.defaults import millis, pause, utc_now
 from writers.files import Files
+from writers.retry import Wait
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)

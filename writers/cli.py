@@ -14,7 +14,7 @@ from bookkeeper.console.errors import Commands
 from bookkeeper.console.logs import as_json, set_up
 from bookkeeper.console.options import DURATION, SIZE, config_option, listen_option, log_options_from, table_option
 from bookkeeper.console.progress import Progress
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 
 if TYPE_CHECKING:
     from writers.writer import Writer
@@ -121,16 +121,16 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
         run_lines(writer, files, form, bad, stop, _progress("lines", quiet, _json_logs(more)), _now)
 
 
-def _begin(options: dict[str, Any]) -> Stop:
+def _begin(options: dict[str, Any]) -> StopSignal:
     set_up(options["log_format"], options["log_level"])
-    return Stop.on_signals()
+    return StopSignal.on_signals()
 
 
 def _json_logs(options: dict[str, Any]) -> bool:
     return as_json(options["log_format"], sys.stderr)
 
 
-def _open_writer(name: str, stop: Stop, options: dict[str, Any]) -> "Writer":
+def _open_writer(name: str, stop: StopSignal, options: dict[str, Any]) -> "Writer":
     from bookkeeper.stores.open import stores_with
     from writers.run import folder_url, storage_options
     from writers.writer import Writer

@@ -16,9 +16,9 @@ from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
-from writers.again import Wait, again
 from writers.open_file import Finished, OpenFile
-from writers.shape import Shape
+from writers.retry import Wait, retry
+from writers.write_spec import WriteSpec
 
 MOST_HELD_BYTES = 512 * 2**20
 _SLICE_BYTES = 64 * 2**20
@@ -70,7 +70,7 @@ class Files:
         """When the oldest open file was begun."""
         return min((item.since for item in self._open.values()), default=None)
 
-    def take(self, rows: pa.Table, shape: Shape, sequence: int) -> bool:
+    def take(self, rows: pa.Table, shape: WriteSpec, sequence: int) -> bool:
         """Take rows; says whether a file was finished because of it."""
         before = len(self._kept)
         for part in (part for piece in _sliced(rows, _SLICE_BYTES) for part in shape.splitter.split(piece)):
@@ -81,7 +81,7 @@ class Files:
             self._finish(max(self._open.values(), key=lambda item: item.file.held()), shape, sequence)
         return len(self._kept) > before
 
-    def _add(self, rows: pa.Table, values: tuple[Any, ...], path: str, shape: Shape, sequence: int) -> pa.Table:
+    def _add(self, rows: pa.Table, values: tuple[Any, ...], path: str, shape: WriteSpec, sequence: int) -> pa.Table:
         now = self._clock()
         self._since = self._since or now
         item = self._open.get(values)
@@ -93,12 +93,12 @@ class Files:
             self._finish(item, shape, sequence)
         return rows.slice(piece.num_rows)
 
-    def finish(self, shape: Shape, sequence: int) -> None:
+    def finish(self, shape: WriteSpec, sequence: int) -> None:
         """Finish every open file."""
         for item in list(self._open.values()):
             self._finish(item, shape, sequence)
 
-    def _finish(self, item: _Open, shape: Shape, sequence: int) -> None:
+    def _finish(self, item: _Open, shape: WriteSpec, sequence: int) -> None:
         finished = item.file.finish()
         key = self._key(item.path, sequence, shape.suffix())
         self._kept.append(_Kept(key, _data_file(finished, item.values, shape, key), finished.data))
@@ -115,14 +115,14 @@ class Files:
             if item.stored_at is None:
                 # Before the upload: the age a sweep may see starts there.
                 now = self._clock()
-                again(partial(store.upload, item.key, item.data), self._wait)
+                retry(partial(store.upload, item.key, item.data), self._wait)
                 self._kept[index] = replace(item, data=None, stored_at=now)
 
-    def renew(self, store: Store, older_than: timedelta, shape: Shape, sequence: int) -> None:
+    def renew(self, store: Store, older_than: timedelta, shape: WriteSpec, sequence: int) -> None:
         """Write files again, under new names, that are so old that an orphan sweep could soon take them."""
         for index, item in enumerate(self._kept):
             if item.stored_at is not None and self._clock() - item.stored_at > older_than:
-                data = again(partial(store.read, item.key), self._wait)
+                data = retry(partial(store.read, item.key), self._wait)
                 path, _, old = item.key.rpartition("/")
                 key = self._key(path, sequence, old.rpartition(".")[2])
                 file = replace(item.file, path=join(shape.card.data_path, key))
@@ -140,7 +140,7 @@ class Files:
         self._kept, self._since, self._count = [], None, 0
 
 
-def _data_file(finished: Finished, values: tuple[Any, ...], shape: Shape, key: str) -> DataFile:
+def _data_file(finished: Finished, values: tuple[Any, ...], shape: WriteSpec, key: str) -> DataFile:
     location = join(shape.card.data_path, key)
     normal(location)
     return DataFile(

@@ -16,7 +16,7 @@ from typing import IO
 from pyiceberg.schema import Schema
 
 from writers.records import BadLine, Parse, Row, UnknownColumn, table_of
-from writers.source import Line, Place, file_lines, first_line, pipe_lines, place_of, position_of
+from writers.source import SourceLine, SourcePosition, file_lines, first_line, pipe_lines, place_of, position_of
 from writers.writer import Writer
 
 _LOOK_AGAIN = timedelta(seconds=1)
@@ -33,7 +33,7 @@ class Side:
         self.path, self.count = path, 0
         self._file: IO[bytes] | None = None
 
-    def add(self, source: str, line: Line, reason: str) -> None:
+    def add(self, source: str, line: SourceLine, reason: str) -> None:
         """Take note of a bad line."""
         text = line.text.decode("utf-8", "backslashreplace").rstrip("\r\n")
         record = {"file": source, "line": line.number, "offset": line.start, "reason": reason, "text": text}
@@ -92,11 +92,11 @@ class Loader:
         """Load what the published position does not cover yet; False when it was asked to stop before the end."""
         place = place_of(files, self._writer.position)
         for index in range(place.index, len(files)):
-            place = place if place.index == index else Place(index)
+            place = place if place.index == index else SourcePosition(index)
             self._head = first_line(files[index]) if self._header else b""
             for lines in file_lines(files[index], place):
                 self._take(files[index], lines)
-                place = Place(index, lines[-1].end, lines[-1].number)
+                place = SourcePosition(index, lines[-1].end, lines[-1].number)
                 self._publish(position_of(files, place), only_if_due=not self._stopped())
                 if self._stopped():
                     return False
@@ -121,7 +121,7 @@ class Loader:
         self._writer.publish(position)
         self.published = self.rows
 
-    def _take(self, source: str, lines: Sequence[Line]) -> None:
+    def _take(self, source: str, lines: Sequence[SourceLine]) -> None:
         rows = []
         for line in lines:
             if self._header and line.number == 1:
@@ -133,7 +133,7 @@ class Loader:
             self._writer.write(table_of(rows, self._writer.card.schema))
             self.rows += len(rows)
 
-    def _row(self, source: str, line: Line) -> Row | None:
+    def _row(self, source: str, line: SourceLine) -> Row | None:
         try:
             try:
                 return self._parse()(line.text)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Figures:
+class WriterMetrics:
     """The figures of one run of a writer; `path` is the file they are written to after each publish, if any."""
 
     writer: str

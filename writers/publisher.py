@@ -9,8 +9,8 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import AlreadyExists, BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.format.entries import DataFile
-from writers.again import Wait, again
-from writers.shape import Shape
+from writers.retry import Wait, retry
+from writers.write_spec import WriteSpec
 
 
 class Publisher:
@@ -34,7 +34,7 @@ class Publisher:
         if self.unsure is not None:
             raise UnknownOutcome(f"it is not known whether {self.unsure} was published")
 
-    def send(self, shape: Shape, files: tuple[DataFile, ...], position: bytes | None, now_ms: int) -> TxlogName:
+    def send(self, shape: WriteSpec, files: tuple[DataFile, ...], position: bytes | None, now_ms: int) -> TxlogName:
         """
         Publish one txlog of `files`; durable when it returns. Raises Fenced, UnknownOutcome.
         """
@@ -50,7 +50,7 @@ class Publisher:
     def _create(self, name: TxlogName, data: bytes) -> None:
         self.unsure = name
         try:
-            again(partial(self._folder.publish, name, data), self._wait)
+            retry(partial(self._folder.publish, name, data), self._wait)
         except AlreadyExists as exc:
             raise Fenced(f"somebody else published {name}") from exc
         except BookkeeperError as exc:

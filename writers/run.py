@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.folder import folder_url as configured_url
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.generate import Load, publish_file
@@ -73,7 +73,9 @@ class Schedule:
         return number == self.files or (self.seconds is not None and elapsed >= self.seconds)
 
 
-def run_generate(writer: Writer, load: Load, schedule: Schedule, stop: Stop, progress: Progress, clock: Clock) -> None:
+def run_generate(
+    writer: Writer, load: Load, schedule: Schedule, stop: StopSignal, progress: Progress, clock: Clock
+) -> None:
     """
     Publish generated files until there are enough, time is up, or a stop is wished.
     """
@@ -140,7 +142,13 @@ class Format:
 
 
 def run_lines(
-    writer: Writer, files: Sequence[str], form: Format, bad: Path | None, stop: Stop, progress: Progress, clock: Clock
+    writer: Writer,
+    files: Sequence[str],
+    form: Format,
+    bad: Path | None,
+    stop: StopSignal,
+    progress: Progress,
+    clock: Clock,
 ) -> None:
     """
     Load the files, or stdin when there are none. Raises NotPossible when no line that was read is a row.

@@ -23,7 +23,7 @@ _MARK = b"\xef\xbb\xbf"  # a byte order mark, at the beginning of a file
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SourceLine:
     """A line with its number (from 1) and the offsets of its first byte and behind its last one."""
 
     number: int
@@ -33,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePosition:
     """How far a run of files was read: into `index`, up to `offset`, which is behind line `line`."""
 
     index: int = 0
@@ -41,7 +41,7 @@ class Place:
     line: int = 0
 
 
-def position_of(files: Sequence[str], place: Place) -> bytes:
+def position_of(files: Sequence[str], place: SourcePosition) -> bytes:
     """
     The position to publish for a place.
     """
@@ -56,12 +56,12 @@ def position_of(files: Sequence[str], place: Place) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def place_of(files: Sequence[str], position: bytes | None) -> Place:
+def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     """
     Where to continue; raises NotPossible when the position is not one of these files as they are now.
     """
     if position is None:
-        return Place()
+        return SourcePosition()
     data = _parsed(position)
     names = [_identity(name) for name in files]
     hint = "Give the same files in the same order (more may follow), or use another --name for another source."
@@ -72,7 +72,7 @@ def place_of(files: Sequence[str], position: bytes | None) -> Place:
         raise NotPossible(f"the files before {data['file']} are not those that were read before it", hint=hint)
     if os.path.getsize(files[index]) < data["offset"] or _head(files[index], data["offset"]) != data["head"]:
         raise NotPossible(f"{files[index]} is not the file that was read up to byte {data['offset']}", hint=hint)
-    return Place(index, data["offset"], data["line"])
+    return SourcePosition(index, data["offset"], data["line"])
 
 
 def _parsed(position: bytes) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def first_line(name: str) -> bytes:
         return file.readline().removeprefix(_MARK)
 
 
-def file_lines(name: str, place: Place) -> Iterator[list[Line]]:
+def file_lines(name: str, place: SourcePosition) -> Iterator[list[SourceLine]]:
     """
     The lines of a file from a place on, in pieces; the last line need not end in a newline.
     """
@@ -119,7 +119,7 @@ def file_lines(name: str, place: Place) -> Iterator[list[Line]]:
             yield lines
 
 
-def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[Line]]:
+def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[SourceLine]]:
     """
     The lines of a pipe as they come; an empty list when none came for a while, so that the caller can publish.
     """
@@ -146,8 +146,8 @@ def _split(parts: Sequence[bytes]) -> list[bytes]:
     return [text + b"\n" for text in whole] + ([rest] if rest else [])
 
 
-def _numbered(texts: Sequence[bytes], offset: int, number: int) -> Iterator[Line]:
+def _numbered(texts: Sequence[bytes], offset: int, number: int) -> Iterator[SourceLine]:
     for index, text in enumerate(texts):
         plain = text.removeprefix(_MARK) if number + index == 0 else text
-        yield Line(number + index + 1, offset, offset + len(text), plain)
+        yield SourceLine(number + index + 1, offset, offset + len(text), plain)
         offset += len(text)

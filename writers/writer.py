@@ -22,16 +22,16 @@ from bookkeeper.errors import Missing, NotPossible, SchemaRefused, StorageUnavai
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.adopt import check_same_table, mixes
-from writers.again import Wait, again
+from writers.cast import as_table, cast, unknown_columns
 from writers.chain import end_of_chain
-from writers.conform import as_table, conform, unknown_columns
 from writers.defaults import millis, pause, utc_now
 from writers.files import Files
-from writers.metrics import Figures
+from writers.metrics import WriterMetrics
+from writers.pending_monitor import PendingMonitor
 from writers.publisher import Publisher
-from writers.shape import Shape
-from writers.watch import Watch
+from writers.retry import Wait, retry
+from writers.schema_change import check_same_table, mixes
+from writers.write_spec import WriteSpec
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,13 @@ class Writer:
         self._folder, self._stores = folder, stores
         self._clock, self._wait, self._patience = clock, wait, patience
         self._process = os.getpid()
-        self._shape = Shape.of(_first_card(folder))
+        self._shape = WriteSpec.of(_first_card(folder))
         self._store = stores(_checked(self.card.data_path))
         self._files = Files(f"{name}-{self.incarnation}", clock, wait)
         #: what it did so far, for Prometheus
-        self.figures = Figures(name)
-        self._watch = Watch(folder, clock, wait, self.figures)
-        position = again(lambda: end_of_chain(folder, self.card, name), wait)
+        self.figures = WriterMetrics(name)
+        self._watch = PendingMonitor(folder, clock, wait, self.figures)
+        position = retry(lambda: end_of_chain(folder, self.card, name), wait)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._reached: bytes | None = None
         self._chained = self._stale = self._broken = self._closed = False
@@ -220,7 +220,7 @@ class Writer:
         if unknown_columns(table.column_names, self._shape.schema, self._shape.former):
             self.roll()  # somebody may have added them
         try:
-            return conform(table, self._shape.schema, self._shape.arrow, self._shape.former)
+            return cast(table, self._shape.schema, self._shape.arrow, self._shape.former)
         except SchemaRefused as exc:
             if not self._stale:
                 raise
@@ -239,7 +239,7 @@ class Writer:
     def _card_there(self) -> Card:
         """The card, right before a publish: without it there is no folder, and nobody would find the txlog."""
         try:
-            card = again(self._folder.card, self._wait)
+            card = retry(self._folder.card, self._wait)
         except Missing as exc:
             said = f"{self._folder.store.url} has no card.json any more; {self.unpublished_rows} rows are not published"
             hint = f"They are kept: put the folder back, then publish again. {NO_CARD}"
@@ -260,7 +260,7 @@ class Writer:
         check_same_table(self.card, card)
         self._stale = self._files.rows() > 0 and not mixes(self.card, card)
         if not self._stale:
-            self._shape = Shape.of(card, self._shape.names())
+            self._shape = WriteSpec.of(card, self._shape.names())
             self._store = self._stores(_checked(card.data_path))
             log.info("card changed", extra=self._facts("adopt"))
 

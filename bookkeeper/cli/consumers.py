@@ -19,8 +19,8 @@ _WORTH_A_MEND = 0.1
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from bookkeeper.streams.consumer_state import ConsumerState
     from bookkeeper.streams.registry import Registry
-    from bookkeeper.streams.standing import Standing
 
 
 def registry_of(there: Opened) -> "Registry":
@@ -32,18 +32,18 @@ def registry_of(there: Opened) -> "Registry":
     return Registry(there.folder.store, there.table.consumers)
 
 
-def standings_of(there: Opened) -> "tuple[list[Standing], Table]":
+def standings_of(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
     Where every consumer stands, and the table it was held against.
     """
     from bookkeeper.catalogs.open import load_table
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.standing import look, stand
+    from bookkeeper.streams.consumer_state import evaluate, read_all
 
     # The checkpoints first: a snapshot that the table then does not have is expired, not new.
-    readings = look(registry_of(there), stores_with(there.settings.storage))
+    readings = read_all(registry_of(there), stores_with(there.settings.storage))
     table = load_table(there.ledger.catalog, there.table.identifier)
-    return stand(readings, table.metadata, there.table.reaper, utc_now()), table
+    return evaluate(readings, table.metadata, there.table.reaper, utc_now()), table
 
 
 @click.group(cls=Commands, invoke_without_command=True, short_help="List who reads the table and who is at risk.")
@@ -75,7 +75,7 @@ def _list(there: Opened, as_json: bool) -> None:
     show_rows([_row(standing) for standing in found], as_json, nothing="no consumer is registered")
 
 
-def _row(standing: "Standing") -> dict[str, Any]:
+def _row(standing: "ConsumerState") -> dict[str, Any]:
     consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
     offset = standing.reading.offsets[0] if standing.reading.offsets else None
     return {
@@ -92,7 +92,7 @@ def _row(standing: "Standing") -> dict[str, Any]:
     }
 
 
-def _what(standing: "Standing") -> str | None:
+def _what(standing: "ConsumerState") -> str | None:
     parts = [standing.why] if standing.why else []
     parts += ["at risk: it will be cut off when max-hold is used up"] if standing.at_risk else []
     if standing.bound_to_grow and standing.used >= _WORTH_A_MEND:
@@ -106,8 +106,8 @@ def _what(standing: "Standing") -> str | None:
 def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.stores.open import stores_with
+    from bookkeeper.streams.checkpoint_store import open_place
     from bookkeeper.streams.mend import mend, plan
-    from bookkeeper.streams.places import open_place
 
     rows = []
     for standing in standings_of(there)[0]:
@@ -185,7 +185,7 @@ def add(
 
 
 def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:
-    from bookkeeper.streams.places import absolute
+    from bookkeeper.streams.checkpoint_store import absolute
     from bookkeeper.streams.registry import COMMAND, spark
 
     where = absolute(checkpoint)

@@ -18,7 +18,7 @@ from bookkeeper.console.output import show_rows
 from bookkeeper.console.output import table as rule
 
 if TYPE_CHECKING:
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
 
 
 @click.command(cls=Command, short_help="How far each consumer is behind.")
@@ -33,15 +33,15 @@ def lag(config: str | None, table: str | None, as_json: bool, watch: timedelta |
       bookkeeper lag --table events --json
       bookkeeper lag --watch 5s
     """
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
 
     there = opened(config, table)
     if watch is None:
         show_lag(there, as_json, utc_now)
     elif sys.stdout.isatty() and sys.stdin.isatty() and not as_json:
-        live(there, watch, Stop.on_signals())
+        live(there, watch, StopSignal.on_signals())
     else:
-        repeat(lambda: show_lag(there, as_json, utc_now), watch, Stop.on_signals().wait)
+        repeat(lambda: show_lag(there, as_json, utc_now), watch, StopSignal.on_signals().wait)
 
 
 def repeat(show: Callable[[], None], pause: timedelta, wait: Callable[[float], bool]) -> None:
@@ -54,7 +54,7 @@ def repeat(show: Callable[[], None], pause: timedelta, wait: Callable[[float], b
         show()
 
 
-def live(there: Opened, pause: timedelta, stop: "Stop") -> None:
+def live(there: Opened, pause: timedelta, stop: "StopSignal") -> None:
     """
     Draw it again and again on a terminal, until q or ^C; trouble that passes is shown, and waited out.
     """

@@ -138,11 +138,14 @@ def accept_clock(config: str | None, table: str | None, as_json: bool, yes: bool
       bookkeeper accept-clock --table events
     """
     from bookkeeper.commands.accept_clock import date_back, dated_ahead
-    from bookkeeper.config.units import spoken
+    from bookkeeper.config.units import format_duration
 
     there = opened(config, table)
     found = dated_ahead(there.ledger, there.folder)
-    say(f"{there.table.identifier} is {spoken(found.ahead)} ahead of this clock, with {found.snapshots} snapshots")
+    say(
+        f"{there.table.identifier} is {format_duration(found.ahead)} ahead of this clock, "
+        f"with {found.snapshots} snapshots"
+    )
     if not yes:
         click.confirm(f"It is {utc_now():%Y-%m-%d %H:%M:%S} UTC by this clock. Is it right?", abort=True, err=True)
     after = date_back(there.ledger, there.folder, found)

@@ -133,7 +133,7 @@ def _pending(waiting: "Sequence[Found]", now: datetime) -> Row:
 
 def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     """Rates of the last minute, from what the snapshots' summaries say."""
-    from bookkeeper.streams.line import counted, is_append
+    from bookkeeper.streams.main_history import counted, is_append
 
     files = rows = 0
     last: datetime | None = None
@@ -177,8 +177,8 @@ def _newest(plot: Sequence[float | None] | None) -> timedelta | None:
 
 def _slowest(there: Opened, now: datetime) -> Row:
     """Of the consumers the one that is furthest behind, and what is wrong with any."""
+    from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
     from bookkeeper.streams.lag import added_files, lag
-    from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 
     found, table = standings_of(there)
     added = added_files(table.io)

@@ -25,8 +25,8 @@ from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings
-    from bookkeeper.console.stopping import Stop
-    from bookkeeper.serve.loop import Slot
+    from bookkeeper.console.signals import StopSignal
+    from bookkeeper.serve.loop import TableLoop
     from bookkeeper.serve.tables import Tables
 
 log = logging.getLogger("bookkeeper")
@@ -63,10 +63,10 @@ def run(
       bookkeeper run --config bookkeeper.toml --log-format json
       bookkeeper run --listen 0.0.0.0:9464
     """
-    from bookkeeper.console.stopping import Stop, Wish
+    from bookkeeper.console.signals import ReloadSignal, StopSignal
 
     # Before what takes its time: by default SIGHUP would end the process.
-    stop, again = Stop.on_signals(), Wish.on_signal(signal.SIGHUP)
+    stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
 
@@ -90,15 +90,15 @@ def run(
 
 
 @contextmanager
-def _ended(stop: "Stop", patience: Callable[[], timedelta]) -> Iterator[None]:
+def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[None]:
     """
     The process ends a little after its patience, whatever holds up the block: a log that nobody reads holds up each
     thread that says something, also the one that ends the process.
     """
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
     from bookkeeper.serve.tables import in_thread
 
-    over = Stop()
+    over = StopSignal()
 
     def watch() -> None:
         while not (stop.wait(_LONG_SECONDS, over.wakes, over.asked) or over.requested):
@@ -206,7 +206,7 @@ def once(
     context.exit(worst)
 
 
-def _row(slot: "Slot", done: Any) -> dict[str, Any]:
+def _row(slot: "TableLoop", done: Any) -> dict[str, Any]:
     if done is None:
         return {"table": slot.table, "outcome": slot.trouble or "another bookkeeper is at work"}
     committed = asdict(done.commit) if done.commit else {}
@@ -223,7 +223,7 @@ def _row(slot: "Slot", done: Any) -> dict[str, Any]:
     }
 
 
-def _code(slot: "Slot") -> int:
+def _code(slot: "TableLoop") -> int:
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.serve.tables import HANGING
 

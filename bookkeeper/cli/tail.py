@@ -60,7 +60,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
       bookkeeper tail events --columns key,value --exit --from 2026-01-31T12:00:00Z
     """
     from bookkeeper.catalogs.open import load_table, open_catalog
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
     from bookkeeper.core.known_table import advising
     from bookkeeper.streams.follow import Follower
     from bookkeeper.streams.rows import rows
@@ -69,7 +69,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     about = pick_table(settings, table)
     with advising(settings.catalog, about):
         catalog = open_catalog(settings.catalog)
-        stop = Stop.on_signals()
+        stop = StopSignal.on_signals()
         first = load_table(catalog, about.identifier)
     columns = _columns(first, how["columns"])
     place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())

@@ -20,7 +20,7 @@ from bookkeeper.console.output import show_rows, table
 if TYPE_CHECKING:
     from bookkeeper.cli.overview import Row
     from bookkeeper.console.screen import Screen
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
 
 _UNITS = {"rows_per_s": "rows/s", "files_per_s": "files/s"}
 
@@ -55,7 +55,7 @@ def top(
     """
     from bookkeeper.cli.overview import Overview, ask
     from bookkeeper.console.screen import Screen
-    from bookkeeper.console.stopping import Stop
+    from bookkeeper.console.signals import StopSignal
 
     settings = settings_of(config)
     where = settings.bookkeeper.listen if listen is None else listen
@@ -64,7 +64,7 @@ def top(
         rows = overview.rows()
         show_rows(rows if as_json else _shown(rows), as_json)
         return
-    stop = Stop.on_signals()
+    stop = StopSignal.on_signals()
     with Screen() as screen:
         watch(screen, Looker(overview.rows), every, stop, lambda: datetime.now().astimezone())
 
@@ -103,7 +103,9 @@ class Looker:
             self.busy = False
 
 
-def watch(screen: "Screen", looker: Looker, every: timedelta, stop: "Stop", clock: Callable[[], datetime]) -> None:
+def watch(
+    screen: "Screen", looker: Looker, every: timedelta, stop: "StopSignal", clock: Callable[[], datetime]
+) -> None:
     """
     Draw what the looker sees, until q, ^C or the end of the terminal; raises what it raised.
     """

@@ -12,12 +12,12 @@ from bookkeeper.cli.context import utc_now
 
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Daemon
-    from bookkeeper.serve.loop import Observer, Slot
+    from bookkeeper.serve.loop import Observer, TableLoop
 
 
 @contextmanager
 def watched(
-    slots: "Callable[[], Collection[Slot]]",
+    slots: "Callable[[], Collection[TableLoop]]",
     settings: "Callable[[], Daemon]",
     listen: str,
     allowed_hosts: Collection[str] = (),
@@ -31,7 +31,7 @@ def watched(
         yield None
         return
     from bookkeeper.http.site import Site, serving
-    from bookkeeper.metrics.figures import AllFigures
+    from bookkeeper.metrics.table_metrics import AllFigures
 
     figures = AllFigures(slots, utc_now, time.monotonic)
     with serving(Site.of(figures, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import _update_table_metadata_log
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.config.units import millis, spoken
+from bookkeeper.config.units import format_duration, millis
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import older
@@ -50,7 +50,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
     if ahead <= CLOCK_BEHIND:
         raise NotPossible(f"{ledger.identifier} was not updated in the future of this clock, {now:%Y-%m-%d %H:%M:%S}Z")
     if getattr(ledger.catalog, "replace_metadata", None) is None:
-        raise NotPossible(f"{ledger.identifier} is {spoken(ahead)} ahead of this clock", hint=_OTHERS)
+        raise NotPossible(f"{ledger.identifier} is {format_duration(ahead)} ahead of this clock", hint=_OTHERS)
     late = [snapshot for snapshot in view.metadata.snapshots if snapshot.timestamp_ms > millis(now - _EPOCH)]
     return Dated(view, ahead, len(late))
 

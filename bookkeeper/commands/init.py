@@ -32,7 +32,7 @@ from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzTyp
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
@@ -186,7 +186,8 @@ def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
         else ""
     )
     yield (
-        f"history: {adopted}`reaper run` expires snapshots older than {spoken(found.older_than)}, except the last "
+        f"history: {adopted}`reaper run` expires snapshots older than {format_duration(found.older_than)}, "
+        "except the last "
         f"{found.retain_last} and what registered consumers need. older-than and retain-last in [reaper], or in "
         f"[tables.{settings.name}.reaper], keep more."
     )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bookkeeper.config.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
-from bookkeeper.config.units import duration, size, spoken
+from bookkeeper.config.units import duration, format_duration, size
 from bookkeeper.errors import ConfigInvalid, PathRefused
 from bookkeeper.stores.locations import normal
 
@@ -223,7 +223,7 @@ def _check_limits(item: "Field[Any]", value: Any, shown: Any, where: str) -> Non
 
 
 def _shown(limit: Any) -> str:
-    return spoken(limit) if isinstance(limit, timedelta) else str(limit)
+    return format_duration(limit) if isinstance(limit, timedelta) else str(limit)
 
 
 def defaults(kind: type[Any]) -> list[tuple[str, Any, str]]:

@@ -40,7 +40,7 @@ def size(text: str) -> int:
     return int(count)
 
 
-def spoken(span: timedelta) -> str:
+def format_duration(span: timedelta) -> str:
     """
     A duration in its largest fitting unit: `1.5 s`, `10 m`, `2 d`.
     """
@@ -74,7 +74,7 @@ def millis(span: timedelta) -> int:
     return span // timedelta(milliseconds=1)
 
 
-def roughly(span: timedelta) -> str:
+def format_rough(span: timedelta) -> str:
     """
     A span for people, in the largest unit that tells enough: `90 s`, `5 min`, `47 h`, `3 d`.
     """

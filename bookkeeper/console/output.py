@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from bookkeeper.config.units import spoken, spoken_size
+from bookkeeper.config.units import format_duration, spoken_size
 from bookkeeper.console import standing
 from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.console.secrets import redacted
@@ -150,7 +150,7 @@ def human(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, timedelta):
-        return spoken(value)
+        return format_duration(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     return _amount(key, value) if _is_amount(value) else _human_plain(value)

@@ -19,7 +19,7 @@ from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.skim import Row, Skimmer, skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer
 from bookkeeper.stores.locations import normal_file
 
 VERSION = 1
@@ -89,7 +89,7 @@ class Txlog:
     previous_position: bytes | None
     body: Manifest = field(repr=False)
     #: its records, skimmed: what a commit needs to know of each data file
-    rows: tuple[Row, ...] = field(init=False, repr=False)
+    rows: tuple[EntrySummary, ...] = field(init=False, repr=False)
     #: rows in all its data files, and bytes of them
     row_count: int = field(init=False)
     data_bytes: int = field(init=False)

@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import Row, Skimmer, skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -33,9 +33,9 @@ class Manifest:
 
     layout: Layout
     blocks: tuple[Block, ...] = field(repr=False)
-    skimmed: tuple[tuple[Row, ...], ...] = field(repr=False)
+    skimmed: tuple[tuple[EntrySummary, ...], ...] = field(repr=False)
     #: every record, skimmed
-    rows: tuple[Row, ...] = field(init=False, repr=False)
+    rows: tuple[EntrySummary, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.rows = self.skimmed[0] if len(self.skimmed) == 1 else tuple(chain.from_iterable(self.skimmed))

@@ -33,7 +33,7 @@ _UNPACK = {"float": "<f", "double": "<d", "boolean": "<?"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StatsShape:
     """
     What statistics of a kind of record look like: the columns they name, and the bytes of each bound.
 
@@ -44,7 +44,7 @@ class Shape:
     widths: Mapping[int, int | None]
 
 
-class Row(NamedTuple):
+class EntrySummary(NamedTuple):
     """
     One skimmed record: `payload[start:end]` are its bytes, `prefix` those before the data file.
 
@@ -61,7 +61,7 @@ class Row(NamedTuple):
     record_count: int
     size_bytes: int
     sort_order_id: int | None
-    shape: Shape
+    shape: StatsShape
     entry: Entry | None
     #: of the column that was asked for, None where the statistics do not say
     nulls: int | None = None
@@ -76,19 +76,19 @@ class Skimmer:
 
     layout: Layout
     column: int | None = None
-    expressions: list[tuple[re.Pattern[bytes], Shape]] = field(default_factory=list)
+    expressions: list[tuple[re.Pattern[bytes], StatsShape]] = field(default_factory=list)
     #: of each signature: how often it was decoded in full, and the widths that all of those had
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
     learning: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def rows(self, payload: bytes, count: int) -> tuple[Row, ...]:
+    def rows(self, payload: bytes, count: int) -> tuple[EntrySummary, ...]:
         """
         The `count` records in `payload`; raises TxlogCorrupt when they are not exactly that.
         """
         if count > len(payload):
             raise TxlogCorrupt(f"{count} records in {len(payload)} bytes")
-        at, rows = 0, list[Row]()
+        at, rows = 0, list[EntrySummary]()
         for _ in range(count):
             row = self._quick(payload, at) or self._slow(payload, at)
             at = row.end
@@ -97,7 +97,7 @@ class Skimmer:
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
         return tuple(rows)
 
-    def _quick(self, payload: bytes, at: int) -> Row | None:
+    def _quick(self, payload: bytes, at: int) -> EntrySummary | None:
         head = HEAD.match(payload, at)
         if head is None:
             return None
@@ -109,10 +109,10 @@ class Skimmer:
                 return self._row(head, body, payload[begin:end], shape)
         return None
 
-    def _row(self, head: re.Match[bytes], body: re.Match[bytes], path: bytes, shape: Shape) -> Row | None:
+    def _row(self, head: re.Match[bytes], body: re.Match[bytes], path: bytes, shape: StatsShape) -> EntrySummary | None:
         file_format, *partition, records, size, nulls, upper, order = body.groups()
         try:
-            return Row(
+            return EntrySummary(
                 head.start(),
                 body.end(),
                 head[1],
@@ -139,13 +139,13 @@ class Skimmer:
                 self.tuples[raw] = known
         return known
 
-    def _slow(self, payload: bytes, at: int) -> Row:
+    def _slow(self, payload: bytes, at: int) -> EntrySummary:
         entry, end = decode_one(payload, at, self.layout)
         file, head = entry.data_file, HEAD.match(payload, at)
         if self.layout.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
             with self.learning:  # all tables of the same columns learn here
                 self._learn(entry)
-        return Row(
+        return EntrySummary(
             at,
             end,
             head[1] if head else b"",
@@ -155,7 +155,7 @@ class Skimmer:
             file.record_count,
             file.size_bytes,
             file.sort_order_id,
-            Shape(columns_of(file), widths_of(file)),
+            StatsShape(columns_of(file), widths_of(file)),
             entry,
             None if self.column is None else file.null_value_counts.get(self.column),
             None if self.column is None else file.upper_bounds.get(self.column),
@@ -169,7 +169,7 @@ class Skimmer:
         rigid = {number: width for number, width in widths_of(file).items() if before.get(number) == width}
         self.met[signature] = (times + 1, rigid)
         if 0 < times <= _MOST_TRIES:
-            shape = Shape(columns_of(file), {number: rigid.get(number) for number in widths_of(file)})
+            shape = StatsShape(columns_of(file), {number: rigid.get(number) for number in widths_of(file)})
             made = (expression_for(entry, self.layout.partition, rigid, self.column), shape)
             self.expressions = [made, *self.expressions][:_MOST_EXPRESSIONS]
         if len(self.met) > _MOST_SIGNATURES:

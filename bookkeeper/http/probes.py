@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.config.units import roughly
-from bookkeeper.metrics.figures import Figures
+from bookkeeper.config.units import format_rough
+from bookkeeper.metrics.table_metrics import TableMetrics
 from bookkeeper.serve.health import STANDBY, Health, health
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 
-Tables = Sequence[tuple[Slot, Figures]]
+Tables = Sequence[tuple[TableLoop, TableMetrics]]
 #: beyond the longest pause between two turns
 _GRACE = timedelta(seconds=60)
 
@@ -40,7 +40,7 @@ def alive(tables: Tables, settings: Daemon, monotonic: float) -> dict[str, float
     return {table: seconds for table, seconds in still.items() if seconds > most}
 
 
-def readiness(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> Readiness:
+def readiness(slot: TableLoop, figures: TableMetrics, settings: Daemon, now: datetime) -> Readiness:
     """
     Ready while its ticks succeed and its oldest pending txlog is young enough.
     """
@@ -53,7 +53,7 @@ def readiness(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> 
 
 
 def _late(found: Health, age: timedelta) -> str:
-    why = f"the oldest txlog has been pending for {roughly(age)}"
+    why = f"the oldest txlog has been pending for {format_rough(age)}"
     return f"{why}: {found.postponed}" if found.postponed else why
 
 

@@ -22,8 +22,8 @@ from bookkeeper.http.probes import healthz, readyz
 from bookkeeper.http.status import history, status
 from bookkeeper.metrics.collector import register
 from bookkeeper.metrics.families import families
-from bookkeeper.metrics.figures import AllFigures
-from bookkeeper.metrics.looking import Looking
+from bookkeeper.metrics.inspector import Inspector
+from bookkeeper.metrics.table_metrics import AllFigures
 
 
 @dataclass
@@ -80,7 +80,7 @@ def serving(site: Site, listen: str, allowed_hosts: Iterable[str] = ()) -> Itera
     """
     Answers at `listen` and looks around the tables while the block runs; raises NotPossible when the port is taken.
     """
-    web, looking = Web(listen, site.routes(), allowed_hosts=allowed_hosts), Looking(site.figures, site.clock)
+    web, looking = Web(listen, site.routes(), allowed_hosts=allowed_hosts), Inspector(site.figures, site.clock)
     web.open()
     looking.start()
     try:

@@ -11,13 +11,13 @@ from typing import Any
 from bookkeeper.config.settings import Daemon
 from bookkeeper.http.probes import readiness
 from bookkeeper.http.troubles import SEVERITIES, Trouble, troubles
-from bookkeeper.metrics.figures import Figures
 from bookkeeper.metrics.history import STEP_SECONDS
-from bookkeeper.metrics.looked import Looked
+from bookkeeper.metrics.inspection import Inspection
+from bookkeeper.metrics.table_metrics import TableMetrics
 from bookkeeper.serve.health import health
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 
-Tables = Sequence[tuple[Slot, Figures]]
+Tables = Sequence[tuple[TableLoop, TableMetrics]]
 #: steps of the small plots, ten minutes
 _SMALL = 60
 _PLOTTED = ("rows", "pending", "lag", "visible", "commit")
@@ -43,7 +43,9 @@ def _worst(found: Sequence[Trouble]) -> int:
     return min((SEVERITIES.index(item.severity) for item in found), default=len(SEVERITIES))
 
 
-def _table(slot: Slot, figures: Figures, found: Sequence[Trouble], settings: Daemon, now: datetime) -> dict[str, Any]:
+def _table(
+    slot: TableLoop, figures: TableMetrics, found: Sequence[Trouble], settings: Daemon, now: datetime
+) -> dict[str, Any]:
     about, ready, stand = health(slot, settings, now), readiness(slot, figures, settings, now), figures.stand
     drawn = figures.history.read(now, _SMALL, _pause(settings))
     return {
@@ -74,7 +76,7 @@ def _rate(rows: Sequence[float | None]) -> float:
     return round(sum(seen) / (len(seen) * STEP_SECONDS), 1) if seen else 0.0
 
 
-def _looked(found: Looked) -> dict[str, Any]:
+def _looked(found: Inspection) -> dict[str, Any]:
     consumers = [
         {
             "name": item.name,

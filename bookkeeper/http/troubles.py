@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.config.units import roughly
+from bookkeeper.config.units import format_rough
 from bookkeeper.http.probes import readiness
-from bookkeeper.metrics.figures import Figures
-from bookkeeper.metrics.looked import Reads
+from bookkeeper.metrics.inspection import Reads
+from bookkeeper.metrics.table_metrics import TableMetrics
 from bookkeeper.serve.health import FAILING, HALTED, READY
-from bookkeeper.serve.loop import Slot
-from bookkeeper.streams.standing import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
+from bookkeeper.serve.loop import TableLoop
+from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 from bookkeeper.tick.upkeep import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
@@ -39,7 +39,7 @@ class Trouble:
     alert: str
 
 
-def troubles(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> list[Trouble]:
+def troubles(slot: TableLoop, figures: TableMetrics, settings: Daemon, now: datetime) -> list[Trouble]:
     """
     Everything wrong with this table, worst first.
     """
@@ -49,7 +49,7 @@ def troubles(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> l
     return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
 
 
-def _loop(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> Iterator[Trouble]:
+def _loop(slot: TableLoop, figures: TableMetrics, settings: Daemon, now: datetime) -> Iterator[Trouble]:
     found, table = readiness(slot, figures, settings, now), slot.table
     if found.state == HALTED:
         yield Trouble(BAD, table, f"halted: {found.why}", found.hint, "BookkeeperTableHalted")
@@ -65,7 +65,7 @@ def _loop(slot: Slot, figures: Figures, settings: Daemon, now: datetime) -> Iter
         )
 
 
-def _txlogs(slot: Slot, figures: Figures, now: datetime) -> Iterator[Trouble]:
+def _txlogs(slot: TableLoop, figures: TableMetrics, now: datetime) -> Iterator[Trouble]:
     table, looked = slot.table, figures.looked
     if looked.rejected:
         newest = looked.newest[0] if looked.newest else None
@@ -86,7 +86,7 @@ def _txlogs(slot: Slot, figures: Figures, now: datetime) -> Iterator[Trouble]:
         yield Trouble(WARNING, table, "writers wait: as many txlogs are pending as may be", do, "BookkeeperWritersWait")
 
 
-def _growth(table: str, figures: Figures) -> Iterator[Trouble]:
+def _growth(table: str, figures: TableMetrics) -> Iterator[Trouble]:
     stand, looked = figures.stand, figures.looked
     if looked.free is not None and looked.size and looked.free / looked.size < DISK_FREE:
         do = "Make room, or lower retention; until then nothing may get in."
@@ -111,7 +111,7 @@ def _growth(table: str, figures: Figures) -> Iterator[Trouble]:
         yield Trouble(NOTE, table, f"not everything can be looked at: {looked.trouble}", do, "BookkeeperNotLooked")
 
 
-def _consumers(table: str, figures: Figures) -> Iterator[Trouble]:
+def _consumers(table: str, figures: TableMetrics) -> Iterator[Trouble]:
     for item in figures.looked.consumers:
         trouble = _consumer(table, item)
         if trouble is not None:
@@ -126,7 +126,8 @@ def _consumer(table: str, item: Reads) -> Trouble | None:
         return Trouble(BAD, table, f"consumer {item.name} is cut off: {item.why}", do, "BookkeeperConsumerCutOff")
     if item.used >= AT_RISK:
         what = (
-            f"consumer {item.name} is {roughly(behind)} behind and uses {item.used:.0%} of max-hold: then it is cut off"
+            f"consumer {item.name} is {format_rough(behind)} behind and uses {item.used:.0%} of max-hold: "
+            "then it is cut off"
         )
         do = "Start it, or raise max-hold in [reaper], before its snapshots are expired."
         return Trouble(BAD, table, what, do, "BookkeeperConsumerAtRisk")
@@ -135,7 +136,7 @@ def _consumer(table: str, item: Reads) -> Trouble | None:
     if behind > BEHIND:
         do = f"Is it running? `bookkeeper lag --table {table} --watch 5s` shows whether it catches up."
         rows = f", {item.lag.rows:,} rows unread" if item.lag and item.lag.rows else ""
-        what = f"consumer {item.name} is {roughly(behind)} behind{rows}"
+        what = f"consumer {item.name} is {format_rough(behind)} behind{rows}"
         return Trouble(WARNING, table, what, do, "BookkeeperConsumerBehind")
     if item.state == UNREADABLE:
         do = "Check the checkpoint's location and the rights to read it."

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from bookkeeper.leases.lease import Lease
 
 
-class Borrowed:
+class FailoverLease:
     """
     The lease of a table of another share: taken once it has been free for `grace`, offered back every `offer`.
 

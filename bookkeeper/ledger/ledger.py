@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core.clock import Steady
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -28,13 +28,13 @@ from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import LARGEST
 from bookkeeper.ledger import contents, merge, oldest, retain, summary
-from bookkeeper.ledger.carry import carried
+from bookkeeper.ledger.block_cache import MOST_RANGES, BlockCache, Range
+from bookkeeper.ledger.copy_entries import carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
-from bookkeeper.ledger.memory import MOST_RANGES, Memory, Range
-from bookkeeper.ledger.pieces import Assembled, assembled
-from bookkeeper.ledger.retain import Doomed, Drops, Reaches
-from bookkeeper.ledger.shares import Share, shares
+from bookkeeper.ledger.output_blocks import ManifestBody, assembled
+from bookkeeper.ledger.retain import Drops, ManifestDelete, Reaches
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
+from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
 from bookkeeper.ledger.view import View, view
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Creating, Nowhere, Store
@@ -64,7 +64,7 @@ class Ledger:
         self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
         self.open_store = store or stores_with(catalog.properties)
         #: of the column that retention asked for last
-        self.memory = Memory()
+        self.memory = BlockCache()
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
@@ -77,7 +77,7 @@ class Ledger:
         """
         return view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
 
-    def append(self, seen: View, given: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, given: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         """
         ONE fast append of all shares, and the marks that say so; small manifests are merged in the same commit.
 
@@ -93,12 +93,12 @@ class Ledger:
         What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
         """
         names = [txlog.name for txlog in txlogs]
-        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", shares(txlogs), names)
+        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
         self.writer.rehearse(step.manifests)
         summary.summary(step.operation, step.counts, step.manifests, seen.head)
 
     def _appended(
-        self, seen: View, store: Creating, tag: str, given: Sequence[Share], names: Sequence[TxlogName]
+        self, seen: View, store: Creating, tag: str, given: Sequence[TxlogGroup], names: Sequence[TxlogName]
     ) -> Step:
         """The step of an append, with its own manifests only."""
         step_id, sequence = new_id(), seen.metadata.last_sequence_number + 1
@@ -144,7 +144,7 @@ class Ledger:
             return None
 
     def _write(
-        self, seen: View, key: str, header: Header, found: Assembled, memory: Memory, step_id: int, sequence: int
+        self, seen: View, key: str, header: Header, found: ManifestBody, memory: BlockCache, step_id: int, sequence: int
     ) -> ManifestFile:
         """A manifest, which is remembered."""
         written = self.writer.write(self._store(seen), key, header, found.records, step_id, sequence)
@@ -191,10 +191,10 @@ class Ledger:
         memory = self._memory(column)
         return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), memory, excess)
 
-    def _memory(self, column: int | None) -> Memory:
+    def _memory(self, column: int | None) -> BlockCache:
         """What is remembered for retention by this column; with another one, everything is read again."""
         if column != self.memory.column:
-            self.memory = Memory(column)
+            self.memory = BlockCache(column)
         return self.memory
 
     def live_files(self, seen: View) -> Iterator[DataFile]:
@@ -211,7 +211,7 @@ class Ledger:
         may_drop: Callable[[Range], bool],
         drops: Drops,
         reaches: Reaches = lambda _: True,
-    ) -> list[Doomed]:
+    ) -> list[ManifestDelete]:
         """The manifests that lose whole files under a retention rule."""
         memory, listed = self._memory(column), self.manifests(seen)
         memory.keep(manifest.manifest_path for manifest in listed)
@@ -224,9 +224,9 @@ class Ledger:
         memory, listed = self._memory(column), self.manifests(seen)
         if len(listed) > MOST_RANGES:  # more than can be remembered: that would never end
             return True
-        return retain.learn(self._store(seen), listed, partial(self._header, seen), memory, most, reaches)
+        return retain.warm_cache(self._store(seen), listed, partial(self._header, seen), memory, most, reaches)
 
-    def drop(self, seen: View, doomed: Sequence[Doomed]) -> View:
+    def drop(self, seen: View, doomed: Sequence[ManifestDelete]) -> View:
         """
         A `delete` snapshot without the doomed files; each leaves a DELETED entry for whoever expires later.
 
@@ -260,7 +260,7 @@ class Ledger:
         now = self.clock()
         behind = seen.metadata.last_updated_ms - int(now.timestamp() * 1000)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
-            late = spoken(timedelta(milliseconds=behind))
+            late = format_duration(timedelta(milliseconds=behind))
             raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
         return now
 

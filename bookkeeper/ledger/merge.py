@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.ledger.carry import carried
+from bookkeeper.ledger.block_cache import BlockCache
+from bookkeeper.ledger.blocks import opened
+from bookkeeper.ledger.copy_entries import carried
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.memory import Memory
-from bookkeeper.ledger.parts import opened
-from bookkeeper.ledger.pieces import Assembled, assembled
+from bookkeeper.ledger.output_blocks import ManifestBody, assembled
 from bookkeeper.stores.store import Store
 
 FAN = 16
@@ -69,7 +69,7 @@ def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
     return chosen
 
 
-def merged(store: Store, group: Sequence[ManifestFile], header: Header, memory: Memory) -> Assembled:
+def merged(store: Store, group: Sequence[ManifestFile], header: Header, memory: BlockCache) -> ManifestBody:
     """
     The live records of a group as EXISTING, with snapshot id and both sequence numbers written out.
     """

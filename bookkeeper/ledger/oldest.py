@@ -9,24 +9,24 @@ from itertools import count
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.format.skim import Row
-from bookkeeper.ledger.memory import Memory
-from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
+from bookkeeper.format.skim import EntrySummary
+from bookkeeper.ledger.block_cache import BlockCache
+from bookkeeper.ledger.blocks import Headers, Opened, StoredBlock, live, opened
 from bookkeeper.stores.store import Store
 
 NOTHING = -1
 #: a manifest, or one of its blocks
-Lot = ManifestFile | tuple[Opened, Known]
+Lot = ManifestFile | tuple[Opened, StoredBlock]
 
 
-def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, memory: Memory, excess: int) -> int:
+def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, memory: BlockCache, excess: int) -> int:
     """
     The newest sequence number for which all live files up to it come to at most `excess` bytes, or NOTHING.
 
     So what stays is never less than what was asked to be kept; the files of one commit go together.
     """
     known: Counter[int] = Counter()
-    upto, lots = NOTHING, _Lots(item for item in manifests if item.content == ManifestContent.DATA)
+    upto, lots = NOTHING, _OldestFirst(item for item in manifests if item.content == ManifestContent.DATA)
     for least, lot in lots:
         # Every file of an older commit than the oldest of what is left has been counted.
         upto, excess, full = _taken(known, least - 1, upto, excess)
@@ -42,7 +42,7 @@ def oldest(store: Store, manifests: Sequence[ManifestFile], headers: Headers, me
     return _taken(known, max(known, default=NOTHING), upto, excess)[0]
 
 
-class _Lots:
+class _OldestFirst:
     """What may hold files, that which may hold the oldest first; a manifest is followed by its blocks."""
 
     def __init__(self, manifests: Iterable[ManifestFile]) -> None:
@@ -65,7 +65,7 @@ class _Lots:
             yield least, lot
 
 
-def _count(known: Counter[int], rows: Sequence[Row], manifest: ManifestFile) -> None:
+def _count(known: Counter[int], rows: Sequence[EntrySummary], manifest: ManifestFile) -> None:
     for _, row, sequence in live(rows, manifest):
         known[sequence] += row.size_bytes
 

@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.format.skim import Row
+from bookkeeper.format.skim import EntrySummary
+from bookkeeper.ledger.block_cache import BlockCache, Range, spanned, united
+from bookkeeper.ledger.blocks import Headers, Opened, StoredBlock, live, opened
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.memory import Memory, Range, spanned, united
 from bookkeeper.ledger.merge import live_files
-from bookkeeper.ledger.parts import Headers, Known, Opened, live, opened
 from bookkeeper.stores.store import Store
 
 #: of a data file and its sequence number
-Drops = Callable[[Row, int], bool]
+Drops = Callable[[EntrySummary, int], bool]
 Reaches = Callable[[ManifestFile], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class ManifestDelete:
     """A manifest that loses files: its blocks, the header it is written anew with, and what goes of each block."""
 
     opened: Opened
     header: Header
     #: by place in its block
-    gone: Sequence[dict[int, Row]]
+    gone: Sequence[dict[int, EntrySummary]]
 
     @property
     def manifest(self) -> ManifestFile:
@@ -34,16 +34,16 @@ class Doomed:
         return self.opened.manifest
 
     @property
-    def dropped(self) -> list[Row]:
+    def dropped(self) -> list[EntrySummary]:
         """The records that go."""
         return [row for part in self.gone for row in part.values()]
 
 
-def learn(
+def warm_cache(
     store: Store,
     manifests: Sequence[ManifestFile],
     headers: Headers,
-    memory: Memory,
+    memory: BlockCache,
     most: int,
     reaches: Reaches = lambda _: True,
 ) -> bool:
@@ -62,7 +62,7 @@ def learn(
     return True
 
 
-def _unknown(manifest: ManifestFile, memory: Memory) -> bool:
+def _unknown(manifest: ManifestFile, memory: BlockCache) -> bool:
     return manifest.content == ManifestContent.DATA and memory.range(manifest.manifest_path) is None
 
 
@@ -72,9 +72,9 @@ def find(
     headers: Headers,
     may_drop: Callable[[Range], bool],
     drops: Drops,
-    memory: Memory,
+    memory: BlockCache,
     reaches: Reaches = lambda _: True,
-) -> list[Doomed]:
+) -> list[ManifestDelete]:
     """
     Every manifest that loses files under `drops`; `headers` has None for those that cannot be written anew.
 
@@ -91,15 +91,15 @@ def find(
             found = opened(store, manifest, header, memory, may_drop)
             gone = _sifted(found, drops)
             if any(gone):
-                doomed.append(Doomed(found, header, gone))
+                doomed.append(ManifestDelete(found, header, gone))
     return doomed
 
 
-def _sifted(found: Opened, drops: Drops) -> list[dict[int, Row]]:
+def _sifted(found: Opened, drops: Drops) -> list[dict[int, EntrySummary]]:
     """What goes of each block; remembers the manifest's range."""
-    gone, spans = list[dict[int, Row]](), list[Range]()
+    gone, spans = list[dict[int, EntrySummary]](), list[Range]()
     for part in found.parts:
-        if isinstance(part, Known):
+        if isinstance(part, StoredBlock):
             gone.append({})
             spans.append(part.stretch.range)
             continue

@@ -13,14 +13,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format.records import LARGEST, saturated
-from bookkeeper.format.skim import Row
+from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.manifests import Partition
 from bookkeeper.ledger.view import TXLOGS
 
 _TXLOGS_BYTES = 4096
 
 
-def appended(files: Sequence[Row]) -> dict[str, str]:
+def appended(files: Sequence[EntrySummary]) -> dict[str, str]:
     """
     The counts of an append.
     """
@@ -31,7 +31,7 @@ def appended(files: Sequence[Row]) -> dict[str, str]:
     }
 
 
-def deleted(files: Sequence[Row]) -> dict[str, str]:
+def deleted(files: Sequence[EntrySummary]) -> dict[str, str]:
     """
     The counts of a whole-file delete.
     """

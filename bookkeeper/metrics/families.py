@@ -9,13 +9,13 @@ from importlib.metadata import version
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.console.exposition import COUNTER, GAUGE, HISTOGRAM, Family
-from bookkeeper.metrics.figures import COMMITTED, FAILED, IDLE, STANDBY, Figures
-from bookkeeper.metrics.looked import Reads
+from bookkeeper.metrics.inspection import Reads
+from bookkeeper.metrics.table_metrics import COMMITTED, FAILED, IDLE, STANDBY, TableMetrics
 from bookkeeper.serve.health import HALTED, health
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 
-Tables = Sequence[tuple[Slot, Figures]]
-Value = Callable[[Figures], float | None]
+Tables = Sequence[tuple[TableLoop, TableMetrics]]
+Value = Callable[[TableMetrics], float | None]
 
 _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("txlogs_committed_total", "txlogs committed", lambda it: it.added["txlogs"]),

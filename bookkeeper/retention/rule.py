@@ -14,7 +14,7 @@ from pyiceberg.types import NestedField
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.memory import Range
+from bookkeeper.ledger.block_cache import Range
 
 _MICROS = timedelta(microseconds=1)
 _EPOCH_MS = timedelta(milliseconds=1)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.errors import Halt
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 
 STARTING, READY, STANDBY, FAILING, NOT_READY, HALTED, HANGING = (
     "starting",
@@ -46,7 +46,7 @@ class Health:
     postponed: str = ""
 
 
-def health(slot: Slot, settings: Daemon, now: datetime) -> Health:
+def health(slot: TableLoop, settings: Daemon, now: datetime) -> Health:
     """
     How this table is doing at `now`.
     """
@@ -69,7 +69,7 @@ def health(slot: Slot, settings: Daemon, now: datetime) -> Health:
     )
 
 
-def _state(slot: Slot, settings: Daemon) -> str:
+def _state(slot: TableLoop, settings: Daemon) -> str:
     if isinstance(slot.error, Halt):
         return HALTED
     if slot.failures:
@@ -79,7 +79,7 @@ def _state(slot: Slot, settings: Daemon) -> str:
     return STARTING if slot.last_success is None else READY
 
 
-def all_ready(slots: Sequence[Slot], settings: Daemon, now: datetime) -> bool:
+def all_ready(slots: Sequence[TableLoop], settings: Daemon, now: datetime) -> bool:
     """
     Whether every table is ready: one that is halted must be seen, though it does not stop the others.
     """

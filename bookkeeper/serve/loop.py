@@ -14,16 +14,16 @@ from bookkeeper.core.folder import Found
 from bookkeeper.discover.discovery import Discovery
 from bookkeeper.errors import BookkeeperError, Halt, Retry
 from bookkeeper.serve.backoff import backoff
-from bookkeeper.tick.tick import Bookkeeper, Turn
+from bookkeeper.tick.tick import Bookkeeper, TickResult
 
 log = logging.getLogger("bookkeeper")
 
 #: the table, what its turn did (None: it failed, see `error`, or stands by), when it began and how many seconds it took
-Observer = Callable[["Slot", Turn | None, datetime, float | None], None]
+Observer = Callable[["TableLoop", TickResult | None, datetime, float | None], None]
 
 
 @dataclass
-class Slot:
+class TableLoop:
     """One table in the loop: how to open it, and how it has been doing."""
 
     table: str
@@ -46,23 +46,25 @@ class Slot:
     #: when the tick began that is going on
     ticking_since: datetime | None = None
     #: what the last turn did, also when it ended by an error; None when the table could not even be opened
-    begun: Turn | None = None
+    begun: TickResult | None = None
     #: told after each turn, by the thread that turned
     told: Observer | None = None
     #: what is pending, asked while the table cannot be opened; None when nobody can tell
     waiting: Callable[[], list[Found] | None] | None = None
 
-    def left(self) -> Turn | None:
+    def left(self) -> TickResult | None:
         """A turn that did nothing and left what is pending; None when nobody can tell."""
         found = self.waiting() if self.waiting is not None else None
-        return None if found is None else Turn.of(found)
+        return None if found is None else TickResult.of(found)
 
     def ready(self, settings: Daemon) -> bool:
         """Whether its ticks succeed; a few failures in a row are nothing yet."""
         return self.failures < settings.not_ready_after
 
 
-def turn(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None = None) -> Turn | None:
+def tick_once(
+    slot: TableLoop, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None = None
+) -> TickResult | None:
     """
     One tick of one table if it is due; never raises. None when it was not due or failed.
 
@@ -79,7 +81,7 @@ def turn(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], dateti
     return done
 
 
-def _tell(slot: Slot, done: Turn | None, now: datetime, clock: Callable[[], datetime] | None) -> None:
+def _tell(slot: TableLoop, done: TickResult | None, now: datetime, clock: Callable[[], datetime] | None) -> None:
     if slot.told is None:
         return
     try:
@@ -90,7 +92,7 @@ def _tell(slot: Slot, done: Turn | None, now: datetime, clock: Callable[[], date
         log.exception("observer failed", extra={"action": "defect", "table": slot.table})
 
 
-def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> Turn | None:
+def _tried(slot: TableLoop, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> TickResult | None:
     slot.begun = None
     try:
         slot.book = slot.book or _opened(slot)
@@ -109,7 +111,7 @@ def _tried(slot: Slot, settings: Daemon, now: datetime, clock: Callable[[], date
     return done
 
 
-def _opened(slot: Slot) -> Bookkeeper:
+def _opened(slot: TableLoop) -> Bookkeeper:
     try:
         return slot.open()
     except BookkeeperError:
@@ -117,14 +119,14 @@ def _opened(slot: Slot) -> Bookkeeper:
         raise
 
 
-def _ticked(slot: Slot, book: Bookkeeper, now: datetime) -> Turn:
+def _ticked(slot: TableLoop, book: Bookkeeper, now: datetime) -> TickResult:
     try:
         return book.tick(now)
     finally:
         slot.begun = book.turn
 
 
-def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
+def _waits(slot: TableLoop, book: Bookkeeper, now: datetime) -> bool:
     """Whether another bookkeeper has the lease of this table: then this one stands by."""
     held = book.lease.hold(now)
     if not held:
@@ -137,7 +139,7 @@ def _waits(slot: Slot, book: Bookkeeper, now: datetime) -> bool:
     return not held
 
 
-def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> None:
+def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) -> None:
     slot.failures += 1
     slot.error, slot.failing_since, slot.fine_since = error, slot.failing_since or now, None
     pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
@@ -155,7 +157,7 @@ def _failed(slot: Slot, settings: Daemon, now: datetime, error: Exception) -> No
         log.error("table not ready", extra=_about(slot, "not-ready", said, ""))
 
 
-def close(slot: Slot) -> None:
+def close(slot: TableLoop) -> None:
     """Gives back the lease and what notices txlogs; the next turn opens the table anew."""
     book, slot.book = slot.book, None
     if book is not None:
@@ -164,12 +166,12 @@ def close(slot: Slot) -> None:
             book.lease.release()
 
 
-def _about(slot: Slot, action: str, cause: str, hint: str) -> dict[str, object]:
+def _about(slot: TableLoop, action: str, cause: str, hint: str) -> dict[str, object]:
     said: dict[str, object] = {"action": action, "table": slot.table, "cause": cause}
     return said | ({"hint": hint} if hint else {})
 
 
-def _succeeded(slot: Slot, done: Turn, now: datetime, clock: Callable[[], datetime] | None) -> None:
+def _succeeded(slot: TableLoop, done: TickResult, now: datetime, clock: Callable[[], datetime] | None) -> None:
     if slot.trouble:
         log.info("table works again", extra={"action": "recover", "table": slot.table, "failures": slot.failures})
     _fine(slot, now)
@@ -184,32 +186,32 @@ def _succeeded(slot: Slot, done: Turn, now: datetime, clock: Callable[[], dateti
     slot.postponed = cause
 
 
-def _fine(slot: Slot, now: datetime) -> None:
+def _fine(slot: TableLoop, now: datetime) -> None:
     slot.failures, slot.trouble, slot.next_at = 0, "", None
     slot.error, slot.failing_since, slot.fine_since = None, None, slot.fine_since or now
 
 
-def _shown(done: Turn) -> dict[str, object]:
+def _shown(done: TickResult) -> dict[str, object]:
     assert done.commit is not None
     made = done.commit
     counts = {"txlogs": made.txlogs, "files": made.files, "rows": made.rows, "bytes": made.bytes}
     return {"snapshot": made.snapshot_id, **counts, "waiting": done.waiting}
 
 
-def repeat(slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool]) -> None:
+def repeat(slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool]) -> None:
     """
     Ticks one table until `wait` (sleep and stop in one) says so; ends after the current commit.
 
     `wait` is given seconds and, where txlogs are noticed, what else ends it: see `console.stopping.Stop.wait`.
     """
     while True:
-        done = turn(slot, settings, clock(), clock)
+        done = tick_once(slot, settings, clock(), clock)
         if _rest(slot, settings, clock, wait, committed=bool(done and done.commit)):
             return
 
 
 def _rest(
-    slot: Slot, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool], committed: bool
+    slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool], committed: bool
 ) -> bool:
     """The pause between two ticks, cut short by a hint; says whether to stop."""
     every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
@@ -223,7 +225,11 @@ def _rest(
 
 
 def _pause(
-    slot: Slot, seconds: float, clock: Callable[[], datetime], wait: Callable[..., bool], found: Discovery | None = None
+    slot: TableLoop,
+    seconds: float,
+    clock: Callable[[], datetime],
+    wait: Callable[..., bool],
+    found: Discovery | None = None,
 ) -> bool:
     """Sleeps so long, or until `found` is hinted; keeps a lease meanwhile that would not last."""
     hints = (found.wakes, found.hinted) if found else ()
@@ -239,7 +245,7 @@ def _pause(
     return wait(seconds, *hints)
 
 
-def _keep(slot: Slot, now: datetime) -> None:
+def _keep(slot: TableLoop, now: datetime) -> None:
     if slot.book is None:
         return
     # Like a tick it may hang, and that is no reason to be killed.
@@ -251,6 +257,6 @@ def _keep(slot: Slot, now: datetime) -> None:
         slot.ticking_since = None
 
 
-def _discovery(slot: Slot) -> Discovery | None:
+def _discovery(slot: TableLoop) -> Discovery | None:
     """Of a table whose next tick would take its hints: a hint that nobody takes would end every pause."""
     return slot.book.noticed.discovery if slot.book and slot.next_at is None and not slot.standby else None

@@ -16,12 +16,12 @@ from bookkeeper.config.share import TRIES, parse, share_of
 from bookkeeper.core.clock import Steady
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.known_table import advising
-from bookkeeper.discover.opened import open_discovery
-from bookkeeper.leases.failover import Borrowed
+from bookkeeper.discover.open import open_discovery
+from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
-from bookkeeper.tick.read_budget import Room
+from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.tick import Bookkeeper
 
 
@@ -42,11 +42,11 @@ def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
     if share_of(table.identifier, shares) == number:
         return lease
     # Its own bookkeeper tries at least that often, so twice that has room for one whole pause of it.
-    return Borrowed(lease, settings.failover_after, settings.offer_every, 2 * min(settings.every, TRIES))
+    return FailoverLease(lease, settings.failover_after, settings.offer_every, 2 * min(settings.every, TRIES))
 
 
 def open_bookkeeper(
-    settings: Settings, table: Table, clock: Callable[[], datetime], room: Room | None = None
+    settings: Settings, table: Table, clock: Callable[[], datetime], room: ReadBudget | None = None
 ) -> Bookkeeper:
     """
     The bookkeeper of one table, which shares `room` with others; raises Retry, TableUnusable, WrongFolder.
@@ -69,4 +69,4 @@ def opener(
 
     `elapsed` is the monotonic clock, in seconds: against it a wall clock is noticed that jumps ahead.
     """
-    return partial(open_bookkeeper, clock=Steady(clock, elapsed), room=Room(settings.read_bytes))
+    return partial(open_bookkeeper, clock=Steady(clock, elapsed), room=ReadBudget(settings.read_bytes))

@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.known_table import pending_of
-from bookkeeper.serve.loop import Observer, Slot, close, repeat, turn
-from bookkeeper.tick.tick import Bookkeeper, Turn
+from bookkeeper.serve.loop import Observer, TableLoop, close, repeat, tick_once
+from bookkeeper.tick.tick import Bookkeeper, TickResult
 
 log = logging.getLogger("bookkeeper")
 
@@ -49,18 +49,18 @@ def in_thread(act: Callable[[], None], name: str) -> None:
     threading.Thread(target=act, name=name, daemon=True).start()
 
 
-class AtWork:
+class TableThread:
     """One table in a thread of its own, until its stop is requested; it then gives its lease back."""
 
-    def __init__(self, slot: Slot, work: Any, stop: Stop, ended: Stop) -> None:
+    def __init__(self, slot: TableLoop, work: Any, stop: StopSignal, ended: StopSignal) -> None:
         self.slot, self.work, self.stop, self.ended = slot, work, stop, ended
 
-    def begin(self, spawn: Spawn, act: Callable[["AtWork"], None]) -> "AtWork":
+    def begin(self, spawn: Spawn, act: Callable[["TableThread"], None]) -> "TableThread":
         """Begins with `act`."""
         spawn(partial(self._work, act), f"table {self.slot.table}")
         return self
 
-    def _work(self, act: Callable[["AtWork"], None]) -> None:
+    def _work(self, act: Callable[["TableThread"], None]) -> None:
         try:
             act(self)
             close(self.slot)
@@ -82,16 +82,16 @@ class Tables:
         self,
         open: Open,
         clock: Callable[[], datetime],
-        wish: Callable[[], Stop] = Stop,
+        wish: Callable[[], StopSignal] = StopSignal,
         spawn: Spawn = in_thread,
         told: Observer | None = None,
     ) -> None:
         self.open, self.clock, self.wish, self.spawn, self.told = open, clock, wish, spawn, told
-        self._at_work: dict[str, AtWork] = {}
-        self._leaving: list[AtWork] = []
+        self._at_work: dict[str, TableThread] = {}
+        self._leaving: list[TableThread] = []
 
     @property
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[TableLoop]:
         """Of every table, in the order of the settings; any thread may ask."""
         return [one.slot for one in list(self._at_work.values())]
 
@@ -129,19 +129,21 @@ class Tables:
             one.ended.wait(max(left.total_seconds(), 0.0))
         return [one.slot.table for one in everybody if not one.ended.requested]
 
-    def _leave(self, name: str) -> AtWork:
+    def _leave(self, name: str) -> TableThread:
         one = self._at_work[name]
         one.stop.request()
         self._leaving.append(one)
         return one
 
-    def _begin(self, settings: Settings, table: Table, work: Any, before: AtWork | None, phase: float) -> AtWork:
+    def _begin(
+        self, settings: Settings, table: Table, work: Any, before: TableThread | None, phase: float
+    ) -> TableThread:
         waiting = partial(pending_of, settings.catalog.properties, table)
-        slot = Slot(table.name, partial(self.open, settings, table), told=self.told, waiting=waiting)
-        one = AtWork(slot, work, self.wish(), self.wish())
+        slot = TableLoop(table.name, partial(self.open, settings, table), told=self.told, waiting=waiting)
+        one = TableThread(slot, work, self.wish(), self.wish())
         return one.begin(self.spawn, partial(self._repeat, settings.bookkeeper, before, phase))
 
-    def _repeat(self, settings: Daemon, before: AtWork | None, phase: float, one: AtWork) -> None:
+    def _repeat(self, settings: Daemon, before: TableThread | None, phase: float, one: TableThread) -> None:
         if before is not None:
             one.stop.wait(CHANGING.total_seconds(), before.ended.wakes, before.ended.asked)
         # Not all at the same moment, every time: each would wait for what all need, such as the catalog's lock.
@@ -162,25 +164,25 @@ def _work(settings: Settings, table: Table) -> Any:
     return settings.catalog, replace(settings.bookkeeper, **late), replace(table, reaper=Reaper())
 
 
-def slots_of(settings: Settings, tables: Sequence[Table], open: Open) -> list[Slot]:
+def slots_of(settings: Settings, tables: Sequence[Table], open: Open) -> list[TableLoop]:
     """
     A slot for each of these tables, not opened yet.
     """
-    return [Slot(table.name, partial(open, settings, table)) for table in tables]
+    return [TableLoop(table.name, partial(open, settings, table)) for table in tables]
 
 
 def once(
-    slots: Sequence[Slot], settings: Daemon, clock: Callable[[], datetime], patience: timedelta = PATIENCE
-) -> list[Turn | None]:
+    slots: Sequence[TableLoop], settings: Daemon, clock: Callable[[], datetime], patience: timedelta = PATIENCE
+) -> list[TickResult | None]:
     """
     One turn of each table, all at once; a table that takes longer than `patience` is left, its slot says hanging.
     """
-    done: dict[int, Turn | None] = {}
+    done: dict[int, TickResult | None] = {}
 
-    def act(number: int, one: AtWork) -> None:
-        done[number] = turn(one.slot, settings, clock(), clock)
+    def act(number: int, one: TableThread) -> None:
+        done[number] = tick_once(one.slot, settings, clock(), clock)
 
-    everybody, until = [AtWork(slot, None, Stop(), Stop()) for slot in slots], clock() + patience
+    everybody, until = [TableThread(slot, None, StopSignal(), StopSignal()) for slot in slots], clock() + patience
     for number, one in enumerate(everybody):
         one.begin(in_thread, partial(act, number))
     for one in everybody:

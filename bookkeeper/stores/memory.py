@@ -27,7 +27,7 @@ from bookkeeper.stores.store import (
 _MEMORY = threading.RLock()
 
 
-class FsspecStore:
+class MemoryStore:
     """Implements Store below `url`; conditional writes are atomic within this process (memory)."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:

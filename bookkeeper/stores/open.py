@@ -48,9 +48,9 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
 
         return LocalStore(path)
     if url.startswith("memory:"):
-        from bookkeeper.stores.memory import FsspecStore
+        from bookkeeper.stores.memory import MemoryStore
 
-        return FsspecStore(url, {})
+        return MemoryStore(url, {})
     return object_store(url, options or {})
 
 

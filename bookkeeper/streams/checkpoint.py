@@ -13,7 +13,7 @@ from typing import Any
 
 from bookkeeper.errors import Hold, Missing
 from bookkeeper.stores.store import Listed
-from bookkeeper.streams.places import Place
+from bookkeeper.streams.checkpoint_store import CheckpointStore
 
 VOID = "-"
 #: what Iceberg writes as the first offset of a query that started on an empty table
@@ -61,7 +61,7 @@ class Checkpoint:
         return (start, *((self.planned,) if self.planned else ())) if start else ()
 
 
-def read(place: Place, source: int | None = None) -> Checkpoint:
+def read(place: CheckpointStore, source: int | None = None) -> Checkpoint:
     """
     The checkpoint at `place`, for the query's source with this index (None: its only one).
 
@@ -81,7 +81,7 @@ def read(place: Place, source: int | None = None) -> Checkpoint:
     )
 
 
-def _batches(place: Place, folder: str) -> Iterator[Listed]:
+def _batches(place: CheckpointStore, folder: str) -> Iterator[Listed]:
     # Also .N.crc, .N.<uuid>.tmp, N.compact: only plain numbers are batches.
     return (item for item in place.list(f"{folder}/") if item.key.removeprefix(f"{folder}/").isdecimal())
 
@@ -90,7 +90,7 @@ def _number(item: Listed) -> int:
     return int(item.key.rpartition("/")[2])
 
 
-def _planned(place: Place, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
+def _planned(place: CheckpointStore, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
     if newest is None or _number(newest) == done:
         return None
     try:
@@ -102,7 +102,7 @@ def _planned(place: Place, newest: Listed | None, done: int | None, source: int 
         return None
 
 
-def _offset(place: Place, batch: int, source: int | None) -> Offset | None:
+def _offset(place: CheckpointStore, batch: int, source: int | None) -> Offset | None:
     where = f"{place.url}/offsets/{batch}"
     try:
         text = place.read(f"offsets/{batch}").decode()
@@ -135,7 +135,7 @@ def _sources(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     return enumerate(lines[2:])
 
 
-def _initial(place: Place, source: int | None, needed: bool) -> Offset | None:
+def _initial(place: CheckpointStore, source: int | None, needed: bool) -> Offset | None:
     key = initial_key(source)
     try:
         return parsed(place.read(key).decode(errors="replace"), f"{place.url}/{key}")

@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
-from bookkeeper.streams.line import Line, added_by, is_append
+from bookkeeper.streams.main_history import MainHistory, added_by, is_append
 from bookkeeper.streams.rows import reading
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
@@ -76,7 +76,7 @@ def beginning(metadata: TableMetadata) -> Position:
     """
     Before everything that the oldest kept snapshot holds.
     """
-    first = next(iter(Line(metadata).snapshots), None)
+    first = next(iter(MainHistory(metadata).snapshots), None)
     return (
         Position()
         if first is None
@@ -95,7 +95,7 @@ def since(metadata: TableMetadata, moment: datetime) -> Position:
     """
     Before the first commit at or after `moment`; raises PositionExpired when that may be expired.
     """
-    line, at_ms = Line(metadata).snapshots, moment.timestamp() * 1000
+    line, at_ms = MainHistory(metadata).snapshots, moment.timestamp() * 1000
     later = next((item for item in line if item.timestamp_ms >= at_ms), None)
     if later is None:
         return end(metadata)
@@ -120,7 +120,7 @@ def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
 
     Raises PositionExpired.
     """
-    line = Line(metadata)
+    line = MainHistory(metadata)
     index = line.place.get(position.snapshot) if position.snapshot is not None else None
     if index is not None:
         return line.snapshots[index + (position.rows is None) :]

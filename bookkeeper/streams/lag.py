@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
-from bookkeeper.streams.line import Line, added_by, counted, is_append
-from bookkeeper.streams.standing import Standing
+from bookkeeper.streams.consumer_state import ConsumerState
+from bookkeeper.streams.main_history import MainHistory, added_by, counted, is_append
 
 #: rows and bytes of the files a snapshot added, in the order a stream reads them
 Added = Callable[[Snapshot], Iterable[tuple[int, int]]]
@@ -32,13 +32,13 @@ class Lag:
     behind: timedelta = timedelta(0)
 
 
-def lag(standing: Standing, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
+def lag(standing: ConsumerState, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
     """
     The lag of a consumer, or None when nobody can tell (unreadable, not started, cut off, lapsed).
 
     Raises StorageUnavailable when the manifests of a half-read snapshot cannot be read.
     """
-    line, offsets = Line(metadata), standing.reading.offsets
+    line, offsets = MainHistory(metadata), standing.reading.offsets
     if standing.first is None or not offsets or standing.reading.trouble:
         return None
     start = offsets[0]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from bookkeeper.errors import Missing, NotPossible
 from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, Offset, initial_key, read
-from bookkeeper.streams.places import Place
+from bookkeeper.streams.checkpoint_store import CheckpointStore
+from bookkeeper.streams.consumer_state import CUT_OFF, MOST_ROWS, STALLED, ConsumerState
 from bookkeeper.streams.registry import Consumer
-from bookkeeper.streams.standing import CUT_OFF, MOST_ROWS, STALLED, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Mend:
     checksum: str
 
 
-def plan(standing: Standing, place: Place) -> Mend | None:
+def plan(standing: ConsumerState, place: CheckpointStore) -> Mend | None:
     """
     The mend of this consumer's checkpoint, None when it needs none; raises NotPossible when none can help.
     """
@@ -48,7 +48,7 @@ def plan(standing: Standing, place: Place) -> Mend | None:
     return None if before == after else Mend(consumer.name, key, before, after, f"{folder}/.{name}.crc")
 
 
-def _after(standing: Standing, checkpoint: Checkpoint) -> str:
+def _after(standing: ConsumerState, checkpoint: Checkpoint) -> str:
     if standing.kept_rows < MOST_ROWS:
         return json.dumps(BEGINNING, separators=(",", ":"))
     if not standing.unread:
@@ -75,7 +75,7 @@ def _check(consumer: Consumer, checkpoint: Checkpoint, state: str) -> None:
         raise NotPossible(f"the newest offset of {consumer.name} is expired too: no mend helps", hint=anew)
 
 
-def mend(place: Place, planned: Mend, source: int | None) -> Checkpoint:
+def mend(place: CheckpointStore, planned: Mend, source: int | None) -> Checkpoint:
     """
     Does it, and returns what the checkpoint says then; raises NotPossible when somebody else changed it meanwhile.
     """

@@ -19,7 +19,7 @@ from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
 from bookkeeper.format.expressions import COUNTS, MOST_COUNT
 from bookkeeper.format.layout import Physical, physical
-from bookkeeper.format.skim import Row, Shape
+from bookkeeper.format.skim import EntrySummary, StatsShape
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 
@@ -69,17 +69,17 @@ class Rules:
         return normal(self.data_path).rstrip("/") + "/"
 
     @cached_property
-    def _fitting(self) -> dict[int, tuple[Shape, bool]]:
+    def _fitting(self) -> dict[int, tuple[StatsShape, bool]]:
         return {}
 
-    def fits(self, shape: Shape) -> bool:
+    def fits(self, shape: StatsShape) -> bool:
         """Whether statistics of this shape are certainly what the table's columns allow."""
         known = self._fitting.get(id(shape))
         if known is None:
             known = self._fitting[id(shape)] = (shape, self._judge(shape))
         return known[1]
 
-    def _judge(self, shape: Shape) -> bool:
+    def _judge(self, shape: StatsShape) -> bool:
         sound = all(width in self.widths.get(number, {width}) for number, width in shape.widths.items())
         return sound and shape.columns <= self.columns
 
@@ -192,7 +192,7 @@ def _brief(value: object) -> str:
     return "null" if value is None else str(value)[:100]
 
 
-def _check_row(row: Row, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
+def _check_row(row: EntrySummary, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
     shown = row.path[:300]
     if not path.startswith(rules.data_root):
         raise PathRefused(f"{shown} is outside of the table's data path {rules.data_path}")

@@ -25,7 +25,7 @@ from bookkeeper.format.expressions import MOST_COUNT
 from bookkeeper.format.records import LARGEST
 from bookkeeper.tick.order import Limits, gaps
 
-Run = tuple[str, str]  # writer and incarnation
+IncarnationKey = tuple[str, str]  # writer and incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Batch:
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     holes: list[TxlogName] = field(default_factory=list)
     #: incarnations that could not go on, however much room there was
-    stuck: set[Run] = field(default_factory=set)
+    stuck: set[IncarnationKey] = field(default_factory=set)
     #: whether `before` holds incarnations that go on after their marks were pruned
     resumed: bool = False
 
@@ -84,7 +84,7 @@ def resumed(
 
     Nobody can tell which of its earlier sequences are in, so all of them count as in except those in rejected/.
     """
-    firsts: dict[Run, TxlogName] = {}
+    firsts: dict[IncarnationKey, TxlogName] = {}
     for name in order:
         firsts.setdefault((name.writer, name.incarnation), name)
     for name in firsts.values():
@@ -133,13 +133,13 @@ class _Planner:
         self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
         self.batch = Batch(marks)
         self.refuse = self.unfit = False
-        self.stopped: set[Run] = set()
+        self.stopped: set[IncarnationKey] = set()
         #: writers of txlogs that wait for the next tick: their position may still move
         self.waiting: set[str] = set()
-        self.last: dict[Run, Mark] = {}
+        self.last: dict[IncarnationKey, Mark] = {}
         self.paths: dict[str, TxlogName] = {}
         self.accepted: set[TxlogName] = set()
-        self.pruned: set[Run] = set()
+        self.pruned: set[IncarnationKey] = set()
         self.files = self.bytes = self.rows = 0
 
     def turn(self, order: Sequence[TxlogName]) -> bool:
@@ -162,13 +162,13 @@ class _Planner:
         else:
             self._try(txlog, run, mark)
 
-    def _stop(self, run: Run, stuck: bool) -> None:
+    def _stop(self, run: IncarnationKey, stuck: bool) -> None:
         self.stopped.add(run)
         self.waiting.add(run[0])
         if stuck:
             self.batch.stuck.add(run)
 
-    def _try(self, txlog: Txlog, run: Run, mark: Mark) -> None:
+    def _try(self, txlog: Txlog, run: IncarnationKey, mark: Mark) -> None:
         try:
             self._accept(txlog, mark)
         except _Waits:

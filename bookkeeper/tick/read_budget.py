@@ -16,7 +16,7 @@ from bookkeeper.tick.order import READ_BYTES
 FORGOTTEN = timedelta(minutes=2)
 
 
-class Room:
+class ReadBudget:
     """So many bytes, for any number of tables and threads."""
 
     def __init__(self, size: int = READ_BYTES) -> None:

@@ -29,7 +29,7 @@ class Commit:
 
 
 @dataclass
-class Turn:
+class TickResult:
     """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
 
     pending: int = 0
@@ -48,7 +48,7 @@ class Turn:
     left: dict[TxlogName, datetime] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, found: Sequence[Found]) -> "Turn":
+    def of(cls, found: Sequence[Found]) -> "TickResult":
         """A tick that found these txlogs and has done nothing yet."""
         return cls(len(found), len(found), left={item.name: item.modified for item in found})
 

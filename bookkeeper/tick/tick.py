@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any
 
 from bookkeeper.config.settings import Table
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
-from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import (
     BookkeeperError,
     ClockBehind,
@@ -36,16 +36,16 @@ from bookkeeper.errors import (
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
-from bookkeeper.ledger.shares import shares
+from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.check import rules_of
 from bookkeeper.tick.culprits import culprits
 from bookkeeper.tick.intake import Intake, defect
 from bookkeeper.tick.order import Limits, cut, gaps, in_turn, writers_left
-from bookkeeper.tick.plan import Batch, Known, Run, plan, resumed
-from bookkeeper.tick.read_budget import Room
-from bookkeeper.tick.result import Commit, Turn
+from bookkeeper.tick.plan import Batch, IncarnationKey, Known, plan, resumed
+from bookkeeper.tick.read_budget import ReadBudget
+from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.upkeep import Upkeep, noted
 
 log = logging.getLogger("bookkeeper")
@@ -82,13 +82,13 @@ class Bookkeeper:
         store: Callable[[str], Store] | None = None,
         lease: Lease | None = None,
         discovery: Discovery | None = None,
-        room: Room | None = None,
+        room: ReadBudget | None = None,
         tables: int = 1,
     ) -> None:
-        self.room = room or Room()
+        self.room = room or ReadBudget()
         self.remembers = max(LEAST_RECENT_PATHS, RECENT_PATHS // max(tables, 1))
         self.lease = lease or NoLease()
-        self.noticed = Noticed(discovery or Listing(), settings.look_every)
+        self.noticed = PendingIndex(discovery or Listing(), settings.look_every)
         self.settings = settings
         self.folder = folder
         self.ledger = ledger
@@ -106,25 +106,25 @@ class Bookkeeper:
         self.recent: dict[str, TxlogName] = {}
         #: refused, and too large to be moved out of the way: neither is tried again at every tick
         self.unmoved: set[str] = set()
-        self.stuck: set[Run] = set()  # incarnations that could not go on at the last plan
+        self.stuck: set[IncarnationKey] = set()  # incarnations that could not go on at the last plan
         self.said: set[tuple[str, str]] = set()
         #: pending txlogs that the engine fails on, found once for as long as this process lives
         self.defects: dict[TxlogName, Hold] = {}
         self.refusal: BookkeeperError = CommitConflict("others committed each time")
         #: the present tick's, or the last one's: what it did is done, also when it ended by an error
-        self.turn = Turn()
+        self.turn = TickResult()
 
-    def tick(self, now: datetime) -> Turn:
+    def tick(self, now: datetime) -> TickResult:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
         self.upkeep.begin()
-        self.turn = Turn()
+        self.turn = TickResult()
         found = self.noticed.found(self.folder, now)
         if self.defects:
             self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.fresh = False
-        self.turn = turn = Turn.of(found)
+        self.turn = turn = TickResult.of(found)
         view = self._current(now)
         self.upkeep.publish_marks(view)
         self._reject_strangers(turn, now)
@@ -137,7 +137,7 @@ class Bookkeeper:
         self._keep_up(turn, now)
         return turn
 
-    def _commit_pending(self, found: Sequence[Found], turn: Turn, now: datetime) -> None:
+    def _commit_pending(self, found: Sequence[Found], turn: TickResult, now: datetime) -> None:
         intake = Intake(self.folder, self.settings.max_txlog_bytes)
         listed, sure = {item.name for item in found}, False
         for _ in range(ATTEMPTS):
@@ -166,7 +166,7 @@ class Bookkeeper:
         what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {self.refusal}"
         raise CommitConflict(what, hint=self.refusal.hint)
 
-    def _todo(self, found: Sequence[Found], view: View, turn: Turn, now: datetime) -> list[TxlogName]:
+    def _todo(self, found: Sequence[Found], view: View, turn: TickResult, now: datetime) -> list[TxlogName]:
         """Deletes what is in already; the rest, oldest first, once the window has passed."""
         done = [item.name for item in found if view.marks.is_in(item.name)]
         if done:
@@ -189,13 +189,15 @@ class Bookkeeper:
         soon = self.committed_at is not None and timedelta(0) <= now - self.committed_at < self.apart
         if soon and not self.said_pace:
             self.said_pace = True
-            cause = f"Google takes about one write a second of one object: commits are {spoken(self.apart)} apart"
+            cause = (
+                f"Google takes about one write a second of one object: commits are {format_duration(self.apart)} apart"
+            )
             hint = "Set `every` or `window` to 2s or more: what is published meanwhile goes in with one commit."
             log.warning("commits slowed down", extra=self._about("pace", cause=cause, hint=hint))
         return soon
 
     def _prepare(
-        self, intake: Intake, todo: Sequence[TxlogName], left: Set[str], view: View, turn: Turn, now: datetime
+        self, intake: Intake, todo: Sequence[TxlogName], left: Set[str], view: View, turn: TickResult, now: datetime
     ) -> Batch | None:
         """The batch, or None when the table must be loaded again first."""
         self.ledger.check_clock(view)
@@ -225,7 +227,7 @@ class Bookkeeper:
         if early and not self.upkeep.storage_agrees(now):
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
 
-    def _append(self, view: View, batch: Batch, turn: Turn, now: datetime) -> bool:
+    def _append(self, view: View, batch: Batch, turn: TickResult, now: datetime) -> bool:
         """Commits the batch; False when the outcome must be read from the table."""
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
         self._reject({name: why for name, why in batch.refused.items() if isinstance(why, DuplicatePath)}, turn, now)
@@ -236,7 +238,7 @@ class Bookkeeper:
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
-            self.view = self.ledger.append(view, shares(batch.txlogs), marks, batch.names)
+            self.view = self.ledger.append(view, grouped_by_spec(batch.txlogs), marks, batch.names)
         except BookkeeperError as error:
             self.view = None  # what it names may be gone: others expire snapshots and delete their files
             if not isinstance(error, CommitConflict | CommitUnknown):
@@ -268,7 +270,7 @@ class Bookkeeper:
         files = sum(len(txlog.rows) for txlog in batch.txlogs)
         return Commit(view.head.snapshot_id, len(batch.txlogs), files, rows, size, done - began, ages)
 
-    def _settle(self, batch: Batch, turn: Turn, now: datetime) -> None:
+    def _settle(self, batch: Batch, turn: TickResult, now: datetime) -> None:
         """What follows a commit: marks.json first, for a writer reads pending/ before it reads the marks."""
         self.upkeep.publish_marks(self.view)
         self._reject(batch.refused, turn, now)
@@ -287,7 +289,7 @@ class Bookkeeper:
         except BookkeeperError as error:  # what stays is recognised by its mark next time
             log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
 
-    def _reject_large(self, found: Sequence[Found], turn: Turn, now: datetime) -> None:
+    def _reject_large(self, found: Sequence[Found], turn: TickResult, now: datetime) -> None:
         """
         Refuses, by its size and unread, what is larger than a txlog may be.
 
@@ -298,15 +300,15 @@ class Bookkeeper:
             if item.size > most and item.name in turn.left and self.ledger.clock() - began < MOVING:
                 self._reject_one(item.name, TxlogTooLarge(f"{item.size} bytes, at most {most} are allowed"), turn, now)
 
-    def _reject(self, refused: Mapping[Any, BookkeeperError], turn: Turn, now: datetime) -> None:
+    def _reject(self, refused: Mapping[Any, BookkeeperError], turn: TickResult, now: datetime) -> None:
         for name, why in refused.items():
             self._reject_one(name, why, turn, now)
 
-    def _reject_strangers(self, turn: Turn, now: datetime) -> None:
+    def _reject_strangers(self, turn: TickResult, now: datetime) -> None:
         why = NameMismatch("it is not named <writer>.<incarnation>.<sequence>.txlog.avro")
         self._reject(dict.fromkeys(self.noticed.strangers, why), turn, now)
 
-    def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: Turn, now: datetime) -> None:
+    def _reject_one(self, name: TxlogName | str, why: BookkeeperError, turn: TickResult, now: datetime) -> None:
         if str(name) in turn.rejected or self._stays(name, turn):
             return
         try:
@@ -329,7 +331,7 @@ class Bookkeeper:
             turn.waiting -= 1
         log.warning("txlog rejected", extra=self._about("reject", txlog=str(name), cause=str(why)))
 
-    def _stays(self, name: TxlogName | str, turn: Turn) -> bool:
+    def _stays(self, name: TxlogName | str, turn: TickResult) -> bool:
         """Whether it was refused and is too large to be moved: then it is left alone, and makes nothing late."""
         if str(name) in self.unmoved and isinstance(name, TxlogName):
             turn.settle([name])
@@ -341,7 +343,7 @@ class Bookkeeper:
             self.said.add((str(name), str(why)))
             log.warning(message, extra=self._about(action, txlog=str(name), cause=str(why), hint=why.hint))
 
-    def _keep_up(self, turn: Turn, now: datetime) -> None:
+    def _keep_up(self, turn: TickResult, now: datetime) -> None:
         after = self.upkeep.run(self.view, now)
         if after is None:
             self.view = None

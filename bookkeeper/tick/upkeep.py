@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.config.settings import Retention, Table
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.clock import SMALL, keeps_time
@@ -291,7 +291,9 @@ class Upkeep:
             # The storage dated its object at some moment in between: rather too far ahead than too little.
             self._compared(now, self.ledger.clock() - began - skew)
         if self.ahead > CLOCK_AHEAD:
-            raise ClockAhead(f"{self.settings.identifier}: this clock is {spoken(self.ahead)} ahead of the storage's")
+            raise ClockAhead(
+                f"{self.settings.identifier}: this clock is {format_duration(self.ahead)} ahead of the storage's"
+            )
         return self.ahead
 
     def _compared(self, now: datetime, ahead: timedelta) -> None:
@@ -301,7 +303,10 @@ class Upkeep:
         if self.ahead > CLOCK_AHEAD:
             self.compared = None  # ask again at the next tick
         elif self.ahead and not before:
-            cause = f"this clock is {spoken(ahead)} ahead of the storage's: commits are stamped with the storage's time"
+            cause = (
+                f"this clock is {format_duration(ahead)} ahead of the storage's: "
+                "commits are stamped with the storage's time"
+            )
             log.warning("clock ahead", extra=self._about("clock", cause=cause, hint=ClockAhead.hint))
         elif abs(ahead) <= SMALL and keeps_time(self.folder.store):
             self.ledger.steady.trust()
@@ -317,7 +322,7 @@ class Upkeep:
         jumped, before = ahead > CLOCK_SKEW, self.jumped
         self.jumped = jumped
         if jumped and not before:
-            cause = f"this machine's clock went {spoken(ahead)} further ahead than time passed"
+            cause = f"this machine's clock went {format_duration(ahead)} further ahead than time passed"
             hint = "Set the clock right (NTP). If it is right: restart the bookkeeper. Until then nothing is dropped."
             log.warning("clock jumped", extra=self._about("clock", cause=cause, hint=hint))
         elif before and not jumped:

@@ -16,7 +16,7 @@ from bookkeeper.catalogs.open import _write_ahead
 from bookkeeper.config.settings import Catalog, Daemon, Settings
 from bookkeeper.errors import CatalogUnavailable
 from bookkeeper.serve import loop as runner
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 from bookkeeper.serve.open import open_bookkeeper
 from tests.support.catalog_lake import CatalogLake, Chain, Place
 
@@ -38,11 +38,11 @@ class Down:
         caplog.set_level(logging.INFO, "bookkeeper")
         settings = Settings(catalog or lake.where.settings, DAEMON, tables={lake.settings.name: lake.settings})
         self.lake, self.caplog = lake, caplog
-        self.slot = Slot(lake.settings.name, lambda: open_bookkeeper(settings, lake.settings, lake.clock))
+        self.slot = TableLoop(lake.settings.name, lambda: open_bookkeeper(settings, lake.settings, lake.clock))
 
     def turn(self, **move: float) -> Any:
         """One round of the loop, a second later: longer than the longest pause."""
-        return runner.turn(self.slot, DAEMON, self.lake.clock.move(**(move or {"seconds": 1})))
+        return runner.tick_once(self.slot, DAEMON, self.lake.clock.move(**(move or {"seconds": 1})))
 
     def said(self) -> list[str]:
         """The actions of the log, commits left out."""

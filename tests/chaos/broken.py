@@ -21,18 +21,18 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.shares import Share
+from bookkeeper.ledger.txlog_groups import TxlogGroup
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.tick import Bookkeeper
+from reaper.context import ReaperContext
 from reaper.journal import Journal
-from reaper.site import Site
-from reaper.verify import Verdict
+from reaper.verify_journal import Verdict
 
 
 class StockLedger(Ledger):
     """Commits as pyiceberg's documentation says, with pyiceberg's own retry."""
 
-    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         transaction = seen.table.transaction()
         # The snapshot's id is not known yet, so these marks name none.
         carried = replace(marks, snapshot=None)
@@ -81,7 +81,7 @@ class DeafLedger(Ledger):
 class TrustingLedger(Ledger):
     """Takes an unknown outcome for success."""
 
-    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         try:
             return super().append(seen, shares, marks, names)
         except CommitUnknown:
@@ -91,7 +91,7 @@ class TrustingLedger(Ledger):
 class MarksApart(Ledger):
     """Commits the files first, and the marks that say so in a commit of their own."""
 
-    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         after = super().append(seen, shares, seen.marks, names)
         carried = replace(marks, snapshot=after.marks.snapshot)
         change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(carried)})
@@ -102,7 +102,7 @@ class MarksApart(Ledger):
 class MarksFirst(Ledger):
     """Commits the marks first, and the files that they speak of in a commit of their own."""
 
-    def append(self, seen: View, shares: Sequence[Share], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
         catalogs.commit(seen.table, (), (change,))
         return super().append(View(self.catalog.load_table(self.identifier), marks), shares, marks, names)
@@ -141,7 +141,7 @@ def any_position(planner: Any, txlog: Any) -> None:
     """
 
 
-def no_second_look(site: Site, journal: Journal) -> tuple[Verdict, Any]:
+def no_second_look(site: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:
     """
     The reaper deletes what its journal says, whatever the table says now.
     """

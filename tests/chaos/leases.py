@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bookkeeper.leases import lease
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.chaos.processes import roles
 from tests.chaos.processes.ground import BRISK, Ground, now
 from tests.chaos.processes.party import in_fork
@@ -66,8 +66,8 @@ def _held(ground: Ground, fatal: tuple[int, str] | None) -> list[str]:
 
 def _taken_over(ground: Ground, end: int, where: str) -> Tally:
     """The next bookkeeper's first turn, and the account."""
-    slot = Slot("events", lambda: ground.book(lease=True))
-    turn(slot, BRISK, now())
+    slot = TableLoop("events", lambda: ground.book(lease=True))
+    tick_once(slot, BRISK, now())
     wrong = [f"{where}: nobody took over"] if slot.standby or slot.trouble else []
     left = [f"{where}: {what}" for what in ground.drain()]
     done = ground.outcome(roles.source_keys(0, end), where, points=1)

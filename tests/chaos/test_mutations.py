@@ -68,7 +68,7 @@ BROKEN = {
         "wrong",
     ),
     "the reaper deletes without a second look": (
-        "reaper.run.judge", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",
+        "reaper.run.verify_journal", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",
     ),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main
 from bookkeeper.console.logs import OURS
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
 
@@ -69,15 +69,15 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 @pytest.fixture
 def soon_stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What would go on until it is told to stop is told so soon."""
-    original, timers = Stop.on_signals, []
+    original, timers = StopSignal.on_signals, []
 
-    def on_signals() -> Stop:
+    def on_signals() -> StopSignal:
         stop = original()
         timers.append(threading.Timer(0.3, stop.request))
         timers[-1].start()
         return stop
 
-    monkeypatch.setattr(Stop, "on_signals", on_signals)
+    monkeypatch.setattr(StopSignal, "on_signals", on_signals)
     yield
     for timer in timers:
         timer.cancel()

@@ -15,7 +15,7 @@ import pytest
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.console import logs, secrets
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.lake import Lake, Writes
 
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFqUVErCz4I6tq/K1SZFPTOtr=="
@@ -245,9 +245,9 @@ def test_nothing_that_happens_to_stderr_ends_the_daemon(where: str, lake: Lake, 
     if where == "a closed file":
         stream.close()
     logs.set_up("json", stream=stream)
-    slot = Slot("events", lake.book)
+    slot = TableLoop("events", lake.book)
     writer.publish("a")
-    assert turn(slot, Daemon(), lake.clock.move(seconds=1)).commit is not None
+    assert tick_once(slot, Daemon(), lake.clock.move(seconds=1)).commit is not None
     thread = threading.Thread(target=lambda: logging.getLogger("urllib3").error("from a thread"))
     thread.start()
     thread.join()
@@ -268,16 +268,16 @@ def test_a_daemon_whose_streams_are_closed_works_and_writes_into_nobodys_file(
 
 
 def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes, root: logging.Logger) -> None:
-    slot, settings, said = Slot("events", lake.book), Daemon(), io.StringIO()
+    slot, settings, said = TableLoop("events", lake.book), Daemon(), io.StringIO()
     logs.set_up("json", stream=said)
     for commit in range(3):
         for number in range(5):
             writer.publish(f"{commit}-{number}")
-        turn(slot, settings, lake.clock.move(seconds=1), lake.clock)
+        tick_once(slot, settings, lake.clock.move(seconds=1), lake.clock)
     told = [json.loads(line) for line in said.getvalue().splitlines()]
     assert [(line["action"], line["table"], line["txlogs"]) for line in told] == [("commit", "events", 5)] * 3
     for _ in range(100):
-        turn(slot, settings, lake.clock.move(seconds=11), lake.clock)
+        tick_once(slot, settings, lake.clock.move(seconds=11), lake.clock)
     assert len(said.getvalue().splitlines()) == 3
 
 

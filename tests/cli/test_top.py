@@ -20,7 +20,7 @@ from bookkeeper.cli.overview import Overview, ask
 from bookkeeper.cli.top import Looker, lines, watch
 from bookkeeper.config.settings import Settings, Table
 from bookkeeper.console.screen import cut
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from tests.cli.terminal import terminal
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Lake, Writes
@@ -203,7 +203,7 @@ class Paper:
         self._meanwhile()
 
 
-class Pauses(Stop):
+class Pauses(StopSignal):
     """Ends after so many of them, none of which it waits for."""
 
     def __init__(self, most: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bookkeeper.config.load import parse as settings_in
 from bookkeeper.config.share import parse, share_of
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.leases.failover import Borrowed
+from bookkeeper.leases.failover import FailoverLease
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 GRACE, OFFER, PAUSE = (timedelta(seconds=seconds) for seconds in (15, 60, 2))
@@ -43,11 +43,11 @@ class One:
             self.room.holder = None
 
 
-def borrowed(room: Room) -> Borrowed:
-    return Borrowed(room.lease(), GRACE, OFFER, PAUSE)
+def borrowed(room: Room) -> FailoverLease:
+    return FailoverLease(room.lease(), GRACE, OFFER, PAUSE)
 
 
-def held(lease: Borrowed, first: int, last: int) -> list[int]:
+def held(lease: FailoverLease, first: int, last: int) -> list[int]:
     """In which of these seconds it has the lease."""
     return [second for second in range(first, last) if lease.hold(NOW + timedelta(seconds=second))]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.config.units import duration, millis, size, spoken, spoken_size
+from bookkeeper.config.units import duration, format_duration, millis, size, spoken_size
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_size_that_no_counter_holds_is_refused(text: str) -> None:
     ],
 )
 def test_a_duration_is_spoken_in_its_largest_fitting_unit(span: timedelta, text: str) -> None:
-    assert spoken(span) == text
+    assert format_duration(span) == text
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_size_is_spoken_in_its_largest_fitting_unit(count: int, text: str) -> 
 @given(st.integers(0, 2**62), st.timedeltas())
 def test_nothing_is_ever_spoken_with_an_exponent(count: int, span: timedelta) -> None:
     assert "e" not in spoken_size(count)
-    assert "e" not in spoken(span)
+    assert "e" not in format_duration(span)
 
 
 @given(st.integers(0, 10**9))

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.console.stopping import Stop
-from bookkeeper.discover.noticed import Noticed
-from bookkeeper.discover.opened import open_discovery
-from bookkeeper.serve.loop import Slot, repeat
+from bookkeeper.console.signals import StopSignal
+from bookkeeper.discover.open import open_discovery
+from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.serve.loop import TableLoop, repeat
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.lake import Lake, Writes
 
@@ -22,13 +22,13 @@ HOUR = Daemon(every=timedelta(hours=1), hint_pause=timedelta(milliseconds=10))
 
 def notified(lake: Lake) -> Bookkeeper:
     book = lake.book()
-    book.noticed = Noticed(open_discovery(lake.settings, book.folder.store), lake.settings.look_every)
+    book.noticed = PendingIndex(open_discovery(lake.settings, book.folder.store), lake.settings.look_every)
     return book
 
 
 def test_txlogs_are_committed_while_the_loop_would_sleep_for_an_hour(tmp_path: Path) -> None:
     lake = Lake(tmp_path, discover="notify")
-    writes, book, stop = Writes(lake), notified(lake), Stop()
+    writes, book, stop = Writes(lake), notified(lake), StopSignal()
     keys = iter("abc")
     pauses: list[float] = []
 
@@ -42,7 +42,7 @@ def test_txlogs_are_committed_while_the_loop_would_sleep_for_an_hour(tmp_path: P
             writes.publish(key)
         return stop.wait(seconds, *how)
 
-    repeat(Slot("events", lambda: book), HOUR, lake.clock, wait)
+    repeat(TableLoop("events", lambda: book), HOUR, lake.clock, wait)
     assert lake.keys() == ["a", "b", "c"]
     assert len(pauses) == 4
     book.noticed.discovery.close()
@@ -50,7 +50,7 @@ def test_txlogs_are_committed_while_the_loop_would_sleep_for_an_hour(tmp_path: P
 
 def test_a_writer_that_publishes_between_tick_and_pause_is_not_missed(tmp_path: Path) -> None:
     lake = Lake(tmp_path, discover="notify")
-    writes, book, stop = Writes(lake), notified(lake), Stop()
+    writes, book, stop = Writes(lake), notified(lake), StopSignal()
     rounds: list[int] = []
 
     def wait(seconds: float, *how: Callable[[], Any]) -> bool:
@@ -61,6 +61,6 @@ def test_a_writer_that_publishes_between_tick_and_pause_is_not_missed(tmp_path: 
             return True
         return stop.wait(seconds, *how)
 
-    repeat(Slot("events", lambda: book), HOUR, lake.clock, wait)
+    repeat(TableLoop("events", lambda: book), HOUR, lake.clock, wait)
     assert lake.keys() == ["a"]
     book.noticed.discovery.close()

@@ -9,36 +9,36 @@ from types import SimpleNamespace
 from typing import Any
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import NoLease
-from bookkeeper.serve.loop import Slot, repeat
-from bookkeeper.tick.tick import Commit, Turn
+from bookkeeper.serve.loop import TableLoop, repeat
+from bookkeeper.tick.tick import Commit, TickResult
 from tests.discover.pending import Told
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SETTINGS = Daemon(every=timedelta(seconds=1), hint_pause=timedelta(seconds=0.2))
-COMMITTED = Turn(commit=Commit(1, 1, 1, 1, 1))
+COMMITTED = TickResult(commit=Commit(1, 1, 1, 1, 1))
 
 
 class Book:
     """A bookkeeper whose ticks end as it is told, over a discovery."""
 
-    def __init__(self, answer: Turn | Exception, discovery: Any) -> None:
+    def __init__(self, answer: TickResult | Exception, discovery: Any) -> None:
         self.answer, self.ticks = answer, 0
         self.noticed = SimpleNamespace(discovery=discovery)
         self.lease: Any = NoLease()
-        self.turn = Turn()
+        self.turn = TickResult()
 
-    def tick(self, now: datetime) -> Turn:
+    def tick(self, now: datetime) -> TickResult:
         self.ticks += 1
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-def pauses(answer: Turn | Exception, lease: Any = None) -> list[tuple[float, bool]]:
+def pauses(answer: TickResult | Exception, lease: Any = None) -> list[tuple[float, bool]]:
     """The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each."""
     book, seen = Book(answer, Told(LOOK)), []
     book.lease = lease or book.lease
@@ -48,12 +48,12 @@ def pauses(answer: Turn | Exception, lease: Any = None) -> list[tuple[float, boo
             seen.append((round(seconds, 3), bool(wakes()) and woken()))
         return sum(pause for pause, _ in seen) > 0.99
 
-    repeat(Slot("events", lambda: book), SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
+    repeat(TableLoop("events", lambda: book), SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
     return seen
 
 
 def test_a_hint_ends_the_pause() -> None:
-    assert pauses(Turn()) == [(1.0, True)]
+    assert pauses(TickResult()) == [(1.0, True)]
 
 
 def test_after_a_commit_a_hint_waits_a_little_so_that_a_busy_table_gets_few_snapshots() -> None:
@@ -69,11 +69,11 @@ def test_a_table_that_stands_by_is_not_woken_by_its_hints() -> None:
         def hold(self, now: datetime) -> bool:
             return False
 
-    assert pauses(Turn(), Taken()) == [(1.0, False)]
+    assert pauses(TickResult(), Taken()) == [(1.0, False)]
 
 
 def test_the_wait_of_the_daemon_ends_at_once_when_something_wakes_it() -> None:
-    stop, (reader, writer) = Stop(), os.pipe()
+    stop, (reader, writer) = StopSignal(), os.pipe()
     heard: list[bytes] = []
 
     def woken() -> bool:
@@ -94,7 +94,7 @@ def _readable(number: int) -> list[int]:
 
 
 def test_a_wake_that_tells_nothing_new_does_not_end_the_wait() -> None:
-    stop, (reader, writer) = Stop(), os.pipe()
+    stop, (reader, writer) = StopSignal(), os.pipe()
     os.write(writer, b"temporary")
     asked: list[bytes] = []
 
@@ -111,6 +111,6 @@ def test_a_wake_that_tells_nothing_new_does_not_end_the_wait() -> None:
 
 
 def test_a_stop_ends_the_wait_for_hints_too() -> None:
-    stop = Stop()
+    stop = StopSignal()
     threading.Timer(0.05, stop.request).start()
     assert stop.wait(30, tuple, lambda: False)

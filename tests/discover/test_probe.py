@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK
-from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from tests.support.lake import Lake, Writes
 
@@ -14,7 +14,7 @@ RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
 def test_after_a_listing_new_txlogs_of_known_writers_are_found_without_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
     book, writes, other = lake.book(), Writes(lake, "w1"), Writes(lake, "w2")
-    book.noticed = Noticed(Probe(), look_every=5)
+    book.noticed = PendingIndex(Probe(), look_every=5)
     writes.publish("a1")
     lake.tick(book)  # lists
     for key in ("a2", "a3", "a4"):

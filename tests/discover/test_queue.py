@@ -12,7 +12,7 @@ import pytest
 from bookkeeper.config.settings import Table
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK, Discovery
-from bookkeeper.discover.opened import open_discovery
+from bookkeeper.discover.open import open_discovery
 from bookkeeper.discover.queue import QueueDiscovery
 from bookkeeper.stores.open import open_store
 from tests.servers.objects import bucket

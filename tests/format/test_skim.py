@@ -14,7 +14,7 @@ from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import DataFile, Entry, added
-from bookkeeper.format.skim import Row, Skimmer, columns_of
+from bookkeeper.format.skim import EntrySummary, Skimmer, columns_of
 
 SCHEMA = Schema(
     NestedField(1, "ts", TimestamptzType(), required=False),
@@ -81,7 +81,7 @@ def _skimmer(column: int | None = None) -> Skimmer:
     return Skimmer(manifest.parse_layout(HEADER["avro.schema"]), column)
 
 
-def _said(row: Row) -> tuple[object, ...]:
+def _said(row: EntrySummary) -> tuple[object, ...]:
     return (row.path, row.file_format, row.partition, row.record_count, row.size_bytes, row.sort_order_id)
 
 
@@ -154,7 +154,7 @@ def test_a_flipped_byte_is_never_accepted_where_decoding_in_full_refuses_it() ->
                 _is_proven(row, entry)
 
 
-def _is_proven(row: Row, entry: Entry) -> None:
+def _is_proven(row: EntrySummary, entry: Entry) -> None:
     file = entry.data_file
     assert (entry.content, entry.equality_ids, entry.referenced_data_file) == (0, None, None)
     counts = (file.column_sizes, file.value_counts, file.null_value_counts, file.nan_value_counts)

@@ -10,8 +10,9 @@ import pytest
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.format import summaries
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
-from bookkeeper.ledger import manifests, parts, retain, summary
-from bookkeeper.ledger.carry import _Fates
+from bookkeeper.ledger import blocks as parts
+from bookkeeper.ledger import manifests, retain, summary
+from bookkeeper.ledger.copy_entries import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
 from tests.histories.walk import walk
 from tests.histories.world import SPECS, World
@@ -36,8 +37,8 @@ def carried_with_the_manifests_sequence_number() -> Broken:
         after = made and replace(made[0], sequence=fates._manifest.sequence_number)
         return after and (after, write_prefix(after))
 
-    rightly = _Fates._made
-    return _Fates, "_made", broken
+    rightly = _StatusRewrite._made
+    return _StatusRewrite, "_made", broken
 
 
 def bounds_of_the_first_partition_only() -> Broken:
@@ -51,8 +52,8 @@ def tombstones_left_out() -> Broken:
     def broken(fates: Any, raw: bytes, gone: bool) -> Any:
         return None if gone else rightly(fates, raw, gone)
 
-    rightly = _Fates._made
-    return _Fates, "_made", broken
+    rightly = _StatusRewrite._made
+    return _StatusRewrite, "_made", broken
 
 
 def joined_across_layouts() -> Broken:

@@ -13,7 +13,7 @@ from reaper.metrics import Metrics
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples
-from writers.metrics import Figures as WriterFigures
+from writers.metrics import WriterMetrics as WriterFigures
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 _HEAD = """# Metrics

@@ -11,7 +11,7 @@ from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, StorageUnavailable
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 from bookkeeper.streams.registry import Registry, spark
 from reaper.files import Reaped
 from reaper.metrics import Metrics
@@ -49,7 +49,7 @@ class Stage:
         return self.watched.faults[self.table]
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> TableLoop:
         return next(slot for slot in self.watched.slots if slot.table == self.table)
 
     def publish(self, times: int = 1, **about: Any) -> TxlogName:

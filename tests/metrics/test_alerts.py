@@ -15,7 +15,7 @@ import pytest
 from tests.metrics.scenes import SCENES, Scene, Stage, reaped
 from tests.metrics.timeline import ALERTS, Firing, Timeline, names_in, tool, wrong
 from tests.support.watched import Samples, Watched, quick_samples
-from writers.metrics import Figures as WriterFigures
+from writers.metrics import WriterMetrics as WriterFigures
 
 CAUSE, CURE, END = 5, 36, 52
 #: what a rule says of ten thousand snapshots is tried with fifty

@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.config.settings import Daemon, Retention
 from bookkeeper.errors import CatalogUnavailable, StorageUnavailable
 from bookkeeper.serve.health import Health, health
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.faults import BEFORE, Faults
 from tests.support.lake import Lake, Writes
 
@@ -20,10 +20,10 @@ class Loop:
     """One table in the daemon's loop, second by second."""
 
     def __init__(self, lake: Lake, book: Callable[[], Any]) -> None:
-        self.lake, self.slot = lake, Slot("events", book)
+        self.lake, self.slot = lake, TableLoop("events", book)
 
     def second(self) -> Health:
-        turn(self.slot, DAEMON, self.lake.clock.move(seconds=1))
+        tick_once(self.slot, DAEMON, self.lake.clock.move(seconds=1))
         return health(self.slot, DAEMON, self.lake.clock.now)
 
 

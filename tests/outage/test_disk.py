@@ -14,7 +14,7 @@ import pytest
 from bookkeeper.config.settings import Daemon, Retention
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.serve.health import health
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.disk import LOOKS, WRITES, Disk, mounted
 from tests.support.lake import Lake, Writes
 
@@ -95,17 +95,17 @@ def test_a_disk_that_stays_full_is_said_waited_for_and_forgotten(
     tmp_path: Path, error: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake = scene(tmp_path)
-    slot, states = Slot("events", lake.book), []
+    slot, states = TableLoop("events", lake.book), []
     with mounted(Disk(lambda _, call: call in WRITES, error)):
         for _ in range(12):
-            turn(slot, DAEMON, lake.clock.move(seconds=1))
+            tick_once(slot, DAEMON, lake.clock.move(seconds=1))
             states.append(health(slot, DAEMON, lake.clock.now).state)
         found = health(slot, DAEMON, lake.clock.now)
     assert [states[0], states[-1]] == ["failing", "not ready"]
     assert (found.ready, "credentials" in found.hint or found.hint != "") == (False, True)
     assert any(word in found.why for word in ("No space left", "Permission denied", "commits in a row"))
     assert slot.failures < 12  # it backs off
-    turn(slot, DAEMON, lake.clock.move(seconds=5))
+    tick_once(slot, DAEMON, lake.clock.move(seconds=5))
     assert health(slot, DAEMON, lake.clock.now).state == "ready"
     is_sound(lake, "after the outage")
     said = [record.action for record in caplog.records if record.action in ("postpone", "not-ready", "recover")]  # type: ignore[attr-defined]

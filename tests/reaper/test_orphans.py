@@ -19,8 +19,8 @@ from bookkeeper.core.txlog import Envelope, encode
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans
-from reaper.sieve import Sieve
-from reaper.site import Site
+from reaper.context import ReaperContext
+from reaper.disk_difference import Sieve
 from tests.reaper.faults import Faults
 from tests.support.reaper_lake import REAPER, Lake
 
@@ -36,10 +36,10 @@ def lake(tmp_path: Path) -> Lake:
     return found
 
 
-def at(lake: Lake, now: datetime, faults: Faults | None = None) -> Site:
+def at(lake: Lake, now: datetime, faults: Faults | None = None) -> ReaperContext:
     stores = faults.stores(now) if faults else lake.stores(now)
     catalog = faults.catalog(lake.opened()) if faults else lake.opened()
-    return Site.of(lake.settings, catalog, stores, now)
+    return ReaperContext.of(lake.settings, catalog, stores, now)
 
 
 def sweep(lake: Lake, now: datetime, faults: Faults | None = None, **how: Any) -> set[str]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged
 from reaper.schedule import Round, run, scheduled
 
@@ -48,7 +48,7 @@ def test_the_same_trouble_is_said_once_until_it_is_over(caplog: pytest.LogCaptur
 
 
 def test_a_defect_ends_neither_the_loop_nor_the_other_tables(caplog: pytest.LogCaptureFixture) -> None:
-    stop, seen = Stop(), []
+    stop, seen = StopSignal(), []
 
     def other(now: datetime) -> None:
         seen.append(now)
@@ -68,6 +68,6 @@ def test_each_table_has_one_run_at_a_time_at_its_own_interval() -> None:
 
 
 def test_a_stop_before_the_start_ends_it_at_once() -> None:
-    stop = Stop()
+    stop = StopSignal()
     stop.request()
     run([Round("events", DAY, failing(None))], lambda: NOW, stop)

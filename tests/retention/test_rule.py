@@ -13,7 +13,7 @@ from pyiceberg.types import DateType, LongType, NestedField, TimestampType, Time
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.ledger.memory import Range
+from bookkeeper.ledger.block_cache import Range
 from bookkeeper.retention.rule import braked, noted, rule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

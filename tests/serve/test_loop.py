@@ -12,8 +12,8 @@ from bookkeeper.discover.discovery import Listing
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged, StorageUnavailable
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.serve.backoff import backoff
-from bookkeeper.serve.loop import Slot, repeat, turn
-from bookkeeper.tick.tick import Commit, Turn
+from bookkeeper.serve.loop import TableLoop, repeat, tick_once
+from bookkeeper.tick.tick import Commit, TickResult
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -23,14 +23,14 @@ SETTINGS = Daemon(every=SECOND, backoff_most=timedelta(seconds=8), not_ready_aft
 class Book:
     """A bookkeeper that does, tick by tick, what it is told: a turn, or an error."""
 
-    def __init__(self, *answers: Turn | Exception) -> None:
+    def __init__(self, *answers: TickResult | Exception) -> None:
         self.answers = list(answers)
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
-        self.turn = Turn()
+        self.turn = TickResult()
         self.noticed = SimpleNamespace(discovery=Listing())
 
-    def tick(self, now: datetime) -> Turn:
+    def tick(self, now: datetime) -> TickResult:
         self.ticks.append(now)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -38,17 +38,17 @@ class Book:
         return answer
 
 
-def slot(*answers: Turn | Exception, table: str = "events") -> Slot:
+def slot(*answers: TickResult | Exception, table: str = "events") -> TableLoop:
     book = Book(*answers)
-    return Slot(table, lambda: book)  # type: ignore[arg-type,return-value]
+    return TableLoop(table, lambda: book)  # type: ignore[arg-type,return-value]
 
 
-def ticked(one: Slot, seconds: int) -> list[int]:
+def ticked(one: TableLoop, seconds: int) -> list[int]:
     """In which of the next seconds it really ticked."""
     done = []
     for second in range(seconds):
         before = one.failures, one.turns
-        turn(one, SETTINGS, NOW + second * SECOND)
+        tick_once(one, SETTINGS, NOW + second * SECOND)
         done += [second] if (one.failures, one.turns) != before else []
     return done
 
@@ -71,10 +71,10 @@ def test_a_table_is_not_ready_after_some_failures_and_ready_again_after_one_succ
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    one = slot(*[StorageUnavailable("down")] * 3, Turn())
+    one = slot(*[StorageUnavailable("down")] * 3, TickResult())
     ready = []
     for second in (0, 1, 3, 7):
-        turn(one, SETTINGS, NOW + second * SECOND)
+        tick_once(one, SETTINGS, NOW + second * SECOND)
         ready.append(one.ready(SETTINGS))
     assert ready == [True, True, False, True]
     assert said(caplog)[-1] == ("recover", "INFO")
@@ -99,9 +99,9 @@ def test_what_a_person_may_mend_is_opened_anew(error: Exception, reopened: int) 
         books.append(Book(error))
         return books[-1]
 
-    one = Slot("events", opened)
+    one = TableLoop("events", opened)
     for second in (0, 10, 20):
-        turn(one, SETTINGS, NOW + second * SECOND)
+        tick_once(one, SETTINGS, NOW + second * SECOND)
     assert len(books) == reopened
 
 
@@ -114,7 +114,7 @@ def test_the_lease_is_given_back_before_the_table_is_opened_anew() -> None:
 
     one = slot(HistoryChanged("x"))
     one.open().lease = Counted()
-    turn(one, SETTINGS, NOW)
+    tick_once(one, SETTINGS, NOW)
     assert (Counted.released, one.book) == (1, None)
 
 
@@ -125,15 +125,15 @@ def test_a_table_that_cannot_be_opened_is_tried_again() -> None:
         attempts.append(1)
         if len(attempts) < 3:
             raise CatalogUnavailable("down at start")
-        return Book(Turn())
+        return Book(TickResult())
 
-    one = Slot("events", opened)
+    one = TableLoop("events", opened)
     assert ticked(one, 5) == [0, 1, 3, 4]
     assert (len(attempts), one.turns) == (3, 2)
 
 
 def test_a_defect_does_not_end_the_loop_of_its_table(caplog: pytest.LogCaptureFixture) -> None:
-    broken = slot(KeyError("a bug"), Turn())
+    broken = slot(KeyError("a bug"), TickResult())
     times: Iterator[datetime] = iter(NOW + number * SECOND for number in range(99))
     wait, _ = stop_at(3)
     repeat(broken, SETTINGS, lambda: next(times), wait)
@@ -144,24 +144,24 @@ def test_a_defect_does_not_end_the_loop_of_its_table(caplog: pytest.LogCaptureFi
 
 def test_a_clock_that_jumps_back_does_not_silence_a_table() -> None:
     one = slot(StorageUnavailable("down"))
-    turn(one, SETTINGS, NOW)
-    turn(one, SETTINGS, NOW - timedelta(hours=1))
+    tick_once(one, SETTINGS, NOW)
+    tick_once(one, SETTINGS, NOW - timedelta(hours=1))
     assert one.failures == 2
 
 
 def test_a_standing_trouble_of_some_txlogs_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    one = slot(Turn(trouble=StorageUnavailable("x")), Turn(trouble=StorageUnavailable("x")), Turn())
+    one = slot(TickResult(trouble=StorageUnavailable("x")), TickResult(trouble=StorageUnavailable("x")), TickResult())
     for second in range(3):
-        turn(one, SETTINGS, NOW + second * SECOND)
+        tick_once(one, SETTINGS, NOW + second * SECOND)
     assert said(caplog) == [("postpone", "WARNING")]
     assert one.ready(SETTINGS)
 
 
 def test_a_commit_is_one_line_and_an_idle_tick_is_none(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    one = slot(Turn(), Turn(commit=Commit(7, 1, 2, 3, 4), waiting=5), Turn())
+    one = slot(TickResult(), TickResult(commit=Commit(7, 1, 2, 3, 4), waiting=5), TickResult())
     for second in range(3):
-        turn(one, SETTINGS, NOW + second * SECOND)
+        tick_once(one, SETTINGS, NOW + second * SECOND)
     assert said(caplog) == [("commit", "INFO")]
     record: Any = caplog.records[0]
     assert (record.snapshot, record.txlogs, record.files, record.rows, record.waiting) == (7, 1, 2, 3, 5)
@@ -178,7 +178,7 @@ def stop_at(calls: int) -> tuple[Callable[[float], bool], list[float]]:
 
 
 def test_a_table_ticks_until_wait_says_stop_and_never_stops_within_a_tick() -> None:
-    one = slot(Turn())
+    one = slot(TickResult())
     wait, waits = stop_at(3)
     repeat(one, SETTINGS, lambda: NOW, wait)
     assert one.turns == 3
@@ -186,7 +186,7 @@ def test_a_table_ticks_until_wait_says_stop_and_never_stops_within_a_tick() -> N
 
 
 def test_each_tick_gets_its_own_time() -> None:
-    one = slot(Turn())
+    one = slot(TickResult())
     times: Iterator[datetime] = iter(NOW + number * SECOND for number in range(9))
     wait, _ = stop_at(2)
     repeat(one, SETTINGS, lambda: next(times), wait)
@@ -202,29 +202,29 @@ def test_a_table_whose_lease_another_has_stands_by_and_takes_over(caplog: pytest
         def hold(self, now: datetime) -> bool:
             return next(self.answers)
 
-    one = slot(Turn())
+    one = slot(TickResult())
     one.open().lease = Taken()
-    done = [turn(one, SETTINGS, NOW + second * SECOND) is not None for second in range(3)]
+    done = [tick_once(one, SETTINGS, NOW + second * SECOND) is not None for second in range(3)]
     assert done == [False, False, True]
     assert said(caplog) == [("standing-by", "INFO"), ("taking-over", "INFO")]
 
 
 def test_whoever_wants_is_told_after_each_turn_that_was_due() -> None:
-    heard: list[tuple[str, Turn | None, str, datetime, float | None]] = []
-    one = slot(Turn(pending=3), StorageUnavailable("down"), Turn(), table="t")
+    heard: list[tuple[str, TickResult | None, str, datetime, float | None]] = []
+    one = slot(TickResult(pending=3), StorageUnavailable("down"), TickResult(), table="t")
     one.told = lambda slot, done, at, took: heard.append((slot.table, done, slot.trouble, at, took))
     ends = iter(NOW + seconds * SECOND for seconds in (0.25, 1.5))
-    turn(one, SETTINGS, NOW, lambda: next(ends))
-    turn(one, SETTINGS, NOW + SECOND, lambda: next(ends))
-    turn(one, SETTINGS, NOW + 1.5 * SECOND, lambda: next(ends))  # not due
+    tick_once(one, SETTINGS, NOW, lambda: next(ends))
+    tick_once(one, SETTINGS, NOW + SECOND, lambda: next(ends))
+    tick_once(one, SETTINGS, NOW + 1.5 * SECOND, lambda: next(ends))  # not due
     assert heard == [
-        ("t", Turn(pending=3), "", NOW, 0.25),
+        ("t", TickResult(pending=3), "", NOW, 0.25),
         ("t", None, "StorageUnavailable", NOW + SECOND, 0.5),
     ]
 
 
 def test_an_observer_that_fails_does_not_touch_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    one = slot(Turn())
+    one = slot(TickResult())
     one.told = lambda *_: 1 / 0
     assert ticked(one, 3) == [0, 1, 2]
     assert said(caplog) == [("defect", "ERROR")]

@@ -14,9 +14,9 @@ from bookkeeper.discover.discovery import LOOK, Listing
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.leases.object_lease import LASTING, PutLease
-from bookkeeper.serve.loop import Slot, repeat
+from bookkeeper.serve.loop import TableLoop, repeat
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.tick.tick import Turn
+from bookkeeper.tick.tick import TickResult
 from tests.discover.pending import Told
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -31,16 +31,16 @@ class Resting:
     ) -> None:
         self.now, self.meanwhile, self.waits, self.ticks = NOW, meanwhile, list[float](), list[float]()
         noticed = SimpleNamespace(discovery=discovery or Listing())
-        book: Any = SimpleNamespace(lease=lease, noticed=noticed, turn=Turn(), tick=self.tick)
-        self.slot = Slot("events", lambda: book)
+        book: Any = SimpleNamespace(lease=lease, noticed=noticed, turn=TickResult(), tick=self.tick)
+        self.slot = TableLoop("events", lambda: book)
 
     def run(self) -> "Resting":
         repeat(self.slot, SETTINGS, lambda: self.now, self.wait)
         return self
 
-    def tick(self, now: datetime) -> Turn:
+    def tick(self, now: datetime) -> TickResult:
         self.ticks.append((now - NOW).total_seconds())
-        return Turn()
+        return TickResult()
 
     def wait(self, seconds: float, wakes: Any = tuple, woken: Callable[[], bool] = lambda: False) -> bool:
         self.waits.append(seconds)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.console.stopping import Wish
+from bookkeeper.console.signals import ReloadSignal
 
 
 def interrupted(act: Callable[[], Any], signal: Callable[[], None], step: int) -> tuple[Any, bool]:
@@ -18,7 +18,7 @@ def interrupted(act: Callable[[], Any], signal: Callable[[], None], step: int) -
     def trace(frame: FrameType, event: str, given: Any) -> Any:
         nonlocal steps
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_code is Wish.take.__code__:
+        if event == "opcode" and frame.f_code is ReloadSignal.take.__code__:
             steps += 1
             if steps == step:
                 signal()
@@ -33,7 +33,7 @@ def interrupted(act: Callable[[], Any], signal: Callable[[], None], step: int) -
     return done, steps >= step
 
 
-def _readable(wish: Wish) -> bool:
+def _readable(wish: ReloadSignal) -> bool:
     return bool(select.select(list(wish.wakes()), [], [], 0)[0])
 
 
@@ -41,7 +41,7 @@ def _readable(wish: Wish) -> bool:
 def test_a_signal_at_any_step_of_taking_is_heard_and_leaves_nobody_awake_for_nothing(asked: bool) -> None:
     step, within = 0, True
     while within:
-        wish, step = Wish(), step + 1
+        wish, step = ReloadSignal(), step + 1
         if asked:
             wish.request()
         taken, within = interrupted(wish.take, wish.request, step)
@@ -51,7 +51,7 @@ def test_a_signal_at_any_step_of_taking_is_heard_and_leaves_nobody_awake_for_not
 
 
 def test_what_was_asked_for_is_taken_once() -> None:
-    wish = Wish()
+    wish = ReloadSignal()
     wish.request()
     wish.request()
     assert wish.take() and not wish.take() and not wish.asked() and not _readable(wish)

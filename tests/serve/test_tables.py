@@ -13,9 +13,9 @@ from bookkeeper.discover.discovery import Listing
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.serve.health import all_ready, health
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 from bookkeeper.serve.tables import CHANGING, HANGING, Tables, once
-from bookkeeper.tick.tick import Turn
+from bookkeeper.tick.tick import TickResult
 from tests.serve.moments import NOW, Moments
 
 SECOND = timedelta(seconds=1)
@@ -51,10 +51,10 @@ class Book:
         self.world, self.table, self.lease = world, table, Lease(table.name)
         self.noticed, self.turn = SimpleNamespace(discovery=Listing()), None
 
-    def tick(self, now: datetime) -> Turn:
+    def tick(self, now: datetime) -> TickResult:
         self.world.ticks.append((self.table.name, (now - NOW).total_seconds()))
         self.world.takes.get(self.table.name, lambda: None)()
-        return Turn()
+        return TickResult()
 
 
 class World:
@@ -230,7 +230,7 @@ def test_one_turn_of_each_does_not_wait_for_who_is_frozen() -> None:
     world = World()
     answer = threading.Event()
     world.takes["b"] = answer.wait
-    slots = [Slot(name, lambda name=name: Book(world, Table(name))) for name in "abc"]  # type: ignore[misc]
+    slots = [TableLoop(name, lambda name=name: Book(world, Table(name))) for name in "abc"]  # type: ignore[misc]
     done = once(slots, DAEMON, lambda: NOW, patience=timedelta(seconds=1))
     assert [turn is not None for turn in done] == [True, False, True]
     assert slots[1].trouble == HANGING and Lease.held == {"b"}

@@ -12,11 +12,11 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import mend as mending
+from bookkeeper.streams.checkpoint_store import open_place
+from bookkeeper.streams.consumer_state import LIVE, STALLED, TO_MEND, evaluate, read_all
 from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.places import open_place
 from bookkeeper.streams.registry import COMMAND, JOB, Registry
 from bookkeeper.streams.registry import spark as query_of
-from bookkeeper.streams.standing import LIVE, STALLED, TO_MEND, look, stand
 from spark_jobs import query, read_stream, register
 from tests.support.spark_lake import append_declared, folder_of, name_of, rows
 
@@ -47,8 +47,8 @@ class Reader:
 
     @property
     def standing(self):
-        readings = look(self.registry, open_store)
-        return stand(readings, load_table(self.lake.catalog, self.identifier).metadata, Reaper(), NOW)[0]
+        readings = read_all(self.registry, open_store)
+        return evaluate(readings, load_table(self.lake.catalog, self.identifier).metadata, Reaper(), NOW)[0]
 
     @property
     def lag(self):

@@ -11,7 +11,7 @@ import pytest
 
 from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Listing
-from bookkeeper.discover.opened import open_discovery
+from bookkeeper.discover.open import open_discovery
 from bookkeeper.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge
 from bookkeeper.stores.gcs import GcsRemote
 from bookkeeper.stores.object_store import MOST_COPIED, ObjectStore

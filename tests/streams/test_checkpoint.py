@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.errors import ConfigInvalid, StorageUnavailable
 from bookkeeper.streams.checkpoint import Checkpoint, CheckpointUnreadable, Offset, read
-from bookkeeper.streams.places import Foreign, absolute, open_place
+from bookkeeper.streams.checkpoint_store import FsspecCheckpointStore, absolute, open_place
 from tests.support.checkpoints import BEGINNING, Query, offset
 
 
@@ -133,7 +133,11 @@ def test_any_fsspec_filesystem_will_do(query: Query) -> None:
     query.begin(offset(7)).done(offset(8, 1)).plan(offset(9))
     memory = fsspec.filesystem("memory")
     memory.put(f"{query.root}/", "/streams-cp/", recursive=True)
-    for place in (Foreign("memory://streams-cp"), open_place("memory://streams-cp"), Foreign(f"local://{query.root}")):
+    for place in (
+        FsspecCheckpointStore("memory://streams-cp"),
+        open_place("memory://streams-cp"),
+        FsspecCheckpointStore(f"local://{query.root}"),
+    ):
         assert read(place).needed == (Offset(8, 1), Offset(9, 0))
 
 

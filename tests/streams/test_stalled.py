@@ -12,11 +12,11 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
+from bookkeeper.streams import consumer_state as states
 from bookkeeper.streams import mend as mending
-from bookkeeper.streams import standing as states
-from bookkeeper.streams.places import open_place
+from bookkeeper.streams.checkpoint_store import open_place
+from bookkeeper.streams.consumer_state import ConsumerState, evaluate, read_all
 from bookkeeper.streams.registry import COMMAND, Registry, spark
-from bookkeeper.streams.standing import Standing, look, stand
 from tests.reaper.metadata import minute, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
 
@@ -38,8 +38,8 @@ class Stage:
         self.registry.add(spark("q", self.query.url, minute(0), by=COMMAND, **{"available_now": True, **how}))
 
     @property
-    def standing(self) -> Standing:
-        (found,) = stand(look(self.registry, open_store), self.metadata, Reaper(), minute(10))
+    def standing(self) -> ConsumerState:
+        (found,) = evaluate(read_all(self.registry, open_store), self.metadata, Reaper(), minute(10))
         return found
 
     def mend(self) -> str | None:

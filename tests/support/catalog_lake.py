@@ -23,7 +23,7 @@ from bookkeeper.errors import Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.tick import Bookkeeper, Turn
+from bookkeeper.tick.tick import Bookkeeper, TickResult
 from tests.chaos.account import account
 from tests.chaos.tally import Tally
 from tests.servers import Server, postgres, rest_catalog, scratch
@@ -159,10 +159,10 @@ class CatalogLake(Lake):
         made = ledger(catalog or self.where.near, self.settings.identifier, self.clock, store)
         return book(self.settings, Folder(store(self.made.folder)), made, store=store)
 
-    def attempt(self, book: Bookkeeper) -> Turn | None:
+    def attempt(self, book: Bookkeeper) -> TickResult | None:
         """One tick; None when it said Retry. Whatever else it raises is a defect."""
         try:
-            turn: Turn = self.tick(book)
+            turn: TickResult = self.tick(book)
         except Retry:
             return None
         return turn

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from bookkeeper.config.settings import Daemon
 from bookkeeper.http.site import Site
 from bookkeeper.leases.lease import Lease
-from bookkeeper.metrics.figures import AllFigures, Figures
-from bookkeeper.metrics.looking import Looking
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.metrics.inspector import Inspector
+from bookkeeper.metrics.table_metrics import AllFigures, TableMetrics
+from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults
 from tests.support.lake import Clock, Lake
@@ -47,7 +47,7 @@ class Watched:
 
     clock: Clock = field(default_factory=Clock)
     settings: Daemon = SETTINGS
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[TableLoop] = field(default_factory=list)
     lakes: dict[str, Lake] = field(default_factory=dict)
     faults: dict[str, Faults] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Watched:
         self.began = self.clock.now
         self.figures = AllFigures(lambda: self.slots, self.clock, self.monotonic)
         self.site = Site.of(self.figures, lambda: self.settings, self.clock, self.monotonic)
-        self.looking = Looking(self.figures, self.clock)
+        self.looking = Inspector(self.figures, self.clock)
 
     def monotonic(self) -> float:
         return (self.clock.now - self.began).total_seconds()
@@ -73,7 +73,7 @@ class Watched:
             return book
 
         self.lakes[table], self.faults[table] = lake, faults
-        self.slots.append(Slot(table, opened, told=self.figures.told))
+        self.slots.append(TableLoop(table, opened, told=self.figures.told))
         return lake
 
     def turn(self, times: int = 1, **move: float) -> None:
@@ -81,14 +81,14 @@ class Watched:
         for _ in range(times):
             self.clock.move(**(move or {"seconds": 1}))
             for slot in self.slots:
-                turn(slot, self.settings, self.clock.now, self.clock)
+                tick_once(slot, self.settings, self.clock.now, self.clock)
 
     def look(self) -> None:
         """What the daemon does every half minute."""
         for slot, figures in self.figures.now():
             self.looking.look(slot, figures)
 
-    def of(self, table: str = "events") -> Figures:
+    def of(self, table: str = "events") -> TableMetrics:
         return self.figures.of(table)
 
     def ask(self, path: str, **query: str) -> tuple[int, Any]:

@@ -12,7 +12,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import StorageUnavailable, WrongFolder
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.serve import loop as runner
-from bookkeeper.serve.loop import Slot
+from bookkeeper.serve.loop import TableLoop
 from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.stores.open import open_store
 from reaper.run import reap
@@ -25,13 +25,13 @@ def place(lake: Lake) -> Path:
     return Path(lake.made.folder.removeprefix("file://"))
 
 
-def slot_of(lake: Lake) -> Slot:
+def slot_of(lake: Lake) -> TableLoop:
     settings = Settings(lake.catalog_settings, DAEMON, tables={"events": lake.settings})
-    return Slot("events", lambda: open_bookkeeper(settings, lake.settings, lake.clock))
+    return TableLoop("events", lambda: open_bookkeeper(settings, lake.settings, lake.clock))
 
 
-def turn(lake: Lake, slot: Slot, seconds: int = 11) -> object:
-    return runner.turn(slot, DAEMON, lake.clock.move(seconds=seconds))
+def turn(lake: Lake, slot: TableLoop, seconds: int = 11) -> object:
+    return runner.tick_once(slot, DAEMON, lake.clock.move(seconds=seconds))
 
 
 @pytest.mark.parametrize("moved", [True, False], ids=["moved", "deleted"])

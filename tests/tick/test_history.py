@@ -19,7 +19,7 @@ from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Daemon
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.errors import Halt, HistoryChanged, MarksLost, TableUnusable, WrongFolder
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -93,15 +93,15 @@ def test_the_table_is_halted_and_nothing_is_touched(
 
 def test_a_table_that_is_halted_does_not_stop_another(lake: Lake, writer: Writes) -> None:
     other = Lake(lake.root, lake.clock, name="other", identifier="demo.other")
-    slots = [Slot("events", lake.book), Slot("other", other.book)]
+    slots = [TableLoop("events", lake.book), TableLoop("other", other.book)]
     for key in "ab":
         writer.publish(key)
-        turn(slots[0], TEN_MINUTES, lake.clock.move(seconds=1))
+        tick_once(slots[0], TEN_MINUTES, lake.clock.move(seconds=1))
     roll_back(lake)
     writer.publish("c")
     Writes(other, "w2").publish("x")
     for slot in slots:
-        turn(slot, TEN_MINUTES, lake.clock.move(seconds=11))
+        tick_once(slot, TEN_MINUTES, lake.clock.move(seconds=11))
     assert (slots[0].trouble, slots[1].trouble) == ("HistoryChanged", "")
     assert (other.keys(), len(lake.pending())) == (["x"], 1)
 

@@ -18,7 +18,7 @@ import pytest
 from bookkeeper.config.settings import Daemon
 from bookkeeper.leases.lease import FileLease, Lease, NoLease
 from bookkeeper.serve.health import health
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes
@@ -48,31 +48,31 @@ sys.stdin.read()
 
 
 def test_after_kill_9_of_its_holder_the_next_tick_of_whoever_stands_by_commits(lake: Lake, writer: Writes) -> None:
-    slot = Slot("events", lambda: leased(lake, "standby"))
+    slot = TableLoop("events", lambda: leased(lake, "standby"))
     path = lease_of(lake, "holder").path
     command = [sys.executable, "-c", HOLDER, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == b"True\n"
         writer.publish("a")
         for _ in range(5):
-            assert turn(slot, DAEMON, lake.clock.move(seconds=1)) is None
+            assert tick_once(slot, DAEMON, lake.clock.move(seconds=1)) is None
         assert (health(slot, DAEMON, lake.clock.now).state, lake.keys()) == ("standby", [])
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         killed = lake.clock.now
-    turn(slot, DAEMON, lake.clock.move(seconds=EVERY.total_seconds()))
+    tick_once(slot, DAEMON, lake.clock.move(seconds=EVERY.total_seconds()))
     assert lake.keys() == ["a"]
     assert lake.clock.now - killed <= EVERY
 
 
 def test_a_table_whose_lease_cannot_be_asked_for_waits_as_for_any_storage(lake: Lake, writer: Writes) -> None:
     writer.publish("a")
-    slot, place = Slot("events", lambda: leased(lake, "me")), Path(lease_of(lake, "me").path)
+    slot, place = TableLoop("events", lambda: leased(lake, "me")), Path(lease_of(lake, "me").path)
     place.mkdir()  # nobody can open it as a file
-    turn(slot, DAEMON, lake.clock.move(seconds=1))
+    tick_once(slot, DAEMON, lake.clock.move(seconds=1))
     assert (slot.trouble, lake.keys()) == ("StorageUnavailable", [])
     place.rmdir()
-    turn(slot, DAEMON, lake.clock.move(seconds=5))
+    tick_once(slot, DAEMON, lake.clock.move(seconds=5))
     assert lake.keys() == ["a"]
 
 
@@ -82,7 +82,7 @@ class Workload:
     def __init__(self, root: Path, seed: int, lease: bool) -> None:
         self.lake, self.dice = Lake(root), random.Random(seed)
         self.faults = [Faults() for _ in range(3)]
-        self.slots = [Slot("events", self._opened(number, lease)) for number in range(3)]
+        self.slots = [TableLoop("events", self._opened(number, lease)) for number in range(3)]
         self.writers = [Writes(self.lake, f"w{number}") for number in range(3)]
         self.expected: list[str] = []
 
@@ -109,7 +109,7 @@ class Workload:
                 self._turn(index)
 
     def _turn(self, index: int) -> None:
-        turn(self.slots[index], DAEMON, self.lake.clock.move(seconds=3))
+        tick_once(self.slots[index], DAEMON, self.lake.clock.move(seconds=3))
 
     @property
     def refused(self) -> int:

@@ -18,7 +18,7 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.format.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.shares import Share
+from bookkeeper.ledger.txlog_groups import TxlogGroup
 from tests.support.lake import Lake, Writes
 
 LARGEST = 2**63 - 1
@@ -177,14 +177,14 @@ def test_verify_names_such_an_entry(lied: Lake) -> None:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
     """Making the records of a share fails when its txlogs are `wrong`."""
-    right = Share.records
+    right = TxlogGroup.records
 
-    def records(share: Share, header: Any) -> Any:
+    def records(share: TxlogGroup, header: Any) -> Any:
         if wrong([txlog.name for txlog in share.txlogs]):
             raise OverflowError("int too big to convert")
         return right(share, header)
 
-    monkeypatch.setattr(Share, "records", records)
+    monkeypatch.setattr(TxlogGroup, "records", records)
 
 
 def test_a_txlog_that_the_engine_fails_on_is_held_and_the_others_get_in(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.tick.read_budget import Room
+from bookkeeper.tick.read_budget import ReadBudget
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes
 from tests.tick.test_gaps import blind
@@ -110,7 +110,7 @@ def test_a_successor_waits_for_a_predecessor_that_there_was_no_room_to_read(lake
     path = lake.made.folder.removeprefix("file://") + f"/pending/{older}"
     os.utime(path, (os.path.getmtime(path) - 60,) * 2)
     book = lake.book()
-    book.room = Room(0)  # one txlog a tick, the oldest: it continues from the other
+    book.room = ReadBudget(0)  # one txlog a tick, the oldest: it continues from the other
     for _ in range(3):
         lake.tick(book)
     assert (lake.rejected(), position(lake), lake.keys()) == ({}, b"2", ["a", "b"])

@@ -9,13 +9,13 @@ import pytest
 from bookkeeper.core.folder import Found
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.tick.order import Limits, cut
-from bookkeeper.tick.read_budget import FORGOTTEN, Room
+from bookkeeper.tick.read_budget import FORGOTTEN, ReadBudget
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_a_tick_is_given_what_it_wants_or_half_of_what_is_free() -> None:
-    room = Room(1000)
+    room = ReadBudget(1000)
     with room.part(100, NOW) as little, room.part(10_000, NOW) as much, room.part(10_000, NOW) as rest:
         assert (little, much, rest) == (100, 450, 225)
     with room.part(10_000, NOW) as again:
@@ -23,7 +23,7 @@ def test_a_tick_is_given_what_it_wants_or_half_of_what_is_free() -> None:
 
 
 def test_an_error_gives_the_part_back() -> None:
-    room = Room(1000)
+    room = ReadBudget(1000)
     with pytest.raises(KeyError), room.part(10_000, NOW):
         raise KeyError
     with room.part(10_000, NOW) as again:
@@ -31,7 +31,7 @@ def test_an_error_gives_the_part_back() -> None:
 
 
 def test_however_many_tables_want_how_much_all_parts_fit_and_somebody_always_gets_some() -> None:
-    dice, room = random.Random(7), Room(2**20)
+    dice, room = random.Random(7), ReadBudget(2**20)
     for _ in range(50):
         with ExitStack() as open_parts:
             parts = [open_parts.enter_context(room.part(dice.randrange(2**22), NOW)) for _ in range(15)]
@@ -39,7 +39,7 @@ def test_however_many_tables_want_how_much_all_parts_fit_and_somebody_always_get
 
 
 def test_what_a_blocked_table_holds_is_given_to_others_in_the_end() -> None:
-    room = Room(1000)
+    room = ReadBudget(1000)
     with room.part(10_000, NOW), room.part(10_000, NOW + FORGOTTEN) as later:
         assert later == 500
     with room.part(10_000, NOW) as again:

@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, NameMismatch, StorageUnavailable
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes
 
@@ -58,16 +58,16 @@ def test_what_a_tick_saw_and_did_is_known_though_it_failed(
 ) -> None:
     writer.publish("a")
     book = lake.book(faults)
-    slot = Slot("events", lambda: book)
+    slot = TableLoop("events", lambda: book)
     down = {"load_table": CatalogUnavailable}.get(where, StorageUnavailable)
     faults.on(where, "before", down)
-    turn(slot, Daemon(), lake.clock.move(seconds=1))
+    tick_once(slot, Daemon(), lake.clock.move(seconds=1))
     assert slot.error is not None and slot.begun is not None
     committed = slot.begun.commit is not None
     assert (committed, len(slot.begun.left)) == ((False, 1) if where == "load_table" else (True, 0))
     assert lake.keys() == (["a"] if committed else [])
     faults.on("list", "before", StorageUnavailable)
-    turn(slot, Daemon(), lake.clock.move(seconds=60))
+    tick_once(slot, Daemon(), lake.clock.move(seconds=60))
     assert slot.begun is not None and slot.begun.commit is None  # nothing is told twice
 
 
@@ -75,6 +75,6 @@ def test_a_table_that_cannot_be_opened_has_begun_nothing(lake: Lake) -> None:
     def refused() -> None:
         raise CatalogUnavailable("down")
 
-    slot = Slot("events", refused)  # type: ignore[arg-type]
-    turn(slot, Daemon(), lake.clock.now)
+    slot = TableLoop("events", refused)  # type: ignore[arg-type]
+    tick_once(slot, Daemon(), lake.clock.now)
     assert slot.begun is None and slot.failures == 1

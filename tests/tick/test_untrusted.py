@@ -10,11 +10,11 @@ import pytest
 
 from bookkeeper.commands.replay import replay
 from bookkeeper.core.names import TxlogName
-from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import NotPossible, TooLarge, TxlogTooLarge
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.tick.read_budget import Room
+from bookkeeper.tick.read_budget import ReadBudget
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes
 
@@ -57,7 +57,7 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
 ) -> None:
     book, good, bad = lake.book(), Writes(lake, "good"), Writes(lake, "bad")
     if probing:
-        book.noticed = Noticed(Probe(), 1000)
+        book.noticed = PendingIndex(Probe(), 1000)
         good.publish("first")
         bad.publish("before")
         lake.tick(book)
@@ -77,7 +77,7 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
 
 
 def test_one_that_is_too_large_takes_no_room_from_the_good_ones(lake: Lake) -> None:
-    room = Room(2**24)
+    room = ReadBudget(2**24)
     book, good = lake.book(), Writes(lake, "good")
     book.room = room
     taken: list[int] = []

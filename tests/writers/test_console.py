@@ -20,7 +20,7 @@ from bookkeeper.console import logs, output, standing
 from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, SIZE, common, pick_table
 from bookkeeper.console.progress import Progress
-from bookkeeper.console.stopping import Stop
+from bookkeeper.console.signals import StopSignal
 from tests.support.desk import START, Clock
 
 ROWS = [
@@ -244,7 +244,7 @@ def test_quiet_progress_says_nothing() -> None:
 
 
 def test_a_wish_to_stop_ends_the_pause() -> None:
-    stop = Stop()
+    stop = StopSignal()
     assert stop.wait(0) is False
     timer = threading.Timer(0.01, stop.request)
     timer.start()
@@ -257,7 +257,7 @@ def test_a_wish_to_stop_ends_the_pause() -> None:
 def test_sigterm_is_only_a_wish() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     try:
-        stop = Stop.on_signals()
+        stop = StopSignal.on_signals()
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60) is True
         with pytest.raises(KeyboardInterrupt):

@@ -11,10 +11,10 @@ from bookkeeper.console.web import serve_metrics
 from bookkeeper.errors import Backpressure, NotPossible
 from tests.support.desk import Desk, rows
 from tests.support.watched import samples
-from writers.metrics import Figures
+from writers.metrics import WriterMetrics
 
 
-def told(figures: Figures) -> dict[str, float]:
+def told(figures: WriterMetrics) -> dict[str, float]:
     return {name.removeprefix("writer_"): value for (name, _), value in samples(figures.text()).items()}
 
 

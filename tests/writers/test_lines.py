@@ -17,7 +17,7 @@ from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
 from writers.lines import Loader, Side
 from writers.run import Format
-from writers.source import Place, position_of
+from writers.source import SourcePosition, position_of
 
 
 @pytest.fixture(autouse=True)
@@ -277,8 +277,8 @@ def test_each_line_is_loaded_once_whichever_call_the_run_dies_at(
         _dies_and_starts_again(tmp_path / f"{at}", at, how, meanwhile)
 
 
-def _end_of_file(files: list[str], place: Place) -> bytes:
-    return position_of(files, Place(place.index, os.path.getsize(files[place.index]), 99))
+def _end_of_file(files: list[str], place: SourcePosition) -> bytes:
+    return position_of(files, SourcePosition(place.index, os.path.getsize(files[place.index]), 99))
 
 
 @pytest.mark.parametrize("wrong", ["too early", "not at all"])
@@ -286,7 +286,7 @@ def test_a_position_that_moves_wrongly_would_be_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     if wrong == "not at all":
-        monkeypatch.setattr("writers.lines.place_of", lambda files, position: Place())
+        monkeypatch.setattr("writers.lines.place_of", lambda files, position: SourcePosition())
     else:
         monkeypatch.setattr("writers.lines.position_of", _end_of_file)
     with pytest.raises(AssertionError):

@@ -36,7 +36,7 @@ from pyiceberg.types import (
 from bookkeeper.errors import SchemaRefused
 from tests.support import wide
 from tests.support.desk import SCHEMA
-from writers.conform import conform
+from writers.cast import cast
 from writers.records import BadLine, UnknownColumn, csv_parser, ndjson_parser, table_of
 from writers.values import converter, text_converter
 
@@ -210,7 +210,7 @@ def test_whatever_json_says_it_becomes_a_row_or_a_bad_line(data: dict[str, Any])
         row = ndjson_parser(wide.SCHEMA)(json.dumps(data).encode())
     except BadLine:
         return
-    assert conform(table_of([row], wide.SCHEMA), wide.SCHEMA, wide.ARROW, {}).num_rows == 1
+    assert cast(table_of([row], wide.SCHEMA), wide.SCHEMA, wide.ARROW, {}).num_rows == 1
 
 
 def test_decimals_in_json_are_not_read_as_floats() -> None:

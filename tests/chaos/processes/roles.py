@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from reaper import reap
 from tests.chaos.processes.ground import BRISK, OLD, Ground, now
 from writers.writer import Writer
@@ -25,9 +25,9 @@ def bookkeeper(ground: Ground, lease: bool) -> None:
     """
     Ticks without a rest.
     """
-    slot = Slot("events", lambda: ground.book(lease))
+    slot = TableLoop("events", lambda: ground.book(lease))
     while True:
-        turn(slot, BRISK, now())
+        tick_once(slot, BRISK, now())
         if slot.trouble and slot.error is not None and not isinstance(slot.error, Retry):
             raise slot.error
         time.sleep(0.005)

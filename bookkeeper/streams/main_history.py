@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 _BARE_BYTES = 255
 
 
-class Line:
+class MainHistory:
     """The snapshots of main that are still there, and where each stands."""
 
     def __init__(self, metadata: TableMetadata) -> None:

@@ -13,13 +13,13 @@ from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
-from reaper.guard import Floor, Guard, no_floor
+from reaper.consumer_guard import Floor, Guard, no_floor
 from reaper.reading import Reader
 from reaper.storage import OpenStore, Pace, Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ReaperContext:
     """A table's settings, catalog, txlog folder, own storage and manifests."""
 
     settings: TableSettings
@@ -38,7 +38,7 @@ class Site:
         now: datetime,
         floor: Floor = no_floor,
         pace: Pace | None = None,
-    ) -> "Site":
+    ) -> "ReaperContext":
         """The table as it is configured; raises Retry, TableUnusable, WrongFolder where no txlog folder is."""
         table = catalogs.load_table(catalog, settings.identifier)
         folder = folder_url(settings, table.metadata.location)

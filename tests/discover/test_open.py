@@ -7,9 +7,9 @@ import pytest
 
 from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Listing
-from bookkeeper.discover.opened import open_discovery
+from bookkeeper.discover.open import open_discovery
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.stores.memory import FsspecStore
+from bookkeeper.stores.memory import MemoryStore
 
 NOTIFY = Table(name="events", discover="notify")
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
@@ -34,7 +34,7 @@ def test_on_local_disk_the_kernel_notifies(tmp_path: Path, caplog: pytest.LogCap
 
 def test_elsewhere_it_falls_back_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(open_discovery(NOTIFY, LocalStore(str(tmp_path)), platform="darwin"), Listing)
-    assert isinstance(open_discovery(NOTIFY, FsspecStore("memory://queue", {})), Listing)
+    assert isinstance(open_discovery(NOTIFY, MemoryStore("memory://queue", {})), Listing)
     assert said(caplog) == [
         ("discover", "WARNING", "inotify is Linux's, this is darwin"),
         ("discover", "WARNING", "nothing tells of new objects in memory://queue"),

@@ -12,7 +12,7 @@ from sys import getsizeof
 from typing import Any
 
 from bookkeeper.format.avro import Stored
-from bookkeeper.format.skim import Row
+from bookkeeper.format.skim import EntrySummary
 
 #: manifests
 MOST_RANGES = 100_000
@@ -61,7 +61,7 @@ def _number(bound: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class BlockStats:
     """Of the records in a block: how many, their rows, their bytes, the files' range and their partitions."""
 
     files: int
@@ -71,21 +71,21 @@ class Stretch:
     partitions: frozenset[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, files: Sequence[tuple[Row, int, tuple[Any, ...]]], size: int) -> "Stretch":
+    def of(cls, files: Sequence[tuple[EntrySummary, int, tuple[Any, ...]]], size: int) -> "BlockStats":
         """Of files with these sequence numbers and partitions, in so many bytes."""
         rows = sum([row.record_count for row, _, _ in files])
         span = spanned((row.upper, sequence) for row, sequence, _ in files)
         return cls(len(files), rows, size, span, frozenset([partition for _, _, partition in files]))
 
     @classmethod
-    def joined(cls, parts: Sequence["Stretch"]) -> "Stretch":
+    def joined(cls, parts: Sequence["BlockStats"]) -> "BlockStats":
         """Of all these together."""
         files, rows, size = (sum([getattr(part, name) for part in parts]) for name in ("files", "rows", "size"))
         partitions = frozenset(one for part in parts for one in part.partitions)
         return cls(files, rows, size, united(part.range for part in parts), partitions)
 
 
-class Memory:
+class BlockCache:
     """
     Remembers the ranges of manifests, by path, and what there is in their blocks, by digest; all of one `column`.
 
@@ -95,7 +95,7 @@ class Memory:
     def __init__(self, column: int | None = None) -> None:
         self.column = column
         self._ranges: dict[str, tuple[Range, Sequence[bytes]]] = {}
-        self._stretches: dict[bytes, Stretch] = {}
+        self._stretches: dict[bytes, BlockStats] = {}
         self._weight = 0
 
     def range(self, path: str) -> Range | None:
@@ -109,14 +109,14 @@ class Memory:
             self._ranges.pop(next(iter(self._ranges)))
         self._ranges[path] = found, digests
 
-    def stretch(self, digest: bytes) -> Stretch | None:
+    def stretch(self, digest: bytes) -> BlockStats | None:
         """What is known of the block with this digest."""
         found = self._stretches.pop(digest, None)
         if found is not None:
             self._stretches[digest] = found  # what is asked for last is forgotten last
         return found
 
-    def note(self, digest: bytes, found: Stretch) -> None:
+    def note(self, digest: bytes, found: BlockStats) -> None:
         """
         Remembers a block whose records are all EXISTING, with their snapshot ids and sequence numbers written out: it
         means the same in each manifest. (DELETED ones mean something in their own snapshot only.)
@@ -139,7 +139,7 @@ class Memory:
         self._weight = sum(map(_weight, self._stretches.values()))
 
 
-def _weight(found: Stretch) -> int:
+def _weight(found: BlockStats) -> int:
     return _BLOCK_BYTES + sum(_PLACE_BYTES + getsizeof(one) + sum(map(getsizeof, one)) for one in found.partitions)
 
 

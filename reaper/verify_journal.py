@@ -16,12 +16,12 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.records import DELETED
 from reaper import txlogs
+from reaper.context import ReaperContext
 from reaper.expire import remaining
 from reaper.files import Files
 from reaper.journal import Journal
 from reaper.plan import last_sequence, rules
-from reaper.reading import Reader, reading, spelled
-from reaper.site import Site
+from reaper.reading import Reader, normalize, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Verdict:
     lost: tuple[tuple[str, SnapshotRef, Snapshot], ...] = ()
 
 
-def judge(site: Site, journal: Journal) -> tuple[Verdict, Table]:
+def verify_journal(site: ReaperContext, journal: Journal) -> tuple[Verdict, Table]:
     """
     What to do about a journal, and the table it was held against.
 
@@ -55,7 +55,7 @@ def judge(site: Site, journal: Journal) -> tuple[Verdict, Table]:
     return Verdict(files=journal.files.without(named)), table
 
 
-def _void(site: Site, metadata: TableMetadata, journal: Journal) -> str | None:
+def _void(site: ReaperContext, metadata: TableMetadata, journal: Journal) -> str | None:
     left = remaining(metadata, journal)
     if str(metadata.table_uuid) != journal.table_uuid:
         return "the table was dropped and made anew"
@@ -123,9 +123,9 @@ def _named_since(reader: Reader, table: Table, journal: Journal) -> Iterator[str
     ids = {snapshot.snapshot_id for snapshot in later}
     seen: set[str] = set()
     for snapshot in later:
-        yield spelled(snapshot.manifest_list)
+        yield normalize(snapshot.manifest_list)
         for manifest in reader.manifests(snapshot):
-            path = spelled(manifest.manifest_path)
+            path = normalize(manifest.manifest_path)
             if path in seen or not (manifest.added_snapshot_id in ids or path in planned):
                 continue
             seen.add(path)

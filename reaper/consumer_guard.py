@@ -14,12 +14,10 @@ from datetime import datetime
 from pyiceberg.table import Table
 
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.config.units import spoken
+from bookkeeper.config.units import format_duration
 from bookkeeper.errors import Missing, Unfit
 from bookkeeper.stores.store import Store
-from bookkeeper.streams.line import Line
-from bookkeeper.streams.registry import Registry
-from bookkeeper.streams.standing import (
+from bookkeeper.streams.consumer_state import (
     ASIDE,
     CUT_OFF,
     LIVE,
@@ -27,13 +25,15 @@ from bookkeeper.streams.standing import (
     STALLED,
     TO_MEND,
     UNREADABLE,
-    Reading,
-    Standing,
+    CheckpointRead,
+    ConsumerState,
+    evaluate,
     grace,
     limit,
-    look,
-    stand,
+    read_all,
 )
+from bookkeeper.streams.main_history import MainHistory
+from bookkeeper.streams.registry import Registry
 from reaper.plan import CONSUMER, Hold
 from reaper.storage import OpenStore
 
@@ -72,25 +72,25 @@ class Guard:
         """The guard of a run; raises StorageUnavailable."""
         return cls(folder, settings, now, open_store, floor, _loads(folder))
 
-    def read(self) -> list[Reading]:
+    def read(self) -> list[CheckpointRead]:
         """
         What every consumer says now; the table is to be loaded after this. Raises StorageUnavailable, ConfigInvalid.
         """
-        return look(Registry(self.folder, self.settings.consumers), self.open_store)
+        return read_all(Registry(self.folder, self.settings.consumers), self.open_store)
 
-    def standings(self, table: Table, readings: Iterable[Reading]) -> list[Standing]:
+    def standings(self, table: Table, readings: Iterable[CheckpointRead]) -> list[ConsumerState]:
         """Every consumer against this load of the table."""
-        return stand(readings, table.metadata, self.settings.reaper, self.now)
+        return evaluate(readings, table.metadata, self.settings.reaper, self.now)
 
-    def holds(self, table: Table, readings: Iterable[Reading]) -> tuple[Hold, ...]:
+    def holds(self, table: Table, readings: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
         """From where on main each consumer keeps everything."""
-        line = Line(table.metadata)
+        line = MainHistory(table.metadata)
         bound = limit(line, self.settings.reaper, self.now)
         found = (self._hold(standing, line, bound) for standing in self.standings(table, readings))
         asked = self.floor(table)
         return tuple(hold for hold in found if hold) + ((Hold(CONSUMER, asked),) if asked is not None else ())
 
-    def _hold(self, standing: Standing, line: Line, bound: int) -> Hold | None:
+    def _hold(self, standing: ConsumerState, line: MainHistory, bound: int) -> Hold | None:
         if standing.first is None or not line.snapshots:
             return None
         first = max(standing.first, bound) if self._may_be_cut_off(standing.name) else standing.first
@@ -102,7 +102,7 @@ class Guard:
         since = self.warned.get(name)
         return since is not None and since <= self.now - grace(self.settings.reaper)
 
-    def warn(self, table: Table, readings: Iterable[Reading]) -> None:
+    def warn(self, table: Table, readings: Iterable[CheckpointRead]) -> None:
         """
         Names those at risk in the log and remembers since when, durably: nobody may be cut off before that.
         """
@@ -115,20 +115,20 @@ class Guard:
             self.folder.replace(KEY, _dumps(risky))
             self.warned = risky
 
-    def _tell(self, standing: Standing) -> None:
+    def _tell(self, standing: ConsumerState) -> None:
         facts = {"table": self.settings.name, "consumer": standing.name, "state": standing.state}
         if standing.why:
             facts["cause"] = standing.why
         if standing.at_risk:
             share, left = f"{standing.used:.0%}", grace(self.settings.reaper)
-            extra = {"action": "consumer-at-risk", **facts, "max_hold_used": share, "notice": spoken(left)}
+            extra = {"action": "consumer-at-risk", **facts, "max_hold_used": share, "notice": format_duration(left)}
             log.warning("consumer will be cut off soon", extra=extra)
         elif standing.state in (TO_MEND, CUT_OFF, STALLED):
             log.warning("consumer cannot go on", extra={"action": "consumer-stuck", **facts})
 
-    def tell_cut_off(self, table: Table, readings: Iterable[Reading], expire: Collection[int]) -> None:
+    def tell_cut_off(self, table: Table, readings: Iterable[CheckpointRead], expire: Collection[int]) -> None:
         """Names every consumer whose snapshots are about to expire."""
-        snapshots = Line(table.metadata).snapshots
+        snapshots = MainHistory(table.metadata).snapshots
         for standing in self.standings(table, readings):
             if standing.first is not None and snapshots and snapshots[standing.first].snapshot_id in expire:
                 extra = {"action": "consumer-cut-off", "table": self.settings.name, "consumer": standing.name}

@@ -14,8 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
-from bookkeeper.streams.line import Line, counted, is_append
-from bookkeeper.streams.places import OpenStore, open_place
+from bookkeeper.streams.checkpoint_store import OpenStore, open_place
+from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
@@ -30,7 +30,7 @@ AT_RISK = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CheckpointRead:
     """A consumer and what its checkpoint says now, or why that cannot be told."""
 
     consumer: Consumer
@@ -52,7 +52,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConsumerState:
     """
     A consumer against one load of the table.
 
@@ -61,7 +61,7 @@ class Standing:
     `kept_rows` how many rows main's snapshots added: both only for an available-now query.
     """
 
-    reading: Reading
+    reading: CheckpointRead
     state: str
     first: int | None
     used: float
@@ -86,7 +86,7 @@ class Standing:
         return bool(first and self.state == LIVE and first.snapshot not in {offset.snapshot for offset in now})
 
 
-def look(registry: Registry, open_store: OpenStore) -> list[Reading]:
+def read_all(registry: Registry, open_store: OpenStore) -> list[CheckpointRead]:
     """
     What every registered consumer says now; one that cannot be read hides no other. Raises StorageUnavailable
     when the registry itself cannot be read.
@@ -94,31 +94,33 @@ def look(registry: Registry, open_store: OpenStore) -> list[Reading]:
     return [_read(consumer, open_store) for consumer in registry.all()]
 
 
-def _read(consumer: Consumer, open_store: OpenStore) -> Reading:
+def _read(consumer: Consumer, open_store: OpenStore) -> CheckpointRead:
     if consumer.broken or consumer.checkpoint is None:
-        return Reading(consumer, trouble=consumer.broken)
+        return CheckpointRead(consumer, trouble=consumer.broken)
     try:
-        return Reading(consumer, read(open_place(consumer.checkpoint, open_store), consumer.source))
+        return CheckpointRead(consumer, read(open_place(consumer.checkpoint, open_store), consumer.source))
     except BookkeeperError as exc:
-        return Reading(consumer, trouble=str(exc))
+        return CheckpointRead(consumer, trouble=str(exc))
 
 
-def stand(readings: Iterable[Reading], metadata: TableMetadata, settings: Reaper, now: datetime) -> list[Standing]:
+def evaluate(
+    readings: Iterable[CheckpointRead], metadata: TableMetadata, settings: Reaper, now: datetime
+) -> list[ConsumerState]:
     """
     Every consumer against this load of the table, which must be younger than the readings.
     """
-    line = Line(metadata)
+    line = MainHistory(metadata)
     return [_standing(reading, line, settings, now) for reading in readings]
 
 
-def _standing(reading: Reading, line: Line, settings: Reaper, now: datetime) -> Standing:
+def _standing(reading: CheckpointRead, line: MainHistory, settings: Reaper, now: datetime) -> ConsumerState:
     if reading.consumer.lapsed(now):
-        return Standing(reading, LAPSED, None, 0.0, "its time to live is over")
+        return ConsumerState(reading, LAPSED, None, 0.0, "its time to live is over")
     state, first, why = _state(reading, line)
     used = 0.0 if first is None else hold_used(line, first, settings, now)
     committed = reading.checkpoint.committed if reading.checkpoint else None
     if not reading.consumer.available_now or committed is None or not isinstance(_place(committed, line), int):
-        return Standing(reading, state, first, used, why)
+        return ConsumerState(reading, state, first, used, why)
     unread = line.is_unread(committed.snapshot, committed.position)
     began = reading.first or Offset(None, 0)
     if state == LIVE and unread:
@@ -128,10 +130,10 @@ def _standing(reading: Reading, line: Line, settings: Reaper, now: datetime) -> 
             state = STALLED
             why = f"Spark's trigger available-now reads nothing past {MOST_ROWS:,} rows since its first offset"
     kept = sum(counted(item, "added-records") for item in line.snapshots if is_append(item))
-    return Standing(reading, state, first, used, why, unread, kept)
+    return ConsumerState(reading, state, first, used, why, unread, kept)
 
 
-def _state(reading: Reading, line: Line) -> tuple[str, int | None, str]:
+def _state(reading: CheckpointRead, line: MainHistory) -> tuple[str, int | None, str]:
     if reading.trouble:
         return UNREADABLE, 0, reading.trouble
     offsets = reading.offsets
@@ -148,7 +150,7 @@ def _state(reading: Reading, line: Line) -> tuple[str, int | None, str]:
     return LIVE, min(needed, first), ""
 
 
-def _place(offset: Offset, line: Line) -> int | tuple[str, int | None, str]:
+def _place(offset: Offset, line: MainHistory) -> int | tuple[str, int | None, str]:
     """Where on main it stands; or the state, the place to hold and why, when it does not."""
     if offset.snapshot is None:
         return 0
@@ -159,7 +161,7 @@ def _place(offset: Offset, line: Line) -> int | tuple[str, int | None, str]:
     return CUT_OFF, None, f"snapshot {offset.snapshot} is expired"
 
 
-def hold_used(line: Line, first: int, settings: Reaper, now: datetime) -> float:
+def hold_used(line: MainHistory, first: int, settings: Reaper, now: datetime) -> float:
     """
     The share of max-hold, in time, bytes or snapshots, that somebody uses who needs main from this place on.
     """
@@ -172,7 +174,7 @@ def hold_used(line: Line, first: int, settings: Reaper, now: datetime) -> float:
     return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
-def limit(line: Line, settings: Reaper, now: datetime) -> int:
+def limit(line: MainHistory, settings: Reaper, now: datetime) -> int:
     """
     The place on main before which nothing is held for anybody.
     """

@@ -11,11 +11,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.stores.open import open_store
-from bookkeeper.streams import standing as states
+from bookkeeper.streams import consumer_state as states
+from bookkeeper.streams.consumer_state import ConsumerState, evaluate, limit, read_all
 from bookkeeper.streams.lag import Lag, lag
-from bookkeeper.streams.line import Line
+from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
-from bookkeeper.streams.standing import Standing, limit, look, stand
 from tests.reaper.metadata import line, minute, ref, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
 
@@ -49,8 +49,8 @@ class Table:
         self.registry.add(spark("q", self.query.url, minute(0), by=COMMAND, **how))
         return self
 
-    def standing(self, at: float = 10, settings: Reaper = HOLD) -> Standing:
-        (found,) = stand(look(self.registry, open_store), self.metadata, settings, minute(at))
+    def standing(self, at: float = 10, settings: Reaper = HOLD) -> ConsumerState:
+        (found,) = evaluate(read_all(self.registry, open_store), self.metadata, settings, minute(at))
         return found
 
 
@@ -137,7 +137,7 @@ def test_max_hold_in_snapshots_is_used_up_by_their_number(there: Table) -> None:
 @pytest.mark.parametrize(("at", "most", "place"), [(10, 50, 0), (10, 3, 5), (105, 50, 3), (1000, 50, 8), (10, 8, 0)])
 def test_nothing_is_held_beyond_max_hold(at: float, most: int, place: int) -> None:
     settings = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=most)
-    assert limit(Line(table(*line(9))), settings, minute(at)) == place
+    assert limit(MainHistory(table(*line(9))), settings, minute(at)) == place
 
 
 def counted_table(*operations: str) -> TableMetadata:
@@ -186,7 +186,7 @@ def test_an_empty_table_holds_nothing_for_anybody(there: Table) -> None:
     there.metadata = table()
     there.register()
     assert there.standing().used == 0.0
-    assert limit(Line(there.metadata), HOLD, minute(10)) == 0
+    assert limit(MainHistory(there.metadata), HOLD, minute(10)) == 0
 
 
 def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(there: Table) -> None:
@@ -198,19 +198,19 @@ def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(th
     there.register().query.done(offset(first + 1))
     settings = Reaper(max_hold=timedelta(days=99), max_hold_bytes=200_000)
     now = minute(400)
-    (found,) = stand(look(there.registry, open_store), there.metadata, settings, now)
+    (found,) = evaluate(read_all(there.registry, open_store), there.metadata, settings, now)
     log_entry = len('{"snapshot-id":8000000000000000001,"timestamp-ms":1795345482526},')
     real = [len(item.model_dump_json(by_alias=True)) + 1 + log_entry for item in made]
     assert found.used == pytest.approx(sum(real[1:]) / 200_000, rel=0.05)
-    place = limit(Line(there.metadata), settings, now)
+    place = limit(MainHistory(there.metadata), settings, now)
     assert sum(real[place + 1 :]) == pytest.approx(200_000, rel=0.05)
-    assert limit(Line(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
+    assert limit(MainHistory(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
 
 
 def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(there: Table) -> None:
     """A commit a second: held up to the cut-off, an hour after the notice."""
     there.metadata = table(*(snapshot(n, n - 1 or None, **BUSY) for n in range(1, 8001)))
-    settings, line_of = Reaper(max_hold=timedelta(days=99)), Line(there.metadata)
+    settings, line_of = Reaper(max_hold=timedelta(days=99)), MainHistory(there.metadata)
     each = line_of.bytes_after[0] / 7999
     noticed = states.AT_RISK * settings.max_hold_bytes + 3600 * each
     assert max(noticed, settings.max_hold_bytes) < 4.5e6

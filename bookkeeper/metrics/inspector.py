@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from bookkeeper.metrics.figures import AllFigures, Figures
-from bookkeeper.metrics.looked import Look, Usage
-from bookkeeper.serve.loop import Slot
+from bookkeeper.metrics.inspection import TableInspector, Usage
+from bookkeeper.metrics.table_metrics import AllFigures, TableMetrics
+from bookkeeper.serve.loop import TableLoop
 
 log = logging.getLogger("bookkeeper")
 
@@ -22,7 +22,7 @@ MOST_AT_ONCE = 4
 FROZEN = timedelta(seconds=60)
 
 
-class Looking:
+class Inspector:
     """The looks of all tables; `look` does one of them, `start` repeats them until `stop`."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Looking:
                 if slot is not tables[-1][0] and self._stopped.wait(pause):
                     return
 
-    def _begin(self, slot: Slot, figures: Figures) -> None:
+    def _begin(self, slot: TableLoop, figures: TableMetrics) -> None:
         """Looks at it in a thread of its own; not in this round while it, or as many as may be, are looked at."""
         if id(slot) in self._under_way or not self._room():
             return
@@ -68,7 +68,7 @@ class Looking:
         now, begun = self.clock(), list(self._under_way.values())
         return sum(abs(now - at) < FROZEN for at in begun) < MOST_AT_ONCE
 
-    def _one(self, slot: Slot, figures: Figures) -> None:
+    def _one(self, slot: TableLoop, figures: TableMetrics) -> None:
         try:
             self.look(slot, figures)
         except Exception:
@@ -76,12 +76,12 @@ class Looking:
         finally:
             del self._under_way[id(slot)]
 
-    def look(self, slot: Slot, figures: Figures) -> None:
+    def look(self, slot: TableLoop, figures: TableMetrics) -> None:
         """Looks around one table that this bookkeeper works on; nobody's business while another has it."""
         book = slot.book
         if book is None or book.view is None or slot.standby:
             return
         before = figures.looked.trouble
-        figures.looked = found = Look(book, self.clock(), figures.looked, self.usage).around()
+        figures.looked = found = TableInspector(book, self.clock(), figures.looked, self.usage).around()
         if found.trouble and found.trouble != before:
             log.warning("look not complete", extra={"action": "look", "table": slot.table, "cause": found.trouble})

@@ -17,7 +17,7 @@ from bookkeeper.stores.store import Listed, Store, translated
 OpenStore = Callable[[str], Store]
 
 
-class Place(Protocol):
+class CheckpointStore(Protocol):
     """What reading and mending a checkpoint needs of a storage; every Store is one."""
 
     @property
@@ -37,7 +37,7 @@ class Place(Protocol):
         """Deletes what is there."""
 
 
-class Foreign:
+class FsspecCheckpointStore:
     """A Place on any fsspec filesystem, such as HDFS: reads what is there now, promises nothing about races."""
 
     def __init__(self, url: str) -> None:
@@ -78,7 +78,7 @@ def absolute(location: str) -> str:
     return f"file://{os.path.abspath(location)}"
 
 
-def open_place(url: str, open_store: OpenStore = open_store) -> Place:
+def open_place(url: str, open_store: OpenStore = open_store) -> CheckpointStore:
     """
     The place at `url`; raises ConfigInvalid when no installed filesystem knows it, StorageUnavailable.
     """
@@ -86,6 +86,6 @@ def open_place(url: str, open_store: OpenStore = open_store) -> Place:
         return open_store(url)
     except ConfigInvalid:
         try:
-            return Foreign(url)
+            return FsspecCheckpointStore(url)
         except (ValueError, ImportError) as exc:
             raise ConfigInvalid(f"{url}: {exc}", hint="Install the fsspec filesystem for it.") from exc

@@ -12,7 +12,7 @@ from bookkeeper.ledger.manifests import Header
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TxlogGroup:
     """The txlogs of a batch that were written with one schema and one partition spec."""
 
     schema_id: int
@@ -34,11 +34,11 @@ def _blocks(txlog: Txlog, header: Header) -> Sequence[Block]:
     return txlog.body.blocks if header.joins(txlog.body.layout) else header.blocks(txlog.entries)
 
 
-def shares(txlogs: Iterable[Txlog]) -> list[Share]:
+def grouped_by_spec(txlogs: Iterable[Txlog]) -> list[TxlogGroup]:
     """
     The txlogs of a batch, grouped by the spec and schema they were written with.
     """
     grouped: dict[tuple[int, int], list[Txlog]] = {}
     for txlog in txlogs:
         grouped.setdefault((txlog.spec_id, txlog.schema_id), []).append(txlog)
-    return [Share(schema_id, spec_id, group) for (spec_id, schema_id), group in grouped.items()]
+    return [TxlogGroup(schema_id, spec_id, group) for (spec_id, schema_id), group in grouped.items()]

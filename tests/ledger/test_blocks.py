@@ -12,8 +12,10 @@ from bookkeeper.format import avro, records
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.format.skim import Skimmer
-from bookkeeper.ledger import contents, memory, merge, parts
-from bookkeeper.ledger.memory import NOTHING, Memory, Range, Stretch, digests, spanned, united
+from bookkeeper.ledger import block_cache as memory
+from bookkeeper.ledger import blocks as parts
+from bookkeeper.ledger import contents, merge
+from bookkeeper.ledger.block_cache import NOTHING, BlockCache, BlockStats, Range, digests, spanned, united
 from tests.support.lake import Lake, Writes
 
 #: of about four records
@@ -179,8 +181,8 @@ def test_the_same_bytes_are_another_block_under_another_schema_or_count() -> Non
     assert len({same, digests(b"scheme")(block), *map(digests(b"schema"), others)}) == 4
 
 
-def stretch(*partitions: tuple[Any, ...]) -> Stretch:
-    return Stretch(1, 1, 1, NOTHING, frozenset(partitions))
+def stretch(*partitions: tuple[Any, ...]) -> BlockStats:
+    return BlockStats(1, 1, 1, NOTHING, frozenset(partitions))
 
 
 def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_last(
@@ -188,7 +190,7 @@ def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_las
 ) -> None:
     monkeypatch.setattr(memory, "_MOST_BYTES", 20_000)
     for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1000,)]):
-        known = Memory()
+        known = BlockCache()
         for number in range(100):
             known.note(b"%d" % number, stretch(*partitions))
             known.stretch(b"0")
@@ -198,7 +200,7 @@ def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_las
 
 
 def test_a_block_that_would_push_out_all_others_is_not_remembered() -> None:
-    known = Memory()
+    known = BlockCache()
     known.note(b"a", stretch((1,)))
     known.note(b"b", stretch(*((number,) for number in range(200_000))))
     assert known.stretch(b"a")
@@ -206,7 +208,7 @@ def test_a_block_that_would_push_out_all_others_is_not_remembered() -> None:
 
 
 def test_what_no_live_manifest_has_is_forgotten() -> None:
-    known = Memory()
+    known = BlockCache()
     for number in range(300):
         name = b"%d" % number
         known.note(name, stretch((number,)))

@@ -13,10 +13,10 @@ from bookkeeper.format.avro import Block, Stored
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout
 from bookkeeper.format.records import DELETED, EXISTING, read_prefix
-from bookkeeper.format.skim import Row, Skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer
+from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digests
 from bookkeeper.ledger.contents import MANIFEST_BYTES, inherited
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.memory import Memory, Range, Stretch, digests
 from bookkeeper.stores.store import Store, key_in
 
 #: what a manifest is written anew under; None for those that cannot be
@@ -24,21 +24,21 @@ Headers = Callable[[ManifestFile], Header | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredBlock:
     """A block that is carried as it is stored."""
 
     stored: Stored
     digest: bytes
-    stretch: Stretch
+    stretch: BlockStats
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class DecodedBlock:
     """A block with its records; with a stretch it can be carried as it is."""
 
     block: Block
-    rows: Sequence[Row]
-    stretch: Stretch | None = None
+    rows: Sequence[EntrySummary]
+    stretch: BlockStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Opened:
 
     manifest: ManifestFile
     skims: Skimmer
-    memory: Memory
-    parts: Sequence[Known | Read]
+    memory: BlockCache
+    parts: Sequence[StoredBlock | DecodedBlock]
 
     @property
     def layout(self) -> Layout:
@@ -56,22 +56,22 @@ class Opened:
         return self.skims.layout
 
     @property
-    def known(self) -> list[Known]:
+    def known(self) -> list[StoredBlock]:
         """The blocks that were not read."""
-        return [part for part in self.parts if isinstance(part, Known)]
+        return [part for part in self.parts if isinstance(part, StoredBlock)]
 
     @property
-    def read(self) -> list[Read]:
+    def read(self) -> list[DecodedBlock]:
         """The blocks that were read."""
-        return [part for part in self.parts if isinstance(part, Read)]
+        return [part for part in self.parts if isinstance(part, DecodedBlock)]
 
-    def rows(self, part: Known) -> Sequence[Row]:
+    def rows(self, part: StoredBlock) -> Sequence[EntrySummary]:
         """The records of a block that was not read; raises Reject."""
         return _skimmed(part.stored, self.skims).rows
 
 
 def opened(
-    store: Store, manifest: ManifestFile, header: Header | None, memory: Memory, wanted: Callable[[Range], bool]
+    store: Store, manifest: ManifestFile, header: Header | None, memory: BlockCache, wanted: Callable[[Range], bool]
 ) -> Opened:
     """
     A data manifest; read are those of its blocks whose range is `wanted`, and those that must be written anew under
@@ -82,33 +82,33 @@ def opened(
     skims = manifest_format.skimmer_of(head.meta, memory.column)
     if header is None or not header.joins(skims.layout) or head.meta.get(avro.CODEC) != b"deflate":
         found = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=memory.column)
-        return Opened(manifest, skims, memory, [*map(Read, found.blocks, found.skimmed)])
+        return Opened(manifest, skims, memory, [*map(DecodedBlock, found.blocks, found.skimmed)])
     digest = digests(head.meta["avro.schema"])
     stored = avro.stored_blocks(data, head.end)
     return Opened(manifest, skims, memory, [_part(item, digest(item), skims, memory, wanted) for item in stored])
 
 
 def _part(
-    stored: Stored, digest: bytes, skims: Skimmer, memory: Memory, wanted: Callable[[Range], bool]
-) -> Known | Read:
+    stored: Stored, digest: bytes, skims: Skimmer, memory: BlockCache, wanted: Callable[[Range], bool]
+) -> StoredBlock | DecodedBlock:
     known = memory.stretch(digest)
     if known is not None and not wanted(known.range):
-        return Known(stored, digest, known)
+        return StoredBlock(stored, digest, known)
     part = _skimmed(stored, skims)
     if part.stretch is not None:
         memory.note(digest, part.stretch)
         if not wanted(part.stretch.range):
-            return Known(stored, digest, part.stretch)
+            return StoredBlock(stored, digest, part.stretch)
     return part
 
 
-def _skimmed(stored: Stored, skims: Skimmer) -> Read:
+def _skimmed(stored: Stored, skims: Skimmer) -> DecodedBlock:
     block = Block(stored.count, avro.payload_of(stored), stored.packed)
     rows = manifest_format.proven((block,), skims).rows
-    return Read(block, rows, stretch_of(rows, len(block.payload)))
+    return DecodedBlock(block, rows, stretch_of(rows, len(block.payload)))
 
 
-def stretch_of(rows: Sequence[Row], size: int) -> Stretch | None:
+def stretch_of(rows: Sequence[EntrySummary], size: int) -> BlockStats | None:
     """
     What is known of a block with these records; None for one that must be written anew.
     """
@@ -120,10 +120,10 @@ def stretch_of(rows: Sequence[Row], size: int) -> Stretch | None:
         if prefix.status != EXISTING or None in (prefix.snapshot_id, prefix.sequence, prefix.file_sequence):
             return None
         sequences[raw] = prefix.sequence or 0
-    return Stretch.of([(row, sequences[row.prefix], row.partition) for row in rows], size)
+    return BlockStats.of([(row, sequences[row.prefix], row.partition) for row in rows], size)
 
 
-def live(rows: Sequence[Row], manifest: ManifestFile) -> Iterator[tuple[int, Row, int]]:
+def live(rows: Sequence[EntrySummary], manifest: ManifestFile) -> Iterator[tuple[int, EntrySummary, int]]:
     """
     Place, record and sequence number of each live file.
     """

@@ -9,18 +9,18 @@ from functools import partial
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import Backpressure, Fenced
-from writers.again import Wait, again
-from writers.metrics import Figures
+from writers.metrics import WriterMetrics
+from writers.retry import Wait, retry
 
 EVERY = timedelta(seconds=1)
 
 
-class Watch:
+class PendingMonitor:
     """
     Lists pending/ at most once a second.
     """
 
-    def __init__(self, folder: Folder, clock: Callable[[], datetime], wait: Wait, figures: Figures) -> None:
+    def __init__(self, folder: Folder, clock: Callable[[], datetime], wait: Wait, figures: WriterMetrics) -> None:
         self._folder, self._clock, self._wait, self._figures = folder, clock, wait, figures
         self._looked: datetime | None = None
         self._pending = 0
@@ -53,16 +53,16 @@ class Watch:
         now = self._clock()
         if self._looked is not None and timedelta(0) <= now - self._looked < EVERY:
             return
-        found = {item.name for item in again(self._folder.pending, self._wait)}
+        found = {item.name for item in retry(self._folder.pending, self._wait)}
         self._looked, self._pending = now, len(found)
         if any(name not in found for name in self._own):
             self._follow(found)
 
     def _follow(self, found: set[TxlogName]) -> None:
         # Listed first, marks second: what is in neither was not committed but taken out of pending/.
-        copy = again(self._folder.marks, self._wait)
+        copy = retry(self._folder.marks, self._wait)
         self._own = [name for name in self._own if copy is None or not copy.marks.is_in(name)]
         for name in self._own:
-            if name not in found and again(partial(self._folder.exists, name, REJECTED), self._wait):
+            if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
                 why = self._folder.reason(name).get("reason", "no reason is written down")
                 raise Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")

@@ -15,7 +15,7 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0  # some 16 s in all
 
 
-def again(act: Callable[[], T], wait: Wait) -> T:
+def retry(act: Callable[[], T], wait: Wait) -> T:
     """
     What `act` returns, after at most ATTEMPTS tries with growing pauses; `wait` says True to try only once more.
 

@@ -15,9 +15,9 @@ from bookkeeper.console.exposition import Histogram
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
-from bookkeeper.metrics.looked import Looked, Rejected
-from bookkeeper.serve.loop import Slot
-from bookkeeper.tick.result import Commit, Turn
+from bookkeeper.metrics.inspection import Inspection, Rejected
+from bookkeeper.serve.loop import TableLoop
+from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
@@ -29,7 +29,7 @@ COMMITTED, IDLE, STANDBY, FAILED = "committed", "idle", "standby", "failed"
 
 
 @dataclass
-class Stand:
+class TableStats:
     """A table as it was when somebody last looked at its metadata: what grows with its history."""
 
     snapshots: int = 0
@@ -42,7 +42,7 @@ class Stand:
     marks_bytes: int = 0
 
 
-class Figures:
+class TableMetrics:
     """What is counted of one table."""
 
     def __init__(self, table: str, began: float) -> None:
@@ -50,7 +50,7 @@ class Figures:
         #: when it last turned, and since when it could have, by a clock that only goes forward
         self.turned = began
         #: whose turns these are: one that takes another's place is given its own time
-        self.slot: Slot | None = None
+        self.slot: TableLoop | None = None
         self.ticks: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
         self.added: Counter[str] = Counter()
@@ -69,14 +69,14 @@ class Figures:
         self.brake = ""
         self.window = timedelta(0)
         self.pending_limit: int | None = None
-        self.stand: Stand | None = None
-        self.looked = Looked()
+        self.stand: TableStats | None = None
+        self.looked = Inspection()
         self.history = History()
         self._seen: View | None = None
         #: counting failed once, and is not tried again
         self.defect = False
 
-    def note(self, slot: Slot, took: float | None, now: datetime) -> None:
+    def note(self, slot: TableLoop, took: float | None, now: datetime) -> None:
         """One turn is over."""
         turn = slot.begun
         self.ticks[_outcome(slot, turn)] += 1
@@ -99,7 +99,7 @@ class Figures:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
         return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
 
-    def _count(self, turn: Turn, now: datetime) -> None:
+    def _count(self, turn: TickResult, now: datetime) -> None:
         self.pending, self.oldest, self.held = len(turn.left), turn.oldest, len(turn.held)
         self.commits["refused"] += turn.refused
         if turn.holes:
@@ -127,7 +127,7 @@ class Figures:
             self._seen, self.stand = view, stand_of(view)
 
 
-def _outcome(slot: Slot, turn: Turn | None) -> str:
+def _outcome(slot: TableLoop, turn: TickResult | None) -> str:
     if slot.failures:
         return FAILED
     if slot.standby or turn is None:
@@ -135,14 +135,14 @@ def _outcome(slot: Slot, turn: Turn | None) -> str:
     return COMMITTED if turn.commit is not None else IDLE
 
 
-def stand_of(view: View) -> Stand:
+def stand_of(view: View) -> TableStats:
     """
     What the metadata says of the table; reads nothing.
     """
     counts = view.head.summary.additional_properties if view.head and view.head.summary else {}
     files, rows, size = (int(counts.get(key, 0)) for key in ("total-data-files", "total-records", "total-files-size"))
     marks = sum(len(known.incarnations) for known in view.marks.writers.values())
-    return Stand(
+    return TableStats(
         snapshots=len(view.metadata.snapshots),
         manifests=None if view.manifests is None else len(view.manifests),
         files=files,
@@ -162,17 +162,17 @@ class AllFigures:
     `monotonic` is a clock in seconds that nobody sets.
     """
 
-    slots: Callable[[], Collection[Slot]]
+    slots: Callable[[], Collection[TableLoop]]
     clock: Callable[[], datetime]
     monotonic: Callable[[], float]
-    _tables: dict[str, Figures] = field(default_factory=dict)
+    _tables: dict[str, TableMetrics] = field(default_factory=dict)
 
-    def of(self, table: str) -> Figures:
+    def of(self, table: str) -> TableMetrics:
         """The figures of this table, from nought when it is new."""
         found = self._tables.get(table)
-        return found or self._tables.setdefault(table, Figures(table, self.monotonic()))
+        return found or self._tables.setdefault(table, TableMetrics(table, self.monotonic()))
 
-    def told(self, slot: Slot, done: Turn | None, started: datetime, took: float | None) -> None:
+    def told(self, slot: TableLoop, done: TickResult | None, started: datetime, took: float | None) -> None:
         """A slot's turn is over."""
         found = self.of(slot.table)
         # Whatever becomes of the figures: who is turned is alive, and must not be killed for a defect in counting.
@@ -185,14 +185,14 @@ class AllFigures:
             found.defect = True
             log.exception("figures failed", extra={"action": "defect", "table": slot.table})
 
-    def now(self) -> list[tuple[Slot, Figures]]:
+    def now(self) -> list[tuple[TableLoop, TableMetrics]]:
         """Every table that has a slot, and its figures; those of others are gone."""
         slots = list(self.slots())
         for table in self._tables.keys() - {slot.table for slot in slots}:
             self._tables.pop(table, None)
         return [(slot, self._followed(slot)) for slot in slots]
 
-    def _followed(self, slot: Slot) -> Figures:
+    def _followed(self, slot: TableLoop) -> TableMetrics:
         """A table that changed waits for its old self: it is still from when it was first seen, not from before."""
         found = self.of(slot.table)
         if found.slot is not slot:

@@ -16,9 +16,9 @@ from bookkeeper.catalogs.open import load_table
 from bookkeeper.core.folder import REJECTED, SUFFIX
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.stores.locations import local_path
+from bookkeeper.streams.consumer_state import ASIDE, CUT_OFF, TO_MEND, CheckpointRead, ConsumerState, evaluate, read_all
 from bookkeeper.streams.lag import Added, Lag, added_files, lag
 from bookkeeper.streams.registry import Registry
-from bookkeeper.streams.standing import ASIDE, CUT_OFF, TO_MEND, Reading, Standing, look, stand
 from bookkeeper.tick.tick import Bookkeeper
 
 #: total, used and free bytes of the disk a path is on
@@ -55,7 +55,7 @@ class Reads:
 
 
 @dataclass
-class Looked:
+class Inspection:
     """What the last look found, complete `at` that time; `trouble` is why a part of it is older."""
 
     at: datetime | None = None
@@ -84,15 +84,15 @@ class Looked:
 
 
 @dataclass
-class Look:
+class TableInspector:
     """Looks around one table; `before` is what is known already."""
 
     book: Bookkeeper
     now: datetime
-    before: Looked = field(default_factory=Looked)
+    before: Inspection = field(default_factory=Inspection)
     usage: Usage = shutil.disk_usage
 
-    def around(self) -> Looked:
+    def around(self) -> Inspection:
         """What is there now; never raises."""
         found, said = replace(self.before, trouble=""), list[str]()
         for part in (self._consumers, self._rejected, self._room, self._metadata):
@@ -102,9 +102,9 @@ class Look:
                 said.append(f"{type(error).__name__}: {error}")
         return replace(found, trouble="; ".join(said)) if said else replace(found, at=self.now)
 
-    def _consumers(self, found: Looked) -> Looked:
+    def _consumers(self, found: Inspection) -> Inspection:
         book = self.book
-        readings = look(Registry(book.folder.store, book.settings.consumers), book.open_store)
+        readings = read_all(Registry(book.folder.store, book.settings.consumers), book.open_store)
         view = book.view
         if view is None:
             return found
@@ -113,23 +113,25 @@ class Look:
         reads = [self._reads(item, metadata, added_files(view.table.io)) for item in chosen]
         return replace(found, consumers=tuple(reads), omitted=len(stands) - len(reads))
 
-    def _reads(self, item: Standing, metadata: TableMetadata, added: Added) -> Reads:
+    def _reads(self, item: ConsumerState, metadata: TableMetadata, added: Added) -> Reads:
         try:
             behind, why = lag(item, metadata, added, self.now), item.why
         except BookkeeperError as error:  # of this one alone nobody can tell how far it is
             behind, why = None, str(error)
         return Reads(item.name, item.state, item.used, why, behind)
 
-    def _stand(self, metadata: TableMetadata, readings: list[Reading]) -> tuple[TableMetadata, list[Standing]]:
+    def _stand(
+        self, metadata: TableMetadata, readings: list[CheckpointRead]
+    ) -> tuple[TableMetadata, list[ConsumerState]]:
         settings = self.book.settings.reaper
-        stands = stand(readings, metadata, settings, self.now)
+        stands = evaluate(readings, metadata, settings, self.now)
         if any(item.state in (CUT_OFF, ASIDE, TO_MEND) for item in stands):
             # Somebody else may have committed the snapshot it stands on since our load: only a new one condemns.
             metadata = load_table(self.book.ledger.catalog, self.book.settings.identifier).metadata
-            stands = stand(readings, metadata, settings, self.now)
+            stands = evaluate(readings, metadata, settings, self.now)
         return metadata, stands
 
-    def _rejected(self, found: Looked) -> Looked:
+    def _rejected(self, found: Inspection) -> Inspection:
         # Also those whose names are none: `folder.rejected` cannot name them.
         listed = [item for item in self.book.folder.store.list(REJECTED) if item.key.endswith(SUFFIX)]
         listed.sort(key=lambda item: item.modified, reverse=True)
@@ -143,7 +145,7 @@ class Look:
         error, reason, hint = (str(why.get(key) or "")[:MOST_SAID] for key in ("error", "reason", "hint"))
         return Rejected(name, error, reason, hint, at)
 
-    def _room(self, found: Looked) -> Looked:
+    def _room(self, found: Inspection) -> Inspection:
         view = self.book.view  # once: a tick may take it away at any moment
         urls = [self.book.folder.store.url, *([view.metadata.location] if view else [])]
         rooms = [self.usage(path) for path in map(local_path, urls) if path is not None]
@@ -152,7 +154,7 @@ class Look:
         size, _, free = min(rooms, key=lambda room: room[2])
         return replace(found, free=float(free), size=float(size))
 
-    def _metadata(self, found: Looked) -> Looked:
+    def _metadata(self, found: Inspection) -> Inspection:
         view = self.book.view
         if view is None:
             return found

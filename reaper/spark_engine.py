@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from bookkeeper.errors import NotPossible, Retry
+from reaper.context import ReaperContext
 from reaper.files import Reaped
 from reaper.plan import History, Plan
-from reaper.site import Site
 
 #: expires what is older than the first and not among so many newest
 Hand = Callable[[datetime, int], None]
@@ -27,7 +27,7 @@ def nobody(before: datetime, retain_last: int) -> None:
     raise NotPossible('engine = "spark" needs a configuration file', hint="Run it as `reaper once --config FILE`.")
 
 
-def hand_over(site: Site, plan: Plan, hand: Hand) -> Reaped:
+def hand_over(site: ReaperContext, plan: Plan, hand: Hand) -> Reaped:
     """
     Lets Spark expire what the plan says; raises Retry when it could not, and the next run plans anew.
     """

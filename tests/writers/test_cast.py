@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.errors import SchemaRefused
-from writers.conform import conform
+from writers.cast import cast
 
 SCHEMA = Schema(
     NestedField(1, "number", IntegerType()),
@@ -54,7 +54,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def _conformed(**columns: Any) -> dict[str, list[Any]]:
-    table = conform(pa.table(columns), SCHEMA, TARGET, {})
+    table = cast(pa.table(columns), SCHEMA, TARGET, {})
     assert table.schema.equals(TARGET)
     return {name: table[name].to_pylist() for name in columns}
 
@@ -120,15 +120,15 @@ def test_times_without_a_zone_are_refused_with_a_hint() -> None:
 def test_a_column_given_twice_is_refused() -> None:
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["long", "long"])
     with pytest.raises(SchemaRefused, match="twice"):
-        conform(table, SCHEMA, TARGET, {})
+        cast(table, SCHEMA, TARGET, {})
 
 
 def test_a_missing_required_column_is_refused() -> None:
     schema = Schema(NestedField(1, "key", StringType(), required=True), NestedField(2, "n", LongType()))
     with pytest.raises(SchemaRefused, match="'key' is missing"):
-        conform(pa.table({"n": [1]}), schema, schema_to_pyarrow(schema), {})
+        cast(pa.table({"n": [1]}), schema, schema_to_pyarrow(schema), {})
     with pytest.raises(SchemaRefused, match="'key' holds 1 nulls"):
-        conform(pa.table({"key": ["a", None]}), schema, schema_to_pyarrow(schema), {})
+        cast(pa.table({"key": ["a", None]}), schema, schema_to_pyarrow(schema), {})
 
 
 def test_a_chunked_struct_keeps_its_nulls() -> None:
@@ -139,7 +139,7 @@ def test_a_chunked_struct_keeps_its_nulls() -> None:
 
 
 def test_a_former_name_still_leads_to_its_column() -> None:
-    table = conform(pa.table({"longish": [7]}), SCHEMA, TARGET, {"longish": 2, "gone": 99})
+    table = cast(pa.table({"longish": [7]}), SCHEMA, TARGET, {"longish": 2, "gone": 99})
     assert table["long"].to_pylist() == [7]
     with pytest.raises(SchemaRefused, match="'gone'"):
-        conform(pa.table({"gone": [7]}), SCHEMA, TARGET, {"longish": 2, "gone": 99})
+        cast(pa.table({"gone": [7]}), SCHEMA, TARGET, {"longish": 2, "gone": 99})

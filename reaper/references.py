@@ -8,12 +8,12 @@ from pyiceberg.table import Table
 
 from reaper import journal as journals
 from reaper import txlogs
-from reaper.reading import Reader, spelled
-from reaper.sieve import Sieve
-from reaper.site import Site
+from reaper.context import ReaperContext
+from reaper.disk_difference import Sieve
+from reaper.reading import Reader, normalize
 
 
-def name_all(site: Site, sieve: Sieve) -> Table:
+def name_all(site: ReaperContext, sieve: Sieve) -> Table:
     """
     Names everything in the sieve; returns the table, loaded after the folder was read.
 
@@ -34,15 +34,15 @@ def of_table(table: Table, reader: Reader) -> Iterator[str]:
     Every location that the table's metadata leads to; raises StorageUnavailable.
     """
     metadata = table.metadata
-    yield spelled(table.metadata_location)
-    yield from (spelled(entry.metadata_file) for entry in metadata.metadata_log)
-    yield from (spelled(item.statistics_path) for item in (*metadata.statistics, *metadata.partition_statistics))
+    yield normalize(table.metadata_location)
+    yield from (normalize(entry.metadata_file) for entry in metadata.metadata_log)
+    yield from (normalize(item.statistics_path) for item in (*metadata.statistics, *metadata.partition_statistics))
     seen: set[str] = set()
     for snapshot in metadata.snapshots:
-        yield spelled(snapshot.manifest_list)
+        yield normalize(snapshot.manifest_list)
         for manifest in reader.manifests(snapshot):
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
-                yield spelled(manifest.manifest_path)
+                yield normalize(manifest.manifest_path)
                 # DELETED ones too: an older snapshot that stays may still have them, and they go when it does.
                 yield from (entry.path for entry in reader.entries(manifest))

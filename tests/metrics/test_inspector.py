@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.metrics.looking import MOST_AT_ONCE, Looking
-from bookkeeper.serve.loop import Slot
+from bookkeeper.metrics.inspector import MOST_AT_ONCE, Inspector
+from bookkeeper.serve.loop import TableLoop
 from tests.support.watched import Watched
 
 
@@ -25,7 +25,7 @@ class Frozen:
             self.watched.add(root, f"frozen{number}")
             self.watched.add(root, f"fine{number}")
         self.watched.turn()
-        self.looking = Looking(self.watched.figures, self.watched.clock, every=timedelta(milliseconds=40))
+        self.looking = Inspector(self.watched.figures, self.watched.clock, every=timedelta(milliseconds=40))
         self.look, self.looking.look = self.looking.look, self.held  # type: ignore[method-assign]
 
     def held(self, slot: Any, figures: Any) -> None:
@@ -40,7 +40,7 @@ class Frozen:
         while wanted:
             wanted.discard(self.begun.get(timeout=30))
 
-    def slots(self, kind: str) -> list[Slot]:
+    def slots(self, kind: str) -> list[TableLoop]:
         return [slot for slot in self.watched.slots if slot.table.startswith(kind)]
 
 

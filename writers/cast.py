@@ -30,7 +30,7 @@ def as_table(rows: Any) -> pa.Table:
     raise SchemaRefused(f"{type(rows).__name__} is not Arrow data", hint=hint)
 
 
-def conform(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
+def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
     """
     `table` in the schema `target` (of `schema`); `former` maps names that columns had before to their field ids.
 

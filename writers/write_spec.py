@@ -16,7 +16,7 @@ from writers.partition import Splitter
 
 
 @dataclass(frozen=True)
-class Shape:
+class WriteSpec:
     """Everything that changes when the card changes."""
 
     card: Card
@@ -27,7 +27,7 @@ class Shape:
     former: Mapping[str, int]
 
     @classmethod
-    def of(cls, card: Card, former: Mapping[str, int] | None = None) -> "Shape":
+    def of(cls, card: Card, former: Mapping[str, int] | None = None) -> "WriteSpec":
         """The shape of a card; `former` are names that columns had on earlier cards, with their field ids."""
         return cls(
             card,

@@ -12,17 +12,17 @@ from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.records import DELETED, EXISTING, Prefix, read_prefix, write_prefix
+from bookkeeper.ledger.blocks import DecodedBlock, Opened, StoredBlock
 from bookkeeper.ledger.contents import inherited
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.parts import Known, Opened, Read
-from bookkeeper.ledger.pieces import Carried, Piece, pieces
+from bookkeeper.ledger.output_blocks import CopiedEntry, OutputBlock, pieces
 
 _NONE: Collection[int] = ()
 
 
 def carried(
     found: Opened, header: Header, gone: Sequence[Collection[int]] = (), snapshot_id: int = 0
-) -> Iterator[Piece]:
+) -> Iterator[OutputBlock]:
     """
     The live records of a manifest as EXISTING, snapshot id and both sequence numbers written out.
 
@@ -30,30 +30,32 @@ def carried(
     files.
     """
     # A widened column lies otherwise in tuples of before and after, under one and the same spec.
-    joins, fates = header.joins(found.layout), _Fates(found.manifest, snapshot_id)
+    joins, fates = header.joins(found.layout), _StatusRewrite(found.manifest, snapshot_id)
     for number, part in enumerate(found.parts):
         places = gone[number] if gone else _NONE
-        if isinstance(part, Known):
-            yield Piece(EXISTING, part.stored, part.stretch)
+        if isinstance(part, StoredBlock):
+            yield OutputBlock(EXISTING, part.stored, part.stretch)
         elif part.stretch is not None and not places:
-            yield Piece(EXISTING, part.block, part.stretch)
+            yield OutputBlock(EXISTING, part.block, part.stretch)
         elif joins:
             yield from pieces(_joined(part, fates, places))
         else:
             yield from pieces(_anew(part, found, header, places, snapshot_id))
 
 
-def _joined(part: Read, fates: "_Fates", places: Collection[int]) -> Iterator[Carried]:
+def _joined(part: DecodedBlock, fates: "_StatusRewrite", places: Collection[int]) -> Iterator[CopiedEntry]:
     payload = part.block.payload
     for place, row in enumerate(part.rows):
         fate = fates.of(row.prefix, place in places)
         if fate is not None:
             prefix, raw = fate
             whole = raw + payload[row.start + len(row.prefix) : row.end]
-            yield Carried(prefix.status, whole, row, prefix.sequence or 0, row.partition)
+            yield CopiedEntry(prefix.status, whole, row, prefix.sequence or 0, row.partition)
 
 
-def _anew(part: Read, found: Opened, header: Header, places: Collection[int], snapshot_id: int) -> Iterator[Carried]:
+def _anew(
+    part: DecodedBlock, found: Opened, header: Header, places: Collection[int], snapshot_id: int
+) -> Iterator[CopiedEntry]:
     entries = decode_block(part.block, found.layout)
     for place, (row, entry) in enumerate(zip(part.rows, entries, strict=True)):
         before = inherited(entry, found.manifest)
@@ -62,10 +64,10 @@ def _anew(part: Read, found: Opened, header: Header, places: Collection[int], sn
             if place in places:
                 after = replace(before, status=DELETED, snapshot_id=snapshot_id)
             raw, partition = header.record(after)
-            yield Carried(after.status, raw, row, after.sequence_number or 0, partition)
+            yield CopiedEntry(after.status, raw, row, after.sequence_number or 0, partition)
 
 
-class _Fates:
+class _StatusRewrite:
     """What becomes of records that begin alike; a manifest has few different prefixes."""
 
     def __init__(self, manifest: ManifestFile, snapshot_id: int) -> None:

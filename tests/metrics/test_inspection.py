@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.metrics.looked import MOST_CONSUMERS, MOST_REJECTED
+from bookkeeper.metrics.inspection import MOST_CONSUMERS, MOST_REJECTED
 from bookkeeper.streams.registry import Registry, spark
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Lake, Writes, append_by_others

@@ -13,7 +13,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Discovery
 
 
-class Noticed:
+class PendingIndex:
     """The pending txlogs of one folder, as far as they were noticed; `strangers` are those the last listing showed."""
 
     def __init__(self, discovery: Discovery, look_every: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
-from bookkeeper.discover.noticed import Noticed
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.tick.tick import Bookkeeper
 from tests.discover.pending import RUN, Told
@@ -24,7 +24,7 @@ def lake(tmp_path: Path) -> Lake:
 def told(lake: Lake, *answers: Hints, faults: Faults | None = None) -> Bookkeeper:
     """A bookkeeper that is told this; its first tick lists, whatever it is told."""
     book = lake.book(faults)
-    book.noticed = Noticed(Told(*answers), LOOK_EVERY)
+    book.noticed = PendingIndex(Told(*answers), LOOK_EVERY)
     return book
 
 

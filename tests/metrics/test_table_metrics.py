@@ -11,7 +11,7 @@ from bookkeeper.config.settings import Settings
 from bookkeeper.console.exposition import Family, Histogram, text
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
-from bookkeeper.serve.loop import Slot, turn
+from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from tests.support.lake import Writes
 from tests.support.watched import SETTINGS, Taken, Watched, samples
@@ -136,7 +136,7 @@ def test_the_series_of_a_removed_table_go_away_and_those_of_others_go_on(tmp_pat
     watched.slots = [slot for slot in watched.slots if slot.table == "two"]
     assert {dict(labels).get("table") for _, labels in watched.samples()} <= {"two", None}
     assert watched.value("bookkeeper_rows_committed_total", table="two") == 1
-    one = Slot("one", watched.lakes["one"].book, told=watched.figures.told)
+    one = TableLoop("one", watched.lakes["one"].book, told=watched.figures.told)
     watched.slots.append(one)
     assert watched.value("bookkeeper_rows_committed_total", table="one") == 0  # a new table begins at nought
 
@@ -168,7 +168,7 @@ def test_what_a_turn_costs_to_count_is_nothing_beside_a_tick(watched: Watched, w
 
 
 def test_an_idle_table_goes_on_being_counted_without_a_clock(watched: Watched) -> None:
-    turn(watched.slots[0], SETTINGS, watched.clock.move(seconds=1))
+    tick_once(watched.slots[0], SETTINGS, watched.clock.move(seconds=1))
     assert watched.value("bookkeeper_tick_seconds_count") == 1
 
 

@@ -36,13 +36,13 @@ class _Asked:
         return self.requested
 
 
-class Stop(_Asked):
+class StopSignal(_Asked):
     """
     Whether something was asked to stop, and a pause that ends at once when it is.
     """
 
     @classmethod
-    def on_signals(cls) -> "Stop":
+    def on_signals(cls) -> "StopSignal":
         """
         One that SIGTERM and SIGINT trigger; a second SIGINT interrupts hard.
         """
@@ -97,7 +97,7 @@ def _readable(numbers: Collection[int], seconds: float) -> None:
     poll.poll(math.ceil(seconds * 1000))
 
 
-class Wish(_Asked):
+class ReloadSignal(_Asked):
     """
     Something that is asked for from time to time: noted by a signal's handler, taken by whoever waits.
     """
@@ -108,7 +108,7 @@ class Wish(_Asked):
             os.set_blocking(end, False)
 
     @classmethod
-    def on_signal(cls, number: int) -> "Wish":
+    def on_signal(cls, number: int) -> "ReloadSignal":
         """
         One that this signal asks for.
         """
