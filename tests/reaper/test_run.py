@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.errors import ClockBehind
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.store import open_store
 from reaper.storage import Pace
+from tests.core.cards import card
 from tests.reaper.faults import Faults
 from tests.reaper.lake import Lake
 
@@ -54,6 +57,7 @@ def test_what_is_planned_is_exactly_what_disappears(lake: Lake) -> None:
 @pytest.mark.parametrize("place", ["memory://reapers-folder", "file://{root}/aside", "{root}/aside"])
 def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
     (tmp_path / "aside").mkdir()
+    Folder(open_store(place.format(root=tmp_path))).write_card(card())
     lake = Lake(tmp_path, folder=place.format(root=tmp_path))
     file = lake.data_file()
     lake.append(file)
