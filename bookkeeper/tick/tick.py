@@ -118,7 +118,6 @@ class Bookkeeper:
         """
         One turn: commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
-        self.upkeep.begin()
         self.turn = TickResult()
         found = self.noticed.found(self.folder, now)
         if self.defects:

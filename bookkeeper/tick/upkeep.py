@@ -127,16 +127,11 @@ class Upkeep:
         #: what we last made sure marks.json says, and the highest sequence number it ever showed
         self.published: MarksCopy | None = None
         self.seen = -1
-        self.began = ledger.clock()
         #: our time when it was last held against the storage's, and how far it was ahead then
         self.compared: datetime | None = None
         self.ahead = timedelta(0)
         self.jumped = False
         ledger.ahead = self.check_ahead
-
-    def begin(self) -> None:
-        """A tick begins: what it takes is not held against its clock."""
-        self.began = self.ledger.clock()
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -286,15 +281,20 @@ class Upkeep:
         Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
         """
         if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
-            began = self.ledger.clock()
-            skew = self.folder.clock_skew(began)
-            # The storage dated its object at some moment in between: rather too far ahead than too little.
-            self._compared(now, self.ledger.clock() - began - skew)
+            self._measured(now)
         if self.ahead > CLOCK_AHEAD:
             raise ClockAhead(
                 f"{self.settings.identifier}: this clock is {format_duration(self.ahead)} ahead of the storage's"
             )
         return self.ahead
+
+    def _measured(self, now: datetime) -> timedelta:
+        """How far the storage's clock is ahead of ours; `now` may be old, for a tick may have waited. Raises Retry."""
+        began = self.ledger.clock()
+        skew = self.folder.clock_skew(began)
+        # The storage dated its object at some moment in between: for a stamp rather too far ahead than too little.
+        self._compared(now, self.ledger.clock() - began - skew)
+        return skew
 
     def _compared(self, now: datetime, ahead: timedelta) -> None:
         """Remembers how far our clock is ahead; as little as NTP leaves, and other bookkeepers let pass, is nothing."""
@@ -332,13 +332,12 @@ class Upkeep:
     def storage_agrees(self, now: datetime) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
         try:
-            skew = self.folder.clock_skew(now + (self.ledger.clock() - self.began))
+            skew = self._measured(now)
         except BookkeeperError as error:
             log.warning("storage clock unknown", extra=self._about("clock", cause=str(error)))
             return False
         if abs(skew) > CLOCK_SKEW:
             log.warning("clocks differ", extra=self._about("clock", seconds=skew.total_seconds()))
-        self._compared(now, -skew)
         return abs(skew) <= CLOCK_SKEW
 
     def _about(self, action: str, **more: object) -> dict[str, object]:

@@ -103,7 +103,7 @@ def test_one_table_in_trouble_does_not_keep_the_others_from_their_run(recent: La
         file.write('[tables.absent]\nidentifier = "demo.absent"\n')
     result = call(recent, "once", "--table", "absent", "--table", "events", "--json")
     rows = json.loads(result.stdout)
-    assert [(row["table"], row["outcome"]) for row in rows] == [("absent", "TableUnusable"), ("events", "done")]
+    assert [(row["table"], row["outcome"]) for row in rows] == [("absent", "TableMissing"), ("events", "done")]
     assert rows[1]["snapshots"] == 13
     assert result.exit_code == 3
     assert "error: absent:" in result.stderr and "hint:" in result.stderr

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bookkeeper.core.folder import Folder
 from bookkeeper.errors import ClockBehind
+from bookkeeper.stores.open import open_store
 from reaper.storage import Pace
 from tests.reaper.faults import Faults
+from tests.support.cards import card
 from tests.support.reaper_lake import Lake
 
 
@@ -54,6 +57,7 @@ def test_what_is_planned_is_exactly_what_disappears(lake: Lake) -> None:
 @pytest.mark.parametrize("place", ["memory://reapers-folder", "file://{root}/aside", "{root}/aside"])
 def test_the_txlog_folder_may_lie_elsewhere(tmp_path: Path, place: str) -> None:
     (tmp_path / "aside").mkdir()
+    Folder(open_store(place.format(root=tmp_path))).write_card(card())
     lake = Lake(tmp_path, folder=place.format(root=tmp_path))
     file = lake.data_file()
     lake.append(file)
