@@ -18,12 +18,12 @@ from writers.metrics import WriterMetrics as WriterFigures
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 _HEAD = """# Metrics
 
-What is served at `/metrics`, in Prometheus' text format, as a run tells it (this page is made from one). Units are in
+All metrics at `/metrics`, in Prometheus' text format. The tables are made from a run. Units are in
 the names; times are seconds since 1970, 0 where something never was. [The alerts](../config/alerts.yml) and
 [a Grafana dashboard](../config/grafana.json) are made of them; [operate](operate.md) says what to do.
 
-Several bookkeepers may tell of one table: the one that works on it tells all, who stands by only its own state. The
-series of a table go when the table goes. Of consumers the 50 that use most of max-hold are told of.
+Several bookkeepers may serve one table's series: the one that works on it serves all, one that stands by only its own
+state. A table's series end when the table is removed. Of consumers, the 50 that use most of max-hold have series.
 """
 _PARTS = (
     ("The bookkeeper", "`bookkeeper run`, at `listen` (http://127.0.0.1:9464/metrics)."),

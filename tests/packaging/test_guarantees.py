@@ -34,11 +34,17 @@ def test_no_test_is_named_without_its_path() -> None:
     assert not re.findall(r"\btest_\w+", plain)
 
 
-@pytest.mark.parametrize(
-    "row", [line for line in TEXT.splitlines() if line.startswith("| ") and "tried by" not in line]
-)
+ROWS = [line for line in TEXT.splitlines() if line.startswith("| ") and "tried by" not in line]
+
+
+@pytest.mark.parametrize("row", ROWS)
 def test_every_row_of_a_table_names_a_test(row: str) -> None:
     assert "::test_" in row
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_cells_are_short(row: str) -> None:
+    assert all(len(cell) < 150 or "::test_" in cell for cell in row.split(" | "))
 
 
 @pytest.mark.parametrize("part", re.split(r"^#+ ", TEXT, flags=re.MULTILINE)[1:])

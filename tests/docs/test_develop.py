@@ -1,0 +1,51 @@
+"""What docs/develop.md, CONTRIBUTING.md and tests/README.md name is there, and no package or folder is left out."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import anchors, blocks, links
+from tests.docs.test_examples import checked
+from tests.packaging.project import ROOT
+
+PAGES = [ROOT / "docs" / "develop.md", ROOT / "tests" / "README.md", ROOT / "CONTRIBUTING.md"]
+_PATH = re.compile(r"`((?:bookkeeper|writers|reaper|spark_jobs|tests|config|demo|benchmarks)/[\w./-]*|[\w-]+\.cfg)`")
+
+
+def named() -> list[str]:
+    return sorted({path for page in PAGES for path in _PATH.findall(page.read_text("utf-8"))})
+
+
+def test_they_name_many_places() -> None:
+    assert len(named()) > 50
+
+
+@pytest.mark.parametrize("path", named())
+def test_a_place_that_they_name_is_there(path: str) -> None:
+    assert (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_a_link_leads_somewhere(page: Path) -> None:
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists() and (not anchor or anchor in anchors(target)), link
+
+
+def test_the_commands_of_the_tests_page_exist() -> None:
+    for block in blocks(PAGES[1]):
+        checked(block)
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in (ROOT / "bookkeeper").glob("*/__init__.py")))
+def test_every_package_has_its_line_in_the_tree(package: str) -> None:
+    lines = re.findall(r"^\| ([^|]+) \|", PAGES[0].read_text("utf-8"), re.MULTILINE)
+    assert any(f"`bookkeeper/{package}`" in line for line in lines)
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")))
+def test_every_folder_of_tests_has_its_line(folder: str) -> None:
+    lines = re.findall(r"^\| ([^|]+) \|", PAGES[1].read_text("utf-8"), re.MULTILINE)
+    assert any(f"`{folder}`" in line for line in lines)
