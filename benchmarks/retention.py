@@ -31,7 +31,6 @@ from benchmarks.made import Queue, moment
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Retention
-from bookkeeper.tick.upkeep import retained
 
 MATCH, PER_TXLOG, PER_MANIFEST = 100, 10_000, 1_000
 

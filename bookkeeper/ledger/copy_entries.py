@@ -6,18 +6,39 @@ Spec: "Manifest Entry Fields", "Sequence Number Inheritance".
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.records import DELETED, EXISTING, Prefix, read_prefix, write_prefix
+from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.blocks import DecodedBlock, Opened, StoredBlock
 from bookkeeper.ledger.contents import inherited
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.ledger.output_blocks import CopiedEntry, OutputBlock, pieces
 
 _NONE: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestDelete:
+    """A manifest that loses files: its blocks, the header it is written anew with, and what goes of each block."""
+
+    opened: Opened
+    header: Header
+    #: by place in its block
+    gone: Sequence[dict[int, EntrySummary]]
+
+    @property
+    def manifest(self) -> ManifestFile:
+        """As the table's head lists it."""
+        return self.opened.manifest
+
+    @property
+    def dropped(self) -> list[EntrySummary]:
+        """The records that go."""
+        return [row for part in self.gone for row in part.values()]
 
 
 def carried(

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -26,13 +25,11 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.records import LARGEST
-from bookkeeper.ledger import contents, merge, oldest, retain, summary
-from bookkeeper.ledger.block_cache import MOST_RANGES, BlockCache, Range
-from bookkeeper.ledger.copy_entries import carried
+from bookkeeper.ledger import contents, merge, summary
+from bookkeeper.ledger.block_cache import BlockCache
+from bookkeeper.ledger.copy_entries import ManifestDelete, carried
 from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
 from bookkeeper.ledger.output_blocks import ManifestBody, assembled
-from bookkeeper.ledger.retain import Drops, ManifestDelete, Reaches
 from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
 from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
 from bookkeeper.ledger.view import View, view
@@ -63,7 +60,7 @@ class Ledger:
         #: how far the clock, which shows this time, is ahead of the storage's; raises ClockAhead
         self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
         self.open_store = store or stores_with(catalog.properties)
-        #: of the column that retention asked for last
+        #: of the column that retention asked for last, see `use_column`
         self.memory = BlockCache()
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
@@ -84,7 +81,7 @@ class Ledger:
         Raises Retry; then the outcome is unknown: load again, look at the marks, build a new attempt.
         """
         draft = self._draft(seen)
-        step = self._appended(seen, self._store(seen), draft.tag, given, names)
+        step = self._appended(seen, self.metadata_store(seen), draft.tag, given, names)
         step = replace(step, manifests=[*step.manifests, *_live(self.manifests(seen))])
         return self._commit(seen, draft, [step, *self._merge(seen, draft, step)], marks)
 
@@ -133,11 +130,11 @@ class Ledger:
         self, seen: View, group: Sequence[ManifestFile], key: str, step_id: int, sequence: int
     ) -> ManifestFile | None:
         """A group as one manifest; None when it stays as it is, for an append never fails for a merge."""
-        header = self._header(seen, group[0])
+        header = self.header_for(seen, group[0])
         if header is None:
             return None
         try:
-            found = merge.merged(self._store(seen), group, header, self.memory)
+            found = merge.merged(self.metadata_store(seen), group, header, self.memory)
             return self._write(seen, key, header, found, self.memory, step_id, sequence)
         except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
             self._leave(seen, group, error)
@@ -147,21 +144,21 @@ class Ledger:
         self, seen: View, key: str, header: Header, found: ManifestBody, memory: BlockCache, step_id: int, sequence: int
     ) -> ManifestFile:
         """A manifest, which is remembered."""
-        written = self.writer.write(self._store(seen), key, header, found.records, step_id, sequence)
+        written = self.writer.write(self.metadata_store(seen), key, header, found.records, step_id, sequence)
         memory.put(written.manifest_path, found.range, found.digests)
         return written
 
     def _leave(self, seen: View, group: Sequence[ManifestFile], error: Exception) -> None:
         """Says why a group stays as it is; what no try of this process will ever merge is not tried again."""
         if isinstance(error, BookkeeperError):
-            bad = contents.unreadable(self._store(seen), group)
+            bad = contents.unreadable(self.metadata_store(seen), group)
         else:  # a defect of ours
             bad = [manifest.manifest_path for manifest in group]
         self.unreadable.update(bad)
         about = {"action": "merge", "table": self.identifier, "cause": str(error) or repr(error), "manifests": bad}
         log.warning("manifests left unmerged", extra=about)
 
-    def _header(self, seen: View, manifest: ManifestFile) -> Header | None:
+    def header_for(self, seen: View, manifest: ManifestFile) -> Header | None:
         """For another manifest of the same spec; None when the columns of that spec are gone: then it stays."""
         schema = seen.schema_for(manifest.partition_spec_id)
         return self.writer.header(schema, seen.specs[manifest.partition_spec_id]) if schema else None
@@ -172,30 +169,17 @@ class Ledger:
             return list(seen.manifests)
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             found = list(seen.head.manifests(seen.table.io)) if seen.head else []
-        return [contents.counted_out(self._store(seen), manifest) for manifest in found]
+        return [contents.counted_out(self.metadata_store(seen), manifest) for manifest in found]
 
-    def _store(self, seen: View) -> Store:
-        return self.open_store(seen.metadata_path)
-
-    def live_count(self, seen: View) -> int:
-        """How many data files are live."""
-        return sum(merge.live_files(item) for item in self.manifests(seen) if item.content == ManifestContent.DATA)
-
-    def live_bytes(self, seen: View) -> int:
-        """Bytes of all live data files, as the head's summary counts them; 0 where it does not know."""
-        size = seen.total("total-files-size")
-        return size if size < LARGEST else 0
-
-    def oldest(self, seen: View, column: int | None, excess: int) -> int:
-        """The newest sequence number up to which all live files come to at most so many bytes."""
-        memory = self._memory(column)
-        return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), memory, excess)
-
-    def _memory(self, column: int | None) -> BlockCache:
-        """What is remembered for retention by this column; with another one, everything is read again."""
+    def use_column(self, column: int | None) -> BlockCache:
+        """What is known of blocks, with the bounds of this column; with another column, everything is read again."""
         if column != self.memory.column:
             self.memory = BlockCache(column)
         return self.memory
+
+    def metadata_store(self, seen: View) -> Store:
+        """Where the table's manifests lie."""
+        return self.open_store(seen.metadata_path)
 
     def live_files(self, seen: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest, so only a person should ask."""
@@ -203,28 +187,6 @@ class Ledger:
         for manifest in self.manifests(seen):
             if manifest.content == ManifestContent.DATA:
                 yield from (entry.data_file for entry in contents.live_entries(store, manifest))
-
-    def find(
-        self,
-        seen: View,
-        column: int | None,
-        may_drop: Callable[[Range], bool],
-        drops: Drops,
-        reaches: Reaches = lambda _: True,
-    ) -> list[ManifestDelete]:
-        """The manifests that lose whole files under a retention rule."""
-        memory, listed = self._memory(column), self.manifests(seen)
-        memory.keep(manifest.manifest_path for manifest in listed)
-        return retain.find(self._store(seen), listed, partial(self._header, seen), may_drop, drops, memory, reaches)
-
-    def learn(self, seen: View, column: int | None, reaches: Reaches, most: int) -> bool:
-        """
-        Reads about `most` entries of manifests that `find` would have to read whole; whether there are no more such.
-        """
-        memory, listed = self._memory(column), self.manifests(seen)
-        if len(listed) > MOST_RANGES:  # more than can be remembered: that would never end
-            return True
-        return retain.warm_cache(self._store(seen), listed, partial(self._header, seen), memory, most, reaches)
 
     def drop(self, seen: View, doomed: Sequence[ManifestDelete]) -> View:
         """
@@ -296,7 +258,9 @@ class Ledger:
             parent = made[-1] if made else seen.head
             parent_id = parent.snapshot_id if parent else None
             sequence, key = seen.metadata.last_sequence_number + 1 + number, f"snap-{step.id}-1-{draft.tag}.avro"
-            listed = self.writer.write_list(self._store(seen), key, step.manifests, step.id, parent_id, sequence)
+            listed = self.writer.write_list(
+                self.metadata_store(seen), key, step.manifests, step.id, parent_id, sequence
+            )
             made.append(
                 Snapshot(
                     snapshot_id=step.id,

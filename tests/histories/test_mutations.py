@@ -11,9 +11,10 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.format import summaries
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.ledger import blocks as parts
-from bookkeeper.ledger import manifests, retain, summary
+from bookkeeper.ledger import manifests, summary
 from bookkeeper.ledger.copy_entries import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.retention import find as retention_find
 from tests.histories.walk import walk
 from tests.histories.world import SPECS, World
 
@@ -80,8 +81,8 @@ def blocks_that_lose_files_not_read() -> Broken:
     def broken(*given: Any) -> Any:
         return rightly(*given[:-1], lambda _: False)
 
-    rightly = retain.opened
-    return retain, "opened", broken
+    rightly = retention_find.opened
+    return retention_find, "opened", broken
 
 
 CAUGHT = {

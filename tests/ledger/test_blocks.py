@@ -16,6 +16,8 @@ from bookkeeper.ledger import block_cache as memory
 from bookkeeper.ledger import blocks as parts
 from bookkeeper.ledger import contents, merge
 from bookkeeper.ledger.block_cache import NOTHING, BlockCache, BlockStats, Range, digests, spanned, united
+from bookkeeper.retention.find import find
+from bookkeeper.retention.size_cutoff import size_cutoff
 from tests.support.lake import Lake, Writes
 
 #: of about four records
@@ -80,11 +82,13 @@ def test_which_commits_are_too_many_bytes_is_found_in_the_oldest_blocks(lake: La
     book = lake.book()
     merged(lake, book)
     view, ledger = lake.view(), book.ledger
-    live = [entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger._store(view), item)]
+    live = [
+        entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger.metadata_store(view), item)
+    ]
     sizes = sorted((entry.sequence_number, entry.data_file.size_bytes) for entry in live)
     for dropped in (1, 3):
         read, excess = skimmed["records"], sum(size for _, size in sizes[:dropped])
-        assert ledger.oldest(view, ledger.memory.column, excess) == sizes[dropped - 1][0]
+        assert size_cutoff(ledger, view, ledger.memory.column, excess) == sizes[dropped - 1][0]
         assert skimmed["records"] - read < len(live) // 2
 
 
@@ -94,7 +98,7 @@ def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counte
     view, read = lake.view(), skimmed["records"]
     group = [item for item in book.ledger.manifests(view) if not item.added_files_count]
     header = book.ledger.writer.header(view.metadata.schema(), view.metadata.spec())
-    found = merge.merged(book.ledger._store(view), group, header, book.ledger.memory).records
+    found = merge.merged(book.ledger.metadata_store(view), group, header, book.ledger.memory).records
     assert found.counts[records.EXISTING][0] == sum(item.existing_files_count or 0 for item in group) >= merge.FAN
     assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
 
@@ -165,10 +169,10 @@ def test_a_find_by_another_column_in_between_does_not_make_a_drop_forget(lake: L
     book = lake.book()
     merged(lake, book)
     view, ledger = lake.view(), book.ledger
-    drops = ledger.find(view, None, lambda _: True, lambda row, _: row.path.endswith("-k20.parquet"))
+    drops = find(ledger, view, None, lambda _: True, lambda row, _: row.path.endswith("-k20.parquet"))
     every = (lambda found: found.least_upper is not None, lambda row, _: row.upper is not None)
-    before = ledger.find(view, 1, *every)
-    after = ledger.find(ledger.drop(view, drops), 1, *every)
+    before = find(ledger, view, 1, *every)
+    after = find(ledger, ledger.drop(view, drops), 1, *every)
     assert len(drops) == 1
     assert sum(len(item.dropped) for item in after) == sum(len(item.dropped) for item in before) - 1
 

@@ -9,6 +9,7 @@ import pytest
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.ledger import merge
+from bookkeeper.retention.find import find
 from tests.support.lake import Lake, Writes
 
 
@@ -73,7 +74,7 @@ def test_merging_carries_on_what_a_manifest_with_deleted_entries_has_left(lake: 
     book = lake.book()
     view = lake.view()
     gone = sorted(entry.data_file.file_path for entry in entries(lake))[0]
-    doomed = book.ledger.find(view, None, lambda _: True, lambda file, _: file.path == gone)
+    doomed = find(book.ledger, view, None, lambda _: True, lambda file, _: file.path == gone)
     book.ledger.drop(view, doomed)
     commits(lake, 2 * merge.FAN)
     assert gone not in {entry.data_file.file_path for entry in entries(lake)}
