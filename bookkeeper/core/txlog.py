@@ -160,7 +160,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
     kind, own, end = _header(data, most_bytes)
-    raw = manifest.proven(avro.blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
+    raw = manifest.prove(avro.read_blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
     _check_name(name, own)
     _check_count(own, raw)
     return Txlog(

@@ -35,7 +35,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PackedBlock:
     """Records of one block as they lie in a manifest, compressed by deflate."""
 
     count: int
@@ -49,7 +49,7 @@ class Container(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | Stored], codec: str = "deflate") -> bytes:
+def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | PackedBlock], codec: str = "deflate") -> bytes:
     """
     The bytes of an Avro file; the same input gives the same bytes.
     """
@@ -60,19 +60,19 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | Stored], codec: s
     return b"".join([header, sync, *(part + sync for part in packed)])
 
 
-def _pack_block(block: Block | Stored, codec: str) -> bytes:
-    payload = stored(block).packed if codec == "deflate" else payload_of(block)
+def _pack_block(block: Block | PackedBlock, codec: str) -> bytes:
+    payload = pack(block).packed if codec == "deflate" else payload_of(block)
     return encode_long(block.count) + encode_long(len(payload)) + payload
 
 
-def stored(block: Block | Stored) -> Stored:
+def pack(block: Block | PackedBlock) -> PackedBlock:
     """
     The block, compressed; as it was read, if it was.
     """
-    return Stored(block.count, block.packed or _compress(payload_of(block)))
+    return PackedBlock(block.count, block.packed or _compress(payload_of(block)))
 
 
-def payload_of(block: Block | Stored) -> bytes:
+def payload_of(block: Block | PackedBlock) -> bytes:
     """
     The records of a block; what is stored is decompressed anew each time. Raises TxlogCorrupt, TxlogTooLarge.
     """
@@ -230,7 +230,7 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
     Raises TxlogCorrupt, TxlogTooLarge.
     """
     header = header or read_header(data)
-    return Container(header.meta, blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
+    return Container(header.meta, read_blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
 
 
 def check_size(data: bytes, most_bytes: int) -> None:
@@ -241,7 +241,7 @@ def check_size(data: bytes, most_bytes: int) -> None:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
 
 
-def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
+def read_blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
     """
     What comes behind a header that ends before byte `at`; `most_bytes` and raises like `decode`.
     """
@@ -257,11 +257,11 @@ def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, 
     return tuple(found)
 
 
-def stored_blocks(data: bytes, at: int) -> list[Stored]:
+def packed_blocks(data: bytes, at: int) -> list[PackedBlock]:
     """
     What comes behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
     """
-    return [Stored(*part) for part in _parts(data, at)]
+    return [PackedBlock(*part) for part in _parts(data, at)]
 
 
 def _parts(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:

@@ -106,7 +106,7 @@ def decode(
     `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
     """
     meta, blocks = avro.decode(data, most_bytes, header)
-    return proven(blocks, skimmer_of(meta, column), most_entries)
+    return prove(blocks, skimmer_of(meta, column), most_entries)
 
 
 def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
@@ -118,7 +118,7 @@ def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
     return skimmer(meta["avro.schema"], column)
 
 
-def proven(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:
+def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:
     """
     The manifest of these blocks, every record proven; raises TxlogCorrupt or TxlogTooLarge.
     """

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
-from bookkeeper.format.avro import CODEC, CODECS, Cursor, Header, Stored
+from bookkeeper.format.avro import CODEC, CODECS, Cursor, Header, PackedBlock
 from bookkeeper.format.decoder import RECORD_BYTES
 from bookkeeper.format.layout import parse_layout
 
@@ -38,7 +38,7 @@ def locations(data: bytes, header: Header, most_bytes: int, most_entries: int) -
     if codec not in CODECS:
         raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
     location = _location(parse_layout(header.meta.get("avro.schema", b"")).schema)
-    blocks = avro.stored_blocks(cast(bytes, memoryview(data)), header.end)  # which copies none of them
+    blocks = avro.packed_blocks(cast(bytes, memoryview(data)), header.end)  # which copies none of them
     count = sum(block.count for block in blocks)
     if count > most_entries:  # before any of them is decompressed
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")
@@ -52,7 +52,7 @@ def locations(data: bytes, header: Header, most_bytes: int, most_entries: int) -
 class _Pieces:
     """The records of a block, decompressed a piece at a time; `given` counts their bytes."""
 
-    def __init__(self, block: Stored, packed: bool, most_bytes: int) -> None:
+    def __init__(self, block: PackedBlock, packed: bool, most_bytes: int) -> None:
         self._cursor, self._most = Cursor(block.packed), most_bytes
         self._inflate = zlib.decompressobj(-15) if packed else None
         self.given = 0

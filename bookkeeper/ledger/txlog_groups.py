@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.avro import Block
-from bookkeeper.format.records import ADDED, Records, counted, joined
+from bookkeeper.format.records import ADDED, Records, count_by_status, join_blocks
 from bookkeeper.ledger.manifests import Header
 
 
@@ -23,15 +23,15 @@ class TxlogGroup:
         """All their records, never decoded where they lie as we write them."""
         rows = [row for txlog in self.txlogs for row in txlog.rows]
         return Records(
-            list(joined(block for txlog in self.txlogs for block in _blocks(txlog, header))),
-            counted((ADDED, row.record_count) for row in rows),
+            list(join_blocks(block for txlog in self.txlogs for block in _blocks(txlog, header))),
+            count_by_status((ADDED, row.record_count) for row in rows),
             frozenset(row.partition for row in rows),
         )
 
 
 def _blocks(txlog: Txlog, header: Header) -> Sequence[Block]:
     # Records of another layout must not stand beside ours in one manifest.
-    return txlog.body.blocks if header.joins(txlog.body.layout) else header.blocks(txlog.entries)
+    return txlog.body.blocks if header.joins(txlog.body.layout) else header.encode_blocks(txlog.entries)
 
 
 def grouped_by_spec(txlogs: Iterable[Txlog]) -> list[TxlogGroup]:

@@ -12,7 +12,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.records import LARGEST
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_files
+from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 from bookkeeper.retention import rule as rules
 from bookkeeper.retention.find import find, warm_cache
@@ -74,7 +74,7 @@ def _live_bytes(view: View) -> int:
 
 
 def _live_count(ledger: Ledger, view: View) -> int:
-    return sum(live_files(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
+    return sum(live_file_count(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
 
 
 def _reaches(rule: Rule, view: View, manifest: ManifestFile) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.block_cache import MOST_RANGES, Range, spanned, united
-from bookkeeper.ledger.blocks import Opened, StoredBlock, live, opened
-from bookkeeper.ledger.copy_entries import ManifestDelete
+from bookkeeper.ledger.block_cache import MOST_RANGES, Range, range_of, union
+from bookkeeper.ledger.blocks import ManifestDelete, OpenManifest, StoredBlock, live_summaries, open_manifest
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_files
+from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 
 #: whether a rule drops a data file, committed with this sequence number
@@ -33,19 +32,19 @@ def find(
 
     A manifest whose range is known is read if it `may_drop` a file, any other if the rule `reaches` it.
     """
-    memory, manifests = ledger.use_column(column), ledger.manifests(view)
-    memory.keep(manifest.manifest_path for manifest in manifests)
+    cache, manifests = ledger.use_column(column), ledger.manifests(view)
+    cache.forget_unlisted(manifest.manifest_path for manifest in manifests)
     found = []
     for manifest in manifests:
-        known = memory.range(manifest.manifest_path)
+        known = cache.manifest_range(manifest.manifest_path)
         wanted = reaches(manifest) if known is None else may_drop(known)
         header = ledger.header_for(view, manifest) if wanted and manifest.content == ManifestContent.DATA else None
         if header is None:
             continue
-        blocks = opened(ledger.metadata_store(view), manifest, header, memory, may_drop)
-        gone = _dropped(blocks, drops)
-        if any(gone):
-            found.append(ManifestDelete(blocks, header, gone))
+        blocks = open_manifest(ledger.metadata_store(view), manifest, header, cache, may_drop)
+        deleted = _dropped(blocks, drops)
+        if any(deleted):
+            found.append(ManifestDelete(blocks, header, deleted))
     return found
 
 
@@ -53,31 +52,33 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
     """
     Reads manifests that `find` would have to read whole, until about `most` entries were read; True when none is left.
     """
-    memory, manifests = ledger.use_column(column), ledger.manifests(view)
+    cache, manifests = ledger.use_column(column), ledger.manifests(view)
     if len(manifests) > MOST_RANGES:  # more than the cache holds: that would never end
         return True
     for manifest in manifests:
-        known = manifest.content != ManifestContent.DATA or memory.range(manifest.manifest_path) is not None
+        known = manifest.content != ManifestContent.DATA or cache.manifest_range(manifest.manifest_path) is not None
         header = ledger.header_for(view, manifest) if not known and reaches(manifest) else None
         if header is None:
             continue
         if most <= 0:
             return False
-        _dropped(opened(ledger.metadata_store(view), manifest, header, memory, lambda _: False), lambda *_: False)
-        most -= live_files(manifest)
+        _dropped(open_manifest(ledger.metadata_store(view), manifest, header, cache, lambda _: False), lambda *_: False)
+        most -= live_file_count(manifest)
     return True
 
 
-def _dropped(manifest: Opened, drops: Drops) -> list[dict[int, EntrySummary]]:
+def _dropped(manifest: OpenManifest, drops: Drops) -> list[dict[int, EntrySummary]]:
     """What goes of each block, by place; the cache learns the range of the manifest."""
-    gone, ranges = list[dict[int, EntrySummary]](), list[Range]()
-    for part in manifest.parts:
-        if isinstance(part, StoredBlock):
-            gone.append({})
-            ranges.append(part.stretch.range)
+    deleted, ranges = list[dict[int, EntrySummary]](), list[Range]()
+    for block in manifest.blocks:
+        if isinstance(block, StoredBlock):
+            deleted.append({})
+            ranges.append(block.stats.range)
             continue
-        files = list(live(part.rows, manifest.manifest))
-        gone.append({place: row for place, row, sequence in files if drops(row, sequence)})
-        ranges.append(spanned((row.upper, sequence) for _, row, sequence in files))
-    manifest.memory.put(manifest.manifest.manifest_path, united(ranges), [part.digest for part in manifest.known])
-    return gone
+        files = list(live_summaries(block.entries, manifest.manifest))
+        deleted.append({place: row for place, row, sequence in files if drops(row, sequence)})
+        ranges.append(range_of((row.upper, sequence) for _, row, sequence in files))
+    manifest.cache.put_manifest(
+        manifest.manifest.manifest_path, union(ranges), [block.digest for block in manifest.stored_blocks]
+    )
+    return deleted

@@ -8,7 +8,7 @@ from itertools import count
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.ledger.blocks import Opened, StoredBlock, live, opened
+from bookkeeper.ledger.blocks import OpenManifest, StoredBlock, live_summaries, open_manifest
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
@@ -21,10 +21,10 @@ def size_cutoff(ledger: Ledger, view: View, column: int | None, excess: int) -> 
 
     So what stays is never less than what was asked to be kept; the files of one commit go together.
     """
-    store, memory, order = ledger.metadata_store(view), ledger.use_column(column), count()
+    store, cache, order = ledger.metadata_store(view), ledger.use_column(column), count()
     sizes, cutoff = Counter[int](), NOTHING
     # What may hold files, that which may hold the oldest first: manifests, and blocks of manifests that were opened.
-    heap: list[tuple[int, int, ManifestFile | tuple[Opened, StoredBlock]]] = [
+    heap: list[tuple[int, int, ManifestFile | tuple[OpenManifest, StoredBlock]]] = [
         (item.min_sequence_number or 0, next(order), item)
         for item in ledger.manifests(view)
         if item.content == ManifestContent.DATA
@@ -37,14 +37,14 @@ def size_cutoff(ledger: Ledger, view: View, column: int | None, excess: int) -> 
         if full:
             return cutoff
         if isinstance(lot, ManifestFile):
-            found, manifest = opened(store, lot, ledger.header_for(view, lot), memory, lambda _: False), lot
-            for part in found.known:
-                heapq.heappush(heap, (part.stretch.range.least_sequence, next(order), (found, part)))
-            blocks = [part.rows for part in found.read]
+            found, manifest = open_manifest(store, lot, ledger.header_for(view, lot), cache, lambda _: False), lot
+            for part in found.stored_blocks:
+                heapq.heappush(heap, (part.stats.range.least_sequence, next(order), (found, part)))
+            blocks = [part.entries for part in found.decoded_blocks]
         else:
-            blocks, manifest = [lot[0].rows(lot[1])], lot[0].manifest
+            blocks, manifest = [lot[0].read(lot[1])], lot[0].manifest
         for rows in blocks:
-            for _, row, sequence in live(rows, manifest):
+            for _, row, sequence in live_summaries(rows, manifest):
                 sizes[sequence] += row.size_bytes
     return _taken(sizes, max(sizes, default=NOTHING), cutoff, excess)[0]
 
