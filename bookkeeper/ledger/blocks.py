@@ -307,7 +307,7 @@ def assemble(blocks: Iterable[OutputBlock], header: Header, cache: BlockCache) -
     existing = _join_small([block for block in given if block.status == EXISTING])
     deleted = _join_small([block for block in given if block.status == DELETED])
     packed = [avro.pack(block.block) for block in (*deleted, *existing)]
-    digests = [*map(digester(header.meta["avro.schema"]), packed[len(deleted) :])]
+    digests = [header.digest_of(block) for block in packed[len(deleted) :]]
     for digest, block in zip(digests, existing, strict=True):
         cache.put_block(digest, block.stats)
     covered = union(block.stats.range for block in existing)

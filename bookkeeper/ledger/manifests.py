@@ -24,6 +24,7 @@ from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.partition import widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.format.summaries import summarise
+from bookkeeper.ledger.block_cache import digester
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.store import Creating, Store, create_once
 
@@ -105,6 +106,8 @@ class Header:
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
         self.meta = manifest_format.header(schema, spec)
         self.spec_id = spec.spec_id
+        #: of the blocks of manifests that are written with it
+        self.digest_of = digester(self.meta["avro.schema"])
         decimals = [isinstance(field.field_type, DecimalType) for field in spec.partition_type(schema).fields]
         partition = parse_layout(self.meta["avro.schema"]).partition
         self.kinds: list[tuple[Physical, bool]] = [

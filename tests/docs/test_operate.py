@@ -47,7 +47,7 @@ def test_the_actions_of_its_table_exist() -> None:
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_an_error_that_a_page_names_exists(path: object) -> None:
     text = path.read_text("utf-8")  # type: ignore[attr-defined]
-    tree = ast.parse((ROOT / "bookkeeper" / "core" / "errors.py").read_text("utf-8"))
+    tree = ast.parse((ROOT / "bookkeeper" / "errors.py").read_text("utf-8"))
     errors = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     table = re.findall(r"^\| `([A-Z]\w+)`(?:, `([A-Z]\w+)`)? \|", text, re.MULTILINE)
 
