@@ -2,7 +2,7 @@
 Avro object container files (Avro 1.11 specification, "Object Container Files"): header, blocks, sync markers.
 
 Reading is strict and bounded: a file cut anywhere, with bytes behind its end, or larger than it may be once
-decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds is not looked at here.
+decompressed, is refused with TxlogCorrupt or TxlogTooLarge. The content of blocks is not checked here.
 """
 
 import hashlib
@@ -67,14 +67,14 @@ def _pack_block(block: Block | PackedBlock, codec: str) -> bytes:
 
 def pack(block: Block | PackedBlock) -> PackedBlock:
     """
-    The block, compressed; as it was read, if it was.
+    The block, compressed; a block that was read keeps its compressed bytes.
     """
     return PackedBlock(block.count, block.packed or _compress(payload_of(block)))
 
 
 def payload_of(block: Block | PackedBlock) -> bytes:
     """
-    The records of a block; what is stored is decompressed anew each time. Raises TxlogCorrupt, TxlogTooLarge.
+    The records of a block; a packed block is decompressed at each call. Raises TxlogCorrupt, TxlogTooLarge.
     """
     return block.payload if isinstance(block, Block) else _inflate(block.packed, _STORED_BYTES)
 
@@ -180,7 +180,7 @@ def read_meta(data: bytes) -> Mapping[str, bytes]:
 
 def opened(data: bytes) -> Cursor:
     """
-    At the header's first block of keys; raises TxlogCorrupt.
+    A cursor at the header's first block of keys; raises TxlogCorrupt.
     """
     cursor = Cursor(data)
     if cursor.take(len(MAGIC)) != MAGIC:
@@ -243,7 +243,7 @@ def check_size(data: bytes, most_bytes: int) -> None:
 
 def read_blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
     """
-    What comes behind a header that ends before byte `at`; `most_bytes` and raises like `decode`.
+    The blocks behind a header that ends before byte `at`; `most_bytes` and errors as in `decode`.
     """
     check_size(data, most_bytes)
     if codec not in CODECS:
@@ -259,7 +259,7 @@ def read_blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Bl
 
 def packed_blocks(data: bytes, at: int) -> list[PackedBlock]:
     """
-    What comes behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
+    The blocks behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
     """
     return [PackedBlock(*part) for part in _parts(data, at)]
 

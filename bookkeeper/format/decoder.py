@@ -43,7 +43,7 @@ def _decode_window(window: bytes, most: int, layout: Layout, entries: list[Entry
         except (EOFError, ValueError, TypeError, LookupError, OverflowError, MemoryError) as exc:
             if number == 0:
                 raise TxlogCorrupt(f"a record does not decode: {str(exc) or type(exc).__name__}") from exc
-            break  # cut by the window, or broken: the next window starts with it and tells
+            break  # cut by the window, or broken: the next window starts with it and decides
         _check_ints(entry, layout)
         entries.append(entry)
         used = stream.tell()

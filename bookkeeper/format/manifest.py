@@ -1,7 +1,7 @@
 """
 Manifests (Iceberg spec, "Manifests", format v2) as bytes: header keys and records.
 
-`decode` proves that every byte belongs to a record; it says nothing about what the entries mean.
+`decode` proves that every byte belongs to a record; it does not check what the entries mean.
 """
 
 import io
@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -103,7 +103,7 @@ def decode(
     """
     The manifest in `data`, every record proven; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
 
-    `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
+    `header` is the header, if it was read already; the rows have the null count and the upper bound of `column`.
     """
     meta, blocks = avro.decode(data, most_bytes, header)
     return prove(blocks, skimmer_of(meta, column), most_entries)
@@ -115,7 +115,7 @@ def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
     """
     if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    return skimmer(meta["avro.schema"], column)
+    return skimmer_for(meta["avro.schema"], column)
 
 
 def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:

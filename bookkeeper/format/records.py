@@ -1,8 +1,8 @@
 """
-Manifest records as bytes: joined, and carried into another manifest, without being decoded and encoded again.
+Manifest records as bytes: joined, and copied into another manifest, without being decoded and encoded again.
 
 A record of the standard layout is a prefix (status, snapshot id, sequence numbers; spec fields 0, 1, 3, 4) and the
-data file. Carrying a file on changes the prefix only.
+data file. Copying an entry into another manifest changes its prefix only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from bookkeeper.format.avro import Block, Cursor, PackedBlock, encode_long
 T = TypeVar("T")
 
 EXISTING, ADDED, DELETED = 0, 1, 2
-#: what a long of Avro, and of Iceberg's readers in Java, holds
+#: the largest long of Avro, and of Iceberg's readers in Java
 LARGEST = 2**63 - 1
 #: smaller blocks are joined before they are compressed
 BLOCK_BYTES = 2**16
@@ -30,7 +30,7 @@ class Prefix:
     file_sequence: int | None = None
 
     def with_inherited(self, snapshot_id: int, sequence: int) -> "Prefix":
-        """With what a manifest gives its records (spec, "Sequence Number Inheritance")."""
+        """With the values that records inherit from their manifest (spec, "Sequence Number Inheritance")."""
         return Prefix(
             self.status,
             snapshot_id if self.snapshot_id is None else self.snapshot_id,
@@ -68,7 +68,7 @@ def write_prefix(prefix: Prefix) -> bytes:
 
 def group_by_size(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """
-    Items that together make a block of a good size; what is large enough stays alone.
+    Groups of items of at least BLOCK_BYTES together; an item of that size stays alone.
     """
     total, group = 0, list[T]()
     for item in items:
@@ -86,7 +86,7 @@ def group_by_size(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list
 
 def join_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """
-    The same records in blocks of a good size; what is large enough is passed on as it is, still compressed.
+    The same records in blocks of at least BLOCK_BYTES; a block of that size is passed on as it is, still compressed.
     """
     for group in group_by_size(blocks, lambda block: len(block.payload)):
         alone = len(group) == 1
@@ -96,7 +96,7 @@ def join_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
 
 def saturate(total: int) -> int:
     """
-    `total`, or the largest or smallest count that readers can hold: old tables name files that say they have more.
+    `total`, limited to what readers can hold, 0 to LARGEST: files of old tables may state impossible counts.
     """
     return min(max(total, 0), LARGEST)
 

@@ -21,9 +21,8 @@ from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
-from bookkeeper.format.partition import widened
+from bookkeeper.format.partition import summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
-from bookkeeper.format.summaries import summarise
 from bookkeeper.ledger.block_cache import digester
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.store import Creating, Store, create_once

@@ -11,7 +11,7 @@ from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import RECORD_BYTES
 from bookkeeper.format.entries import DataFile, added
-from bookkeeper.format.naming import locations
+from bookkeeper.format.locations import locations
 from tests.format.strategies import entries, header_of, specs
 
 MOST = 2**24

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.format import summaries
+from bookkeeper.format import partition
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.ledger import blocks, manifests, summary
 from bookkeeper.ledger.blocks import _StatusRewrite
@@ -43,7 +43,7 @@ def carried_with_the_manifests_sequence_number() -> Broken:
 
 def bounds_of_the_first_partition_only() -> Broken:
     def broken(kinds: Any, tuples: Any) -> Any:
-        return summaries.summarise(kinds, list(tuples)[:1])
+        return partition.summarise(kinds, list(tuples)[:1])
 
     return manifests, "summarise", broken
 

@@ -15,7 +15,7 @@ from bookkeeper.config.settings import Retention
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.expressions import MOST_COUNT
+from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
