@@ -1,7 +1,7 @@
 """
 Every setting with its default, in one place; frozen once read.
 
-`config.py` reads them from TOML: a key is the field's name with `-` for `_`.
+`load.py` reads them from TOML: a key is the field's name with `-` for `_`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from bookkeeper.config.hosts import check_names
 from bookkeeper.config.share import parse
 
 Bytes = int
-#: what a reaper reads of a txlog, for the limit that it was refused under may be raised up to this
+#: the reaper reads txlogs up to this size: max-txlog-bytes may be raised up to it
 MOST_TXLOG_BYTES = 2**28
 
 
@@ -208,7 +208,7 @@ class Settings:
     """The whole configuration."""
 
     catalog: Catalog = Catalog()
-    #: `[storage]` and what `[catalog]` says: how folder and table are reached
+    #: `[storage]` and the storage keys of `[catalog]`: how folder and table are reached
     storage: Mapping[str, str] = field(default_factory=dict)
     bookkeeper: Daemon = Daemon()
     reaper: Reaper = Reaper()

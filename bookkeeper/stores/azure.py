@@ -194,20 +194,20 @@ class AzureRemote:
         except Missing:
             return
 
-    async def take_lease(self, path: str, lease: str, seconds: int, said: bytes) -> bool:
-        """Leases the blob, made if need be, and writes into it who did; False while another has it."""
+    async def take_lease(self, path: str, lease: str, seconds: int, holder: bytes) -> bool:
+        """Leases the blob, created if missing, and writes the holder into it; False while another has it."""
         blob = self._blob(path)
         try:
             with self._translated(path):
                 await blob.acquire_lease(seconds, lease_id=lease, **_ONCE)
         except Missing:
             with suppress(Changed):
-                await self.put(path, said, "")
-            return await self.take_lease(path, lease, seconds, said)
+                await self.put(path, holder, "")
+            return await self.take_lease(path, lease, seconds, holder)
         except _Leased:
             return False
         with suppress(_Leased), self._translated(path):
-            await blob.upload_blob(said, length=len(said), overwrite=True, lease=lease, **_ONCE)
+            await blob.upload_blob(holder, length=len(holder), overwrite=True, lease=lease, **_ONCE)
         return True
 
     async def renew_lease(self, path: str, lease: str) -> bool:
@@ -273,7 +273,7 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
     if code == "BlobNotFound":
         return Missing(f"{where} is not there")
     if code in _TAKEN:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if status == 416:
         return _NoRange(f"{where}: {status} {code}")
     if code.startswith("Lease"):

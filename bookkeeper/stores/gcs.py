@@ -79,8 +79,8 @@ class GcsRemote:
         there = f"{quote(path, safe='')}/rewriteTo/b/{quote(self.bucket)}/o/{quote(to, safe='')}"
         more: dict[str, str] = {}
         while True:
-            _, said = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
-            reply = self._json(path, said)
+            _, body = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
+            reply = self._json(path, body)
             if reply.get("done"):
                 return
             more = {"rewriteToken": str(reply.get("rewriteToken"))}
@@ -170,13 +170,13 @@ class GcsRemote:
             headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
             session = await self.fs._set_session()
             given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
-            given["auto_decompress"] = False  # a Content-Encoding is the word of whoever wrote the object
+            given["auto_decompress"] = False  # the writer of the object chose its Content-Encoding
             async with session.request(method, url, **given) as reply:
-                said = await (reply.read() if most is None else _part(reply.content, most + 1))
+                body = await (reply.read() if most is None else _part(reply.content, most + 1))
         if reply.status >= 400:
-            raise _meaning(self._where(path), reply.status, said)
-        check_bound(self._where(path), len(said), most, reply.headers.get("X-Goog-Generation", ""))
-        return reply.headers, said
+            raise _meaning(self._where(path), reply.status, body)
+        check_bound(self._where(path), len(body), most, reply.headers.get("X-Goog-Generation", ""))
+        return reply.headers, body
 
     def _where(self, path: str) -> str:
         return f"gs://{self.bucket}/{path}"
@@ -207,21 +207,21 @@ async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
 
 
 class _NotFound(StorageUnavailable):
-    """Something is not there; `of_the_object`: the answer says that it is the object."""
+    """Not found; `of_the_object`: the answer names the object, not the bucket."""
 
     def __init__(self, message: str, of_the_object: bool) -> None:
         super().__init__(message)
         self.of_the_object = of_the_object
 
 
-def _meaning(where: str, status: int, said: bytes) -> Exception:
+def _meaning(where: str, status: int, body: bytes) -> Exception:
     # Only the status: the answer may hold what was sent.
     if status == 404:
-        return _NotFound(f"{where}: 404", b"No such object" in said[:2000])
+        return _NotFound(f"{where}: 404", b"No such object" in body[:2000])
     if status == 416:
         return _NoRange(f"{where}: 416")
     if status == 412:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if status in (408, 429) or status >= 500:
         return Transient(f"{where}: {status}")
     return StorageUnavailable(f"{where}: {status}")

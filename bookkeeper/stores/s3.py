@@ -62,7 +62,7 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
 
 def account(options: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Endpoint, keys, region and profile, as far as they are said, in botocore's words.
+    Endpoint, keys, region and profile, as far as they are given, under botocore's names.
     """
     wanted = {**_KEYS, "profile": ("s3.profile-name", "client.profile-name")}
     found = {name: _first(options, keys) for name, keys in wanted.items()}
@@ -100,7 +100,7 @@ class S3Remote:
         try:
             return int((await self._ask("head_object", path))["ContentLength"])
         except _Unsaid:
-            # The answer to HEAD has no body, so a missing bucket looks the same: a GET tells.
+            # The answer to HEAD has no body, so a missing bucket looks the same; the answer to GET distinguishes them.
             reply = await self._ask("get_object", path)
             reply["Body"].close()
             return int(reply["ContentLength"])
@@ -192,7 +192,7 @@ class S3Remote:
 
 
 def _fit(endpoint: str) -> None:
-    """Google takes S3's requests, but not its conditions: two that create the same would both be told that they won."""
+    """Google accepts S3's requests but ignores its conditions: two creates of one key would both succeed."""
     host = urlsplit(endpoint).hostname or ""
     if host == _GOOGLE or host.endswith(f".{_GOOGLE}"):
         raise ConfigInvalid(f"{endpoint} ignores If-None-Match, so rows could be lost", hint="Use gs:// and [gcs].")
@@ -210,7 +210,7 @@ class _NoUpload(StorageUnavailable):
     """There is no such multipart upload."""
 
 
-#: what servers on a disk say of a name below an object
+#: the answers of servers on a disk for a name below an object
 _NEVER_THERE = {"ObjectParentIsFile", "NoSuchVersion"}
 
 
@@ -218,15 +218,15 @@ def _meaning(where: str, exc: ClientError) -> Exception:
     # Only status and code: the message may hold what was sent.
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code = str(exc.response.get("Error", {}).get("Code", ""))
-    said = f"{where}: {status} {code}"
+    message = f"{where}: {status} {code}"
     if code in _NO_OBJECT:
         return Missing(f"{where} is not there")
     if status == 412:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if (status == 409 and code in _BUSY) or status == 429 or status >= 500 or code in _BUSY:
-        return Transient(said)
+        return Transient(message)
     if status == 416 or code == "NoSuchUpload":
-        return _NoRange(said) if status == 416 else _NoUpload(said)
+        return _NoRange(message) if status == 416 else _NoUpload(message)
     if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
-        return _Unsaid(said)
-    return StorageUnavailable(said)
+        return _Unsaid(message)
+    return StorageUnavailable(message)
