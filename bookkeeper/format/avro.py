@@ -168,17 +168,10 @@ def read_header(data: bytes) -> Header:
     """
     The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt.
     """
-    return rest(opened(data), {}, 0)
+    return read_keys(open_header(data), {}, 0)
 
 
-def read_meta(data: bytes) -> Mapping[str, bytes]:
-    """
-    The metadata in the header alone; raises TxlogCorrupt.
-    """
-    return read_header(data).meta
-
-
-def opened(data: bytes) -> Cursor:
+def open_header(data: bytes) -> Cursor:
     """
     A cursor at the header's first block of keys; raises TxlogCorrupt.
     """
@@ -188,7 +181,7 @@ def opened(data: bytes) -> Cursor:
     return cursor
 
 
-def rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
+def read_keys(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
     """
     Reads `left` pairs of a block of the metadata, and all blocks behind it, into `meta`; raises TxlogCorrupt.
     """

@@ -53,7 +53,7 @@ class Beginning(Generic[K]):
                 return Alike(kind, *found)
             if found is not None:
                 return Header({**self.meta, **dict(zip(ending.keys, found[0], strict=True))}, found[1])
-        header = avro.rest(Cursor(data, at), dict(self.meta), self.left)
+        header = avro.read_keys(Cursor(data, at), dict(self.meta), self.left)
         keys = [*header.meta][len(self.meta) :]
         usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
         if usual and len(self.endings) < _MOST_ENDINGS:
@@ -108,7 +108,7 @@ class Headers(Generic[K]):
         return self._first(data)
 
     def _first(self, data: bytes) -> Header:
-        cursor, meta = avro.opened(data), dict[str, bytes]()
+        cursor, meta = avro.open_header(data), dict[str, bytes]()
         count = cursor.long()
         if count <= 0:
             return avro.read_header(data)
@@ -118,9 +118,9 @@ class Headers(Generic[K]):
             if name.startswith(self._own):
                 self._keep(data[:at], Beginning(dict(meta), left))
                 cursor.at = at
-                return avro.rest(cursor, meta, left)
+                return avro.read_keys(cursor, meta, left)
             meta[avro.key(name)] = cursor.text()
-        return avro.rest(cursor, meta, 0)
+        return avro.read_keys(cursor, meta, 0)
 
     def _keep(self, start: bytes, what: Beginning[K]) -> None:
         if len(start) > _KNOWN_BYTES:

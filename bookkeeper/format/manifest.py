@@ -40,11 +40,6 @@ class Manifest:
     def __post_init__(self) -> None:
         self.rows = self.skimmed[0] if len(self.skimmed) == 1 else tuple(chain.from_iterable(self.skimmed))
 
-    @property
-    def standard(self) -> bool:
-        """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
-        return self.layout.standard
-
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """Every record, decoded in full."""

@@ -39,7 +39,7 @@ _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "Path
 _DELETES_AT_ONCE = 16
 _COPY_PAUSE = 0.5
 _NO_BATCHES: "WeakSet[AzureBlobFileSystem]" = WeakSet()
-# Asking again is the store's: the SDK would wait for 15 s and more.
+# ObjectStore retries; the SDK would wait for 15 s and more.
 _ONCE: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 30}
 
 
@@ -72,9 +72,9 @@ class AzureRemote:
         part = {} if most is None else {"offset": 0, "length": most + 1}
         try:
             with self._translated(path):
-                # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
+                # As it is stored: the writer chose the Content-Encoding, which may be wrong, or a bomb.
                 stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **part, **_ONCE)
-                # Of a large blob this has the first 32 MiB: the rest is not asked for in vain.
+                # This has the first 32 MiB of a large blob; the rest is not requested yet.
                 size = whole_size(stream.properties.content_range)
                 bytes_there = int(stream.size) if size is None else size
                 check_bound(self._where(path), bytes_there, most, str(stream.properties.etag))
@@ -128,7 +128,7 @@ class AzureRemote:
 
     async def copy(self, path: str, to: str) -> None:
         with self._translated(path):
-            # Within an account the answer comes at once, or soon; the deadline of the request is the caller's.
+            # Within an account the copy is done at once, or soon; the caller has the deadline.
             target = self._blob(to)
             status = (await target.start_copy_from_url(self._blob(path).url, **_ONCE))["copy_status"]
             while status == "pending":
@@ -138,7 +138,7 @@ class AzureRemote:
             raise StorageUnavailable(f"{self._where(to)}: the copy ended as {status}")
 
     async def begin(self, path: str) -> str:
-        # Blocks of two that write under one name must not mix.
+        # Blocks of two uploads under one name must not mix.
         return secrets.token_hex(8)
 
     async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
@@ -152,7 +152,7 @@ class AzureRemote:
             await self._blob(path).commit_block_list(list(blocks), **_ONCE)
 
     async def abandon(self, path: str, upload: str) -> None:
-        return None  # Azure forgets blocks that were not committed after a week
+        return None  # Azure deletes uncommitted blocks after a week
 
     async def page(self, prefix: str, token: str | None) -> tuple[list[Listed], str | None]:
         with self._translated(prefix):
@@ -174,7 +174,7 @@ class AzureRemote:
         await asyncio.gather(*[one(path) for path in paths])
 
     async def _delete_batch(self, paths: Sequence[str]) -> bool:
-        """One request for all; False where the server takes no batches (some emulators do not)."""
+        """One request for all; False when the server does not support batches (some emulators do not)."""
         with self._translated(paths[0]):
             replies = await self.container.delete_blobs(*paths, raise_on_any_failure=False, **_ONCE)
             statuses = [reply.status_code async for reply in replies]
@@ -211,11 +211,11 @@ class AzureRemote:
         return True
 
     async def renew_lease(self, path: str, lease: str) -> bool:
-        """Whether it is still ours, for as long again."""
+        """Renews the lease; False when it is no longer ours."""
         return await self._with_lease(path, lease, "renew")
 
     async def release_lease(self, path: str, lease: str) -> bool:
-        """Gives it back, if it is still ours."""
+        """Gives the lease back, if it is still ours."""
         return await self._with_lease(path, lease, "release")
 
     async def _with_lease(self, path: str, lease: str, act: str) -> bool:
@@ -254,7 +254,7 @@ class _NoRange(StorageUnavailable):
 
 
 class _Leased(StorageUnavailable):
-    """Somebody has a lease on it."""
+    """Another process has a lease on it."""
 
 
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:

@@ -105,7 +105,7 @@ class GcsRemote:
             Listed(item["name"], int(item["size"]), datetime.fromisoformat(item["updated"]))
             for item in reply.get("items", ())
         ]
-        # A name that ends in / is what consoles make of a folder.
+        # Consoles create an object whose name ends in / for a folder.
         return [item for item in items if not item.key.endswith("/")], reply.get("nextPageToken") or None
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class GcsRemote:
         more: Mapping[str, str] | None = None,
         **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Asks for one object; raises Missing only when it is known that the bucket is there and the object not."""
+        """Asks for one object; raises Missing only when the bucket is known to exist and the object not to."""
         try:
             where = f"{self._bucket_url()}/o/{quote(path, safe='')}"
             return await self._ask(method, path, where, most=most, more=more, **asked)
@@ -165,7 +165,7 @@ class GcsRemote:
         **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
         """Sends one request, with the headers in `more`; returns headers and body of the answer."""
-        # Not gcsfs' own call: that repeats for a minute, a conditional put too.
+        # Not gcsfs' own call: it retries for a minute, conditional puts too.
         with self._translated(path):
             headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
             session = await self.fs._set_session()
@@ -199,7 +199,7 @@ class _NoRange(StorageUnavailable):
 
 
 async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
-    """No more than so many bytes: what was stored compressed may come without a length."""
+    """At most so many bytes: an object stored compressed may come without a length."""
     try:
         return await body.readexactly(most)
     except asyncio.IncompleteReadError as exc:

@@ -38,11 +38,11 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
     client = account(options)
     profile = client.pop("profile", None)
     config: dict[str, Any] = {
-        # Asking again is the store's: a conditional put must not be repeated behind its back.
+        # ObjectStore retries; a conditional put must not be repeated by the client.
         "retries": {"total_max_attempts": 1, "mode": "standard"},
         "connect_timeout": float(options.get("s3.connect-timeout", 10)),
         "read_timeout": float(options.get("s3.request-timeout", 30)),
-        # For all tables together: one that is frozen holds on to as many as it asks at once.
+        # For all tables together: a frozen server keeps as many connections as are asked at once.
         "max_pool_connections": 16 * AT_ONCE,
     }
     if proxy := options.get("s3.proxy-uri"):
@@ -92,7 +92,7 @@ class S3Remote:
         with self._translated(path):
             async with reply["Body"] as body:
                 if most is not None and reply["ContentLength"] > most:
-                    body.close()  # the rest of it must not come
+                    body.close()  # the rest must not be transferred
                     check_bound(self._where(path), reply["ContentLength"], most, reply["ETag"])
                 return await body.read(), reply["ETag"]
 
@@ -117,7 +117,7 @@ class S3Remote:
         return Head(int(reply["ContentLength"]) if size is None else size, start)
 
     async def modified(self, path: str) -> datetime:
-        await self.size(path)  # which knows what a missing object is
+        await self.size(path)  # raises Missing for a missing object
         reply = await self._ask("head_object", path)
         found: datetime = reply["LastModified"]
         return found
@@ -146,7 +146,7 @@ class S3Remote:
         try:
             await self._ask("complete_multipart_upload", path, UploadId=upload, MultipartUpload=parts)
         except _NoUpload:
-            # Ours, if an earlier reply was lost: then the object is there.
+            # If an earlier reply was lost, the upload is complete and the object exists.
             await self.size(path)
 
     async def abandon(self, path: str, upload: str) -> None:
@@ -156,7 +156,7 @@ class S3Remote:
         more = {"ContinuationToken": token} if token else {}
         reply = await self._ask("list_objects_v2", None, Prefix=prefix, **more)
         items = [Listed(item["Key"], item["Size"], item["LastModified"]) for item in reply.get("Contents", ())]
-        # A name that ends in / is what consoles make of a folder.
+        # Consoles create an object whose name ends in / for a folder.
         return [item for item in items if not item.key.endswith("/")], reply.get("NextContinuationToken")
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -199,7 +199,7 @@ def _fit(endpoint: str) -> None:
 
 
 class _Unsaid(StorageUnavailable):
-    """Refused without a word about why: it was a HEAD."""
+    """Refused without a reason: the answer to a HEAD has no body."""
 
 
 class _NoRange(StorageUnavailable):

@@ -109,7 +109,7 @@ def test_a_txlog_in_another_layout_is_committed_beside_ours(lake: Lake) -> None:
 def without_field_143(data: bytes) -> bytes:
     """The same txlog as Iceberg libraries without that field write it."""
     ours = manifest_format.decode(data, 2**24)
-    meta = avro.read_meta(data)
+    meta = avro.read_header(data).meta
     schema = json.loads(meta["avro.schema"])
     data_file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
     del data_file["fields"][-1]
