@@ -1,5 +1,5 @@
 """
-What a manifest of the table holds: read whole, every record proven.
+Reads manifests of the table whole, with every record proven.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ MANIFEST_BYTES = 2**31
 
 def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:
     """
-    A data manifest; its rows say of `column` how many nulls there are, and the upper bound.
+    A data manifest; its rows have the null count and the upper bound of `column`.
     """
     data = store.read(key_in(store, manifest.manifest_path))
     return manifest_format.decode(data, MANIFEST_BYTES, column=column)

@@ -23,18 +23,15 @@ MOST_FILES = 25_000
 
 def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
     """
-    Groups of data manifests, each to become one; oldest first within a group. Usually none.
+    Groups of data manifests, each to become one manifest; oldest first in a group. Usually there are none.
     """
     tiers: dict[tuple[int, int], list[ManifestFile]] = {}
     for manifest in manifests:
         files = live_file_count(manifest)
-        if manifest.content == ManifestContent.DATA and files and _has_room(manifest):
+        room = manifest.manifest_length < TARGET_BYTES // 2 and files < MOST_FILES // 2
+        if manifest.content == ManifestContent.DATA and files and room:
             tiers.setdefault((manifest.partition_spec_id, tier(files)), []).append(manifest)
     return [_oldest(group) for group in tiers.values() if len(group) >= FAN]
-
-
-def _has_room(manifest: ManifestFile) -> bool:
-    return manifest.manifest_length < TARGET_BYTES // 2 and live_file_count(manifest) < MOST_FILES // 2
 
 
 def tier(files: int) -> int:
@@ -56,7 +53,7 @@ def live_file_count(manifest: ManifestFile) -> int:
 
 
 def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """The oldest of them, as many as fit in one manifest: neighbours in time stay together."""
+    """The oldest manifests, as many as fit in one: neighbours in time stay together."""
     chosen: list[ManifestFile] = []
     size = files = 0
     for manifest in sorted(group, key=lambda item: item.min_sequence_number or 0):
