@@ -124,7 +124,11 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _load(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
     _check_installed(properties)
-    return load_catalog(name, **properties) if patience is None else _within(patience, name, properties)
+    if patience is None:
+        return load_catalog(name, **properties)
+    catalog = within(patience, partial(load_catalog, name, **properties))
+    setattr(catalog, _BOUND, patience)
+    return catalog
 
 
 def _check_installed(properties: Mapping[str, str]) -> None:
@@ -152,12 +156,6 @@ def _import_driver(uri: str) -> None:
         make_url(uri).get_dialect().import_dbapi()
     except ArgumentError as exc:
         raise ConfigInvalid(f"catalog.uri: SQLAlchemy has no dialect for {uri.partition(':')[0]!r}") from exc
-
-
-def _within(patience: timedelta, name: str, properties: dict[str, str]) -> IcebergCatalog:
-    catalog = within(patience, partial(load_catalog, name, **properties))
-    setattr(catalog, _BOUND, patience)
-    return catalog
 
 
 def _share(catalog: Any, patience: timedelta) -> None:

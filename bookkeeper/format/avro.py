@@ -53,23 +53,26 @@ def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | PackedBlock], cod
     """
     The bytes of an Avro file; the same input gives the same bytes.
     """
-    packed = [_pack_block(block, codec) for block in blocks if block.count]
-    full = {**meta, CODEC: codec.encode()}
-    header = MAGIC + _encode_meta(full)
-    sync = hashlib.md5(b"".join([header, *packed]), usedforsecurity=False).digest()
-    return b"".join([header, sync, *(part + sync for part in packed)])
-
-
-def _pack_block(block: Block | PackedBlock, codec: str) -> bytes:
-    payload = pack(block).packed if codec == "deflate" else payload_of(block)
-    return encode_long(block.count) + encode_long(len(payload)) + payload
+    pairs = {**meta, CODEC: codec.encode()}
+    encoded = [encode_bytes(key.encode()) + encode_bytes(value) for key, value in pairs.items()]
+    header = b"".join([MAGIC, encode_long(len(pairs)), *encoded, encode_long(0)])
+    parts = []
+    for block in blocks:
+        if block.count:
+            payload = pack(block).packed if codec == "deflate" else payload_of(block)
+            parts.append(encode_long(block.count) + encode_bytes(payload))
+    sync = hashlib.md5(b"".join([header, *parts]), usedforsecurity=False).digest()
+    return b"".join([header, sync, *(part + sync for part in parts)])
 
 
 def pack(block: Block | PackedBlock) -> PackedBlock:
     """
     The block, compressed; a block that was read keeps its compressed bytes.
     """
-    return PackedBlock(block.count, block.packed or _compress(payload_of(block)))
+    if block.packed:
+        return PackedBlock(block.count, block.packed)
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return PackedBlock(block.count, squeeze.compress(payload_of(block)) + squeeze.flush())
 
 
 def payload_of(block: Block | PackedBlock) -> bytes:
@@ -77,18 +80,6 @@ def payload_of(block: Block | PackedBlock) -> bytes:
     The records of a block; a packed block is decompressed at each call. Raises TxlogCorrupt, TxlogTooLarge.
     """
     return block.payload if isinstance(block, Block) else _inflate(block.packed, _STORED_BYTES)
-
-
-def _compress(payload: bytes) -> bytes:
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, -15)
-    return squeeze.compress(payload) + squeeze.flush()
-
-
-def _encode_meta(meta: Mapping[str, bytes]) -> bytes:
-    parts = [encode_long(len(meta))]
-    for key, value in meta.items():
-        parts += [encode_bytes(key.encode()), encode_bytes(value)]
-    return b"".join([*parts, encode_long(0)])
 
 
 def encode_bytes(value: bytes) -> bytes:
@@ -277,11 +268,8 @@ def _inflate(payload: bytes, most_bytes: int) -> bytes:
         raise TxlogCorrupt(f"a block does not decompress: {exc}") from exc
     if len(plain) > most_bytes:
         raise TxlogTooLarge(f"more than {most_bytes} bytes once decompressed")
-    if not inflate.eof or (inflate.unused_data and inflate.unused_data != _checksum(plain)):
+    # Avro's Python libraries leave three of the four bytes of zlib's checksum behind a block.
+    behind = (b"", zlib.adler32(plain).to_bytes(4, "big")[:3]) if inflate.unused_data else (b"",)
+    if not inflate.eof or inflate.unused_data not in behind:
         raise TxlogCorrupt("a compressed block is cut short or has bytes behind its end")
     return plain
-
-
-def _checksum(plain: bytes) -> bytes:
-    # Avro's Python libraries leave three of the four bytes of zlib's checksum behind a block.
-    return zlib.adler32(plain).to_bytes(4, "big")[:3]

@@ -191,8 +191,8 @@ def copy_entries(
     """
     The live records of a manifest as EXISTING, with snapshot id and both sequence numbers written out.
 
-    Those at the indexes in `deleted`, a collection for each block, become DELETED by `snapshot_id`: whoever expires
-    that snapshot deletes their files.
+    Those at the indexes in `deleted`, a collection for each block, become DELETED by `snapshot_id`: the job that
+    expires that snapshot deletes their files.
     """
     # The partition tuples of one spec have another layout before and after a column of it was widened.
     joins, rewrite = header.joins(source.layout), _StatusRewrite(source.manifest, snapshot_id)
@@ -303,9 +303,10 @@ def assemble(blocks: Iterable[OutputBlock], header: Header, cache: BlockCache) -
 
     EXISTING blocks are cached here, or retention and merges would have to read what was just written.
     """
-    given = list(blocks)
-    existing = _join_small([block for block in given if block.status == EXISTING])
-    deleted = _join_small([block for block in given if block.status == DELETED])
+    existing, deleted = list[OutputBlock](), list[OutputBlock]()
+    for block in blocks:
+        (existing if block.status == EXISTING else deleted).append(block)
+    existing, deleted = _join_small(existing), _join_small(deleted)
     packed = [avro.pack(block.block) for block in (*deleted, *existing)]
     digests = [header.digest_of(block) for block in packed[len(deleted) :]]
     for digest, block in zip(digests, existing, strict=True):
@@ -313,9 +314,8 @@ def assemble(blocks: Iterable[OutputBlock], header: Header, cache: BlockCache) -
     covered = union(block.stats.range for block in existing)
     counts = {ADDED: (0, 0), DELETED: _count(deleted), EXISTING: _count(existing)}
     partitions = frozenset(partition for block in (*deleted, *existing) for partition in block.stats.partitions)
-    return ManifestBody(
-        Records(packed, counts, partitions, covered.least_sequence if existing else None), covered, digests
-    )
+    records = Records(packed, counts, partitions, covered.least_sequence if existing else None)
+    return ManifestBody(records, covered, digests)
 
 
 def _join_small(blocks: Sequence[OutputBlock]) -> list[OutputBlock]:
