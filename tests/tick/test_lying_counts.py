@@ -248,7 +248,7 @@ def test_a_merge_that_fails_stops_no_append(lake: Lake, monkeypatch: pytest.Monk
     def broken(*_: Any) -> Any:
         raise OverflowError("int too big to convert")
 
-    monkeypatch.setattr(merge, "merged", broken)
+    monkeypatch.setattr(merge, "merge", broken)
     keys = commit(lake, merge.FAN + 3)
     assert lake.keys() == sorted(keys)
     assert "replace" not in lake.operations()
