@@ -23,9 +23,9 @@ from benchmarks.made import Queue, moment
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
+from bookkeeper.retention.apply import apply_retention
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.upkeep import retained
 
 LIVE = 20
 STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")
@@ -64,7 +64,7 @@ def churned(root: Path, size: Size) -> Queue:
         if turn >= LIVE:
             seen = book.ledger.load(queue.card.folder)
             cutoff = moment((turn - LIVE + 1) * per_commit)
-            retained(book.ledger, seen, queue.settings.retention, cutoff)
+            apply_retention(book.ledger, seen, queue.settings.retention, cutoff)
     return queue
 
 

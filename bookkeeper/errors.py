@@ -1,19 +1,30 @@
 """
-What can go wrong, named by what the loop does next.
+Every error that a user can meet, as a tree by what the loop does next.
 
-* BookkeeperError
-  - Retry    leave the txlog, the next tick tries again (many ticks in a row: not ready):
-             StorageUnavailable, CatalogUnavailable (CatalogMissing), CommitConflict, CommitUnknown, ClockBehind,
-             ClockAhead
-  - Reject   this txlog can never commit: put it in rejected/, carry on:
-             TxlogCorrupt, TxlogTooLarge, NoTxlogFile, NameMismatch, WrongTable, UnknownSpec, EntryInvalid, PathRefused,
-             DuplicatePath, FileMissing, FileSizeDiffers, PositionTaken, IncarnationPruned, FromTheFuture
-  - Hold     leave it where it is and say so, somebody has to act:  NewerVersion, TooManyHoles, NotMoved
-  - Halt     this table goes no further until a person decides, others go on:
-             HistoryChanged, MarksLost, WrongFolder, TableUnusable (TableMissing)
-  - Refused  a command was asked for something it must not do:  ConfigInvalid, NotPossible, ExtraMissing
-  - storage facts, caught where they are expected:  Missing, AlreadyExists, Changed, Unfit (TooLarge, NotAFile)
-  - writer's own end:  Fenced, Backpressure, SchemaRefused, UnknownOutcome
+    BookkeeperError
+    ├── Retry     leave the txlog; the next tick tries again (many ticks in a row: not ready)
+    │   ├── StorageUnavailable
+    │   ├── CatalogUnavailable ── CatalogMissing
+    │   ├── CommitConflict, CommitUnknown
+    │   └── ClockBehind, ClockAhead
+    ├── Reject    this txlog can never be committed; move it to rejected/ and go on
+    │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
+    │   ├── WrongTable, UnknownSpec                                     it was written for something else
+    │   ├── EntryInvalid, PathRefused, DuplicatePath                    an entry of it
+    │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
+    │   └── PositionTaken, IncarnationPruned, FromTheFuture             its place in the order
+    ├── Hold      leave the txlog pending and say so; a person must act
+    │   └── NewerVersion, NotMoved, TooManyHoles
+    ├── Halt      commit nothing to this table until a person decides; other tables go on
+    │   ├── HistoryChanged, MarksLost, WrongFolder
+    │   └── TableUnusable ── TableMissing
+    ├── Refused   the command is not carried out
+    │   └── ConfigInvalid, NotPossible, ExtraMissing
+    ├── storage facts, caught where they are expected
+    │   ├── Missing, AlreadyExists, Changed
+    │   └── Unfit ── TooLarge, NotAFile
+    └── of a writer
+        └── Fenced, Backpressure, SchemaRefused, UnknownOutcome
 """
 
 from typing import TypeVar
@@ -53,17 +64,17 @@ class CatalogMissing(CatalogUnavailable):
     """The catalog's file is not there."""
 
     hint = (
-        "Is its disk mounted, was it moved? Put it back, and all goes on. If it is lost: `bookkeeper recover-catalog` "
-        "registers the tables again from their own metadata files."
+        "Is its disk mounted? Was it moved? Put it back, and everything continues. If it is lost: "
+        "`bookkeeper recover-catalog` registers the tables again from their own metadata files."
     )
 
 
 class CommitConflict(Retry):
-    """Somebody else committed to the table in between."""
+    """Another process committed to the table in between."""
 
 
 class CommitUnknown(Retry):
-    """The catalog's answer to a commit was lost; the marks will tell whether it was applied."""
+    """The catalog's answer to a commit was lost; the marks show whether it was applied."""
 
 
 class ClockBehind(Retry):
@@ -78,7 +89,7 @@ class ClockBehind(Retry):
 class ClockAhead(Retry):
     """This machine's clock is more than an hour ahead of the storage's."""
 
-    hint = "Synchronise the clock (NTP): a commit from the future would keep everybody from committing until then."
+    hint = "Synchronise the clock (NTP): a commit from the future would stop every other commit until then."
 
 
 class Reject(BookkeeperError):
@@ -92,9 +103,9 @@ class TxlogCorrupt(Reject):
 
 
 class NoTxlogFile(Reject):
-    """What has the name of a txlog is a symbolic link, a pipe, a socket or a device."""
+    """The name of a txlog belongs to a symbolic link, a pipe, a socket or a device."""
 
-    hint = "It was removed; what a link leads to was not touched. The writer must publish a regular file."
+    hint = "It was removed; the target of a link was not touched. The writer must publish a regular file."
 
 
 class TxlogTooLarge(Reject):
@@ -104,7 +115,7 @@ class TxlogTooLarge(Reject):
 
 
 class NameMismatch(Reject):
-    """Header and file name of the txlog disagree."""
+    """The header and the file name of the txlog disagree."""
 
 
 class WrongTable(Reject):
@@ -118,9 +129,9 @@ class UnknownSpec(Reject):
 
 
 class EntryInvalid(Reject):
-    """An entry of the txlog is not what an append may hold."""
+    """An entry of the txlog is not allowed in an append."""
 
-    hint = "Mend the writer: it must publish these rows again under a new sequence, described as they are."
+    hint = "Correct the writer: it must publish these rows again under a new sequence, with correct entries."
 
 
 class PathRefused(Reject):
@@ -136,23 +147,23 @@ class FileMissing(Reject):
 
 
 class FileSizeDiffers(Reject):
-    """A data file has another size than the txlog says."""
+    """A data file has another size than its entry in the txlog."""
 
 
 class FileFormatDiffers(Reject):
-    """A data file begins otherwise than files of the format that the txlog says."""
+    """A data file does not begin like a file of the format in the txlog."""
 
-    hint = "The writer must publish these rows again, in a file of the format it names."
+    hint = "The writer must publish these rows again, in a file of the format that it names."
 
 
 class PositionTaken(Reject):
-    """The txlog continues from a position that is not the writer's committed one."""
+    """The txlog continues from a position that is not the writer's committed position."""
 
     hint = "Another run of this writer got there first. Restart the writer: it continues from the committed position."
 
 
 class IncarnationPruned(Reject):
-    """The txlog is older than the marks that are kept, so nobody can tell whether it is in already."""
+    """The txlog is older than the marks that are kept, so it may be in the table already."""
 
     hint = "If `bookkeeper verify` shows that its files are not in the table: bookkeeper replay --force."
 
@@ -164,35 +175,35 @@ class FromTheFuture(Reject):
 
 
 class Hold(BookkeeperError):
-    """The txlog stays pending until somebody acts."""
+    """The txlog stays pending until a person acts."""
 
 
 class NewerVersion(Hold):
     """The txlog has a newer format version than this bookkeeper knows."""
 
-    hint = "Upgrade the bookkeeper first, then the writers; the txlog waits meanwhile."
+    hint = "Upgrade the bookkeeper first, then the writers; the txlog waits until then."
 
 
 class NotMoved(Hold):
     """The txlog is refused, and too large for the storage to move it to rejected/."""
 
-    hint = "Delete it, or move it out of pending/; it is not read meanwhile."
+    hint = "Delete it, or move it out of pending/; until then it is not read."
 
 
 class TooManyHoles(Hold):
     """An incarnation has more than 64 holes."""
 
-    hint = "Replay its rejected txlogs, or put the missing ones back; else give them up: bookkeeper discard."
+    hint = "Replay its rejected txlogs, or put the missing ones back. To give them up: bookkeeper discard."
 
 
 class Halt(BookkeeperError):
-    """An invariant broke: this table is halted, never guessed at."""
+    """An invariant does not hold: this table is halted until a person decides."""
 
 
 class HistoryChanged(Halt):
-    """The snapshot that the marks came with is no ancestor of main: somebody rolled the table back."""
+    """The snapshot that the marks came with is no ancestor of main: the table was rolled back."""
 
-    hint = "If that was intended: bookkeeper accept-rollback. The abandoned snapshots' rows are not in the table."
+    hint = "If that was intended: bookkeeper accept-rollback. The rows of the abandoned snapshots are not in the table."
 
 
 class MarksLost(Halt):
@@ -205,9 +216,9 @@ class WrongFolder(Halt):
     """The txlog folder belongs to another table."""
 
     hint = (
-        "Was the table made anew after its catalog was lost? `bookkeeper recover-catalog` shows the one that the "
-        "folder knows. Else give this table a folder of its own (`folder` in its config), or move this one away and "
-        "run init."
+        "Was the table created anew after its catalog was lost? `bookkeeper recover-catalog` shows the table that the "
+        "folder knows. Otherwise give this table a folder of its own (`folder` in its config), or move this one away "
+        "and run init."
     )
 
 
@@ -218,7 +229,7 @@ class TableUnusable(Halt):
 class TableMissing(TableUnusable):
     """The catalog does not know the table."""
 
-    hint = "Was the catalog lost or exchanged, or the table dropped? `bookkeeper status` says what to do."
+    hint = "Was the catalog lost or replaced, or the table dropped? `bookkeeper status` says what to do."
 
 
 class Refused(BookkeeperError):
@@ -228,7 +239,7 @@ class Refused(BookkeeperError):
 class ConfigInvalid(Refused):
     """The configuration is not valid."""
 
-    hint = "docs/configure.md has every key, its default and what is allowed."
+    hint = "docs/configure.md lists every key with its default and the allowed values."
 
 
 class NotPossible(Refused):
@@ -240,7 +251,7 @@ class ExtraMissing(Refused):
 
 
 class Missing(BookkeeperError):
-    """There is definitely nothing under this key."""
+    """The storage answered that there is nothing under this key."""
 
 
 class AlreadyExists(BookkeeperError):
@@ -253,7 +264,7 @@ class Changed(BookkeeperError):
 
 class Unfit(BookkeeperError):
     """
-    Something is there that is not read, so nothing is known of what it holds; `tag` is that of this very version.
+    An object that must not be read, so its content is unknown; `tag` is the tag of this version of it.
     """
 
     def __init__(self, message: str, tag: str = "") -> None:
@@ -266,7 +277,7 @@ class TooLarge(Unfit):
 
 
 class NotAFile(Unfit):
-    """A symbolic link, pipe, socket or device lies where a file is expected: it is neither followed nor opened."""
+    """A symbolic link, pipe, socket or device lies where a file is expected; it is neither followed nor opened."""
 
 
 class Fenced(BookkeeperError):
@@ -286,14 +297,14 @@ class SchemaRefused(BookkeeperError):
 
 
 class UnknownOutcome(BookkeeperError):
-    """A publish may or may not have reached the storage; nothing more is published by this run."""
+    """A publish may or may not have reached the storage; this run publishes nothing more."""
 
     hint = "Restart the writer: it finds out from pending/ and marks.json where to continue."
 
 
 def without_frames(error: E) -> E:
     """
-    The same error without the frames that it and its causes came through: they would keep a whole txlog in memory.
+    The error without the stack frames of it and its causes, which would keep a whole txlog in memory.
     """
     one: BaseException | None = error
     while one is not None:

@@ -12,7 +12,7 @@ from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
 from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
 from bookkeeper.format import avro
-from bookkeeper.format.naming import locations
+from bookkeeper.format.locations import locations
 from bookkeeper.stores.local import TEMPORARY
 from bookkeeper.stores.store import Listed, Store
 from reaper.reading import normalize

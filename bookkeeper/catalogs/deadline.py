@@ -1,7 +1,8 @@
 """
-A bound on calls that may never return: a frozen server still holds the connection, and its client waits for ever.
+A time limit for calls that may never return: a frozen server keeps the connection, and its client waits for ever.
 
-The call goes on in a thread of its own, which is left behind. So only what may still happen later belongs here.
+After the limit the call goes on in its own thread, which is left behind. So only calls that may still take effect
+later belong here.
 """
 
 import threading
@@ -14,14 +15,14 @@ T = TypeVar("T")
 
 def within(patience: timedelta, act: Callable[[], T]) -> T:
     """
-    What `act` returns or raises; raises TimeoutError when it takes longer than `patience`.
+    Returns or raises what `act` does; raises TimeoutError when it takes longer than `patience`.
     """
     done, outcome = threading.Event(), list[Any]()
 
     def run() -> None:
         try:
             outcome[:] = [act(), None]
-        except BaseException as error:  # noqa: BLE001  (it is raised again, in the thread that asked)
+        except BaseException as error:  # noqa: BLE001  (it is raised again, in the calling thread)
             outcome[:] = [None, error]
         finally:
             done.set()

@@ -1,7 +1,7 @@
 """
 pyiceberg's FileIO for the daemon: files on local disk are opened as files, all others as pyiceberg opens them.
 
-pyiceberg would load pyarrow for the first metadata.json it reads, 0.15 s and 40 MiB that a bookkeeper has no use for.
+pyiceberg would load pyarrow for the first metadata.json it reads: 0.15 s and 40 MiB that a bookkeeper does not need.
 """
 
 import os
@@ -17,7 +17,7 @@ _KEY = "py-io-impl"
 
 
 class DiskFirst(FileIO):
-    """What `py-io-impl` names; raises what the operating system does for a local file."""
+    """The class for `py-io-impl`; for a local file it raises the operating system's errors."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -54,7 +54,7 @@ def _path(location: str) -> str | None:
     try:
         return local_path(location)
     except PathRefused:
-        return None  # whatever it is, pyiceberg knows what it would make of it
+        return None  # pyiceberg decides about locations that we refuse
 
 
 class LocalFile(InputFile, OutputFile):

@@ -1,33 +1,46 @@
 """
-metadata.json as bytes (Iceberg spec, "Table Metadata"): what pyiceberg would write, each snapshot serialized once.
+The next metadata.json of a table (Iceberg spec, "Table Metadata"), at a cost that hardly grows with its snapshots.
 
-At 10,000 snapshots pyiceberg takes 76 ms for it, this 3 ms: a commit adds to a list that is written already.
+`apply_updates` makes the metadata of a commit, and `MetadataJson` its bytes: the same as pyiceberg's. At 10,000
+snapshots pyiceberg takes 76 ms for the bytes, this 3 ms, because each snapshot is serialized once.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from operator import is_
+from datetime import UTC, datetime
+from operator import attrgetter, is_
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+    _apply_table_update,
+    _TableMetadataUpdateContext,
+    _update_table_metadata_log,
+)
+from pyiceberg.utils.datetime import datetime_to_millis
 
 _TABLES = 8
 Key = tuple[object, ...]
 
 
 class MetadataJson:
-    """Serializes the metadata of a few tables; remembers the JSON of their snapshots as long as they list them."""
+    """Serializes the metadata of a few tables; keeps the JSON of their snapshots while they are listed."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[object, tuple[Growing, Growing]] = OrderedDict()
 
     def dump(self, metadata: TableMetadata) -> bytes:
         """
-        What pyiceberg would write for `metadata`.
+        The bytes that pyiceberg would write for `metadata`.
         """
         snapshots, log = self._lists(metadata.table_uuid)
         bare = metadata.model_copy(update={"snapshots": [], "snapshot_log": []}).model_dump_json().encode()
-        # Inside a JSON string the quotes would be escaped, so each of these stands there once: at the top.
+        # Inside a JSON string the quotes would be escaped, so each of these occurs once: at the top level.
         before, middle = _cut(bare, b'"snapshots":[')
         middle, after = _cut(middle, b'"snapshot-log":[')
         return b"".join((before, snapshots.text(metadata.snapshots), middle, log.text(metadata.snapshot_log), after))
@@ -52,7 +65,7 @@ def _cut(text: bytes, at: bytes) -> tuple[bytes, bytes]:
 
 
 class Growing:
-    """The JSON of a list that mostly grows at its end, of items that never change; `key` tells them apart."""
+    """The JSON of a list that mostly grows at its end; its items never change, and `key` identifies them."""
 
     def __init__(self, key: Callable[[Any], Key]) -> None:
         self._key = key
@@ -61,7 +74,7 @@ class Growing:
         self._text = bytearray()
 
     def text(self, items: Sequence[Any]) -> bytearray:
-        """Its items, without the brackets; valid until the next call."""
+        """The items without the brackets; valid until the next call."""
         there = len(self._items)
         if len(items) < there or not all(map(is_, self._items, items)):
             self._start_over(items)
@@ -71,7 +84,7 @@ class Growing:
         return self._text
 
     def _start_over(self, items: Sequence[Any]) -> None:
-        """Expired, or loaded anew: what is no longer listed is forgotten."""
+        """After an expiry or a new load: keeps the text of listed items only."""
         listed = {self._key(item) for item in items}
         self._known = {key: text for key, text in self._known.items() if key in listed}
         self._items, self._text = (), bytearray()
@@ -82,3 +95,42 @@ class Growing:
         if text is None:
             text = self._known[key] = item.model_dump_json().encode()
         return text
+
+
+def apply_updates(base: TableMetadata, updates: Sequence[TableUpdate], location: str) -> TableMetadata:
+    """
+    pyiceberg's own application of `updates`, without its closing deep copy of everything.
+    """
+    if _only_new_snapshots(base, updates):
+        # pyiceberg goes through all snapshots for each update: 3 ms a commit at 10,000 of them.
+        few = _apply(base.model_copy(update={"snapshots": []}), updates)
+        metadata = few.model_copy(update={"snapshots": base.snapshots + few.snapshots})
+    else:
+        metadata = _apply(base, updates)
+    metadata = _update_table_metadata_log(metadata, location, base.last_updated_ms)
+    if metadata.last_updated_ms == base.last_updated_ms:
+        # Only snapshots have a time of their own; other updates get the catalog's time, as in pyiceberg.
+        now_ms = datetime_to_millis(datetime.now(UTC))  # noqa: TID251
+        metadata = metadata.model_copy(update={"last_updated_ms": max(now_ms, base.last_updated_ms)})
+    return metadata
+
+
+def _apply(metadata: TableMetadata, updates: Sequence[TableUpdate]) -> TableMetadata:
+    context = _TableMetadataUpdateContext()
+    for item in updates:
+        metadata = _apply_table_update(item, metadata, context)
+    return metadata
+
+
+def _only_new_snapshots(base: TableMetadata, updates: Sequence[TableUpdate]) -> bool:
+    """Whether no update refers to a snapshot of `base`, and none adds one that it has already."""
+    added = {item.snapshot.snapshot_id for item in updates if isinstance(item, AddSnapshotUpdate)}
+    return all(_is_of_new_snapshots(item, added) for item in updates) and added.isdisjoint(
+        map(attrgetter("snapshot_id"), base.snapshots)
+    )
+
+
+def _is_of_new_snapshots(item: TableUpdate, added: set[int]) -> bool:
+    if isinstance(item, SetSnapshotRefUpdate):
+        return item.snapshot_id in added
+    return isinstance(item, AddSnapshotUpdate | SetPropertiesUpdate | RemovePropertiesUpdate)

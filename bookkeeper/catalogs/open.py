@@ -1,8 +1,8 @@
 """
-The Iceberg catalog: opened from pyiceberg's own keys, asked in one place, its errors translated once.
+The Iceberg catalog: opened from pyiceberg's own keys, and called in one place that translates its errors.
 
 Nothing here retries. pyiceberg's own retry re-applies an append on a new base and commits it twice, so
-`transaction()` is never used: whoever commits calls `commit` with its own requirements and owns the loop.
+`transaction()` is never used: the caller of `commit` gives the requirements and decides about another try.
 """
 
 import os
@@ -56,7 +56,7 @@ _FILE = "_bookkeeper_file"
 Identity = tuple[int, int]
 _OPENING, _engines = threading.Lock(), dict[Any, Any]()
 _NO_DIRECTORY = "Is its disk mounted? If the directory was deleted with the catalog, make it, then try again."
-#: how SQLite and Postgres say that a catalog was never set up
+#: in the errors of SQLite and Postgres for a catalog that was never set up
 _NO_TABLES = ("no such table", "does not exist")
 _LIBPQ = ("postgresql", "postgresql+psycopg2", "postgresql+psycopg")
 
@@ -69,13 +69,13 @@ def open_catalog(
     shared: bool = False,
 ) -> IcebergCatalog:
     """
-    The catalog of `[catalog]`; it is made only with `create`, with the directory of its file or its local warehouse.
+    The catalog of `[catalog]`. Only `create` makes a missing one, with the directory of its file or local warehouse.
 
-    Of an SQL server, those that are `shared` use the same few connections: it has a hundred, a daemon more tables.
-    Without `scans` pyarrow is not loaded for a table on local disk, and pyiceberg cannot scan it.
+    `shared` catalogs of one SQL server use the same few connections: a server allows about a hundred, and a daemon
+    may have more tables. Without `scans` pyarrow is not loaded for tables on local disk; pyiceberg cannot scan them.
 
-    A server that does not answer, frozen or gone, is given up after `patience`, now and in every later call. A file
-    that is moved or exchanged later is noticed at every use. Raises CatalogUnavailable, CatalogMissing.
+    A call to a server that does not answer ends after `patience`, now and later. Every use of a SQLite catalog checks
+    that its file was not moved or replaced. Raises CatalogUnavailable, CatalogMissing, ConfigInvalid, ExtraMissing.
     """
     given = _checked(settings.properties)
     properties = given if scans else {"py-io-impl": DISK_FIRST, **given}
@@ -87,13 +87,13 @@ def open_catalog(
     elif create and properties.get("py-catalog-impl") == STORAGE:
         _make_warehouse(properties.get("warehouse", ""))
     if properties.get("type") == "sql":
-        # The same catalog with a flat commit; named, not imported, for it lies on a floor above.
+        # The same catalog with a flat commit; pyiceberg imports it by name.
         del properties["type"]
         properties["py-catalog-impl"] = FLAT_SQL
     with asked("open the catalog"):
         if uri.partition("://")[0] in _LIBPQ:
             properties["uri"] = _with_deadlines(uri, patience)
-        catalog = _opened(settings.name, properties, None if uri.startswith(SQLITE) else patience)
+        catalog = _load(settings.name, properties, None if uri.startswith(SQLITE) else patience)
         if uri.startswith(SQLITE):
             _watch_file(catalog, sqlite_path(uri))
             _write_ahead(catalog)
@@ -101,15 +101,15 @@ def open_catalog(
             _share(catalog, patience)
         elif uri.partition("://")[0] in _LIBPQ and (engine := getattr(catalog, "engine", None)) is not None:
             _bound_transactions(engine, patience)
-            engine.dispose()  # opening has made a connection without these bounds
+            engine.dispose()  # opening made a connection without these bounds
     if (session := getattr(catalog, "_session", None)) is not None:
-        # pyiceberg's REST client would wait for ever, and the tick with it.
+        # pyiceberg's REST client has no timeout: the tick would wait for ever with it.
         session.request = partial(session.request, timeout=patience.total_seconds())
     return catalog
 
 
 def _checked(properties: Mapping[str, str]) -> dict[str, str]:
-    """What no catalog ever answers to is a mistake in the configuration, and not one that is down."""
+    """The properties; raises ConfigInvalid for those that no catalog accepts, as they are no outage."""
     kind, uri = properties.get("type"), properties.get("uri", "")
     known = sorted(item.value for item in CatalogType)
     if kind is not None and kind.lower() not in known:
@@ -122,13 +122,17 @@ def _checked(properties: Mapping[str, str]) -> dict[str, str]:
     return dict(properties)
 
 
-def _opened(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
+def _load(name: str, properties: dict[str, str], patience: timedelta | None) -> IcebergCatalog:
     _check_installed(properties)
-    return load_catalog(name, **properties) if patience is None else _within(patience, name, properties)
+    if patience is None:
+        return load_catalog(name, **properties)
+    catalog = within(patience, partial(load_catalog, name, **properties))
+    setattr(catalog, _BOUND, patience)
+    return catalog
 
 
 def _check_installed(properties: Mapping[str, str]) -> None:
-    """pyiceberg does not say which module it misses: it says that a catalog cannot be initialised, as of one down."""
+    """Raises ExtraMissing for a missing module; pyiceberg's own error reads like that of a catalog that is down."""
     implementation = properties.get("py-catalog-impl", "")
     try:
         if implementation:
@@ -151,13 +155,7 @@ def _import_driver(uri: str) -> None:
     try:
         make_url(uri).get_dialect().import_dbapi()
     except ArgumentError as exc:
-        raise ConfigInvalid(f"catalog.uri: SQLAlchemy has nothing for {uri.partition(':')[0]!r}") from exc
-
-
-def _within(patience: timedelta, name: str, properties: dict[str, str]) -> IcebergCatalog:
-    catalog = within(patience, partial(load_catalog, name, **properties))
-    setattr(catalog, _BOUND, patience)
-    return catalog
+        raise ConfigInvalid(f"catalog.uri: SQLAlchemy has no dialect for {uri.partition(':')[0]!r}") from exc
 
 
 def _share(catalog: Any, patience: timedelta) -> None:
@@ -168,7 +166,7 @@ def _share(catalog: Any, patience: timedelta) -> None:
 
 
 def _engine(url: Any, pre_ping: bool, process: int, patience: timedelta) -> Any:
-    """The one engine of this URL and process: a fork must not use what its parent opened."""
+    """The one engine of this URL and process: a fork must not use its parent's connections."""
     from sqlalchemy import create_engine
 
     key = (url.render_as_string(hide_password=False), pre_ping, process)
@@ -183,11 +181,11 @@ def _engine(url: Any, pre_ping: bool, process: int, patience: timedelta) -> Any:
 
 def _bound_transactions(engine: Any, patience: timedelta) -> None:
     """
-    Has Postgres itself end what this process leaves behind, on every connection made from now on.
+    Makes Postgres end the transactions that this process leaves behind, on every connection made from now on.
 
-    A client that vanishes between UPDATE and COMMIT would keep the row of its table locked for good; one that gives
-    up waiting for such a lock would leave its backend waiting. Both end before anyone's patience does. What the URL,
-    the role, the database or the server sets stays.
+    Without it, a client that vanishes between UPDATE and COMMIT keeps its table's row locked for good, and one that
+    stops waiting for such a lock leaves its backend waiting. Both now end before `patience` does. Bounds that the URL,
+    the role, the database or the server sets stay.
     """
     from sqlalchemy import event
 
@@ -209,7 +207,7 @@ def _bound_transactions(engine: Any, patience: timedelta) -> None:
 
 
 def _bounded(catalog: IcebergCatalog, act: Callable[[], T]) -> T:
-    """A call to a server, given up when it takes too long; its connections are not used again then."""
+    """Calls a server; raises TimeoutError after the catalog's patience, and uses no open connection again then."""
     patience = getattr(catalog, _BOUND, None)
     if patience is None:
         return act()
@@ -222,7 +220,7 @@ def _bounded(catalog: IcebergCatalog, act: Callable[[], T]) -> T:
 
 
 def _with_deadlines(uri: str, patience: timedelta) -> str:
-    """libpq would find out after minutes to hours that a host is gone; what the user named stays."""
+    """Without these bounds libpq notices after minutes to hours that a host is gone; those in the URL stay."""
     from sqlalchemy import make_url
 
     seconds = max(2, int(patience.total_seconds()))
@@ -240,7 +238,7 @@ def _with_deadlines(uri: str, patience: timedelta) -> str:
 
 def sqlite_path(uri: str) -> str | None:
     """
-    The path of the file that is this SQLite catalog; None for any other, and for one in memory.
+    The path of a SQLite catalog's file; None for other catalogs, and for one in memory.
     """
     if not uri.startswith(SQLITE):
         return None
@@ -250,7 +248,7 @@ def sqlite_path(uri: str) -> str | None:
 
 def is_lost(settings: Catalog) -> bool:
     """
-    Whether the catalog is a file that is not there.
+    Whether the catalog is a SQLite file that does not exist.
     """
     path = sqlite_path(settings.properties.get("uri", ""))
     return path is not None and not os.path.exists(path)
@@ -258,7 +256,7 @@ def is_lost(settings: Catalog) -> bool:
 
 def _prepare_sqlite(uri: str, create: bool) -> str:
     """
-    The URI by which SQLite opens its file, which is made here or never: else any later connection would make it.
+    The URI to open the file with, created here if at all: with it, no later connection creates an empty one.
     """
     path, (where, _, query) = sqlite_path(uri), uri.partition("?")
     named = [item for item in query.split("&") if item]
@@ -287,9 +285,9 @@ def _identity(path: str) -> Identity:
 
 def _watch_file(catalog: Any, path: str | None) -> None:
     """
-    Looks, before each use of a connection, whether the file it has open is still the one at `path`.
+    Checks, before each use of a connection, that the file it has open is still the file at `path`.
 
-    A connection goes on working on a file that was moved away or deleted, and what it commits there is lost.
+    SQLite goes on working on a file that was moved away or deleted, and commits to that file are lost.
     """
     if path is None:
         return
@@ -317,20 +315,20 @@ def _make_warehouse(location: str) -> None:
 
 
 def _write_ahead(catalog: IcebergCatalog) -> None:
-    # Readers (Spark) must not fail while we hold the write lock; the mode is kept in the file.
+    # Readers (Spark) must not fail while this process holds the write lock; the mode is kept in the file.
     with catalog.engine.connect() as connection:  # type: ignore[attr-defined]
         mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()
     if mode not in ("wal", "memory"):
         raise CatalogUnavailable(
-            f"SQLite cannot write ahead there: its journal mode stays {mode!r}",
-            hint="Does somebody hold it open? A network file system cannot: use a local disk, or Postgres.",
+            f"SQLite cannot use its write-ahead log there: its journal mode stays {mode!r}",
+            hint="Does another process hold it open? Network file systems cannot do it: use a local disk, or Postgres.",
         )
 
 
 @contextmanager
 def asked(what: str) -> Iterator[None]:
     """
-    Turns what a catalog client raises into CatalogUnavailable or TableUnusable (TableMissing).
+    Translates a catalog client's exceptions to CatalogUnavailable, TableMissing or ExtraMissing.
     """
     try:
         yield
@@ -344,9 +342,9 @@ def asked(what: str) -> Iterator[None]:
         text, _, pip = str(exc).partition(": ")
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except Exception as exc:
-        # Drivers and HTTP clients share no root of errors; whatever it was, nothing was changed by asking.
+        # Drivers and HTTP clients have no common root of errors; a read changes nothing, so any error may be retried.
         if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):
-            raise TableMissing(f"{what}: the catalog is empty, nobody has made a table in it") from exc
+            raise TableMissing(f"{what}: the catalog is empty, no table was created in it") from exc
         raise CatalogUnavailable(f"{what}: {_first_line(exc)}") from exc
 
 
@@ -371,26 +369,26 @@ def commit(
     Sends one commit, once.
 
     Raises CommitConflict (refused) or CommitUnknown (anything else: it may have been applied, or may be later).
-    After either the caller loads the table again and looks at the marks.
+    After either, the caller loads the table again and reads the marks.
     """
-    return _sent(table, lambda: table.catalog.commit_table(table, requirements, updates))
+    return _send(table, lambda: table.catalog.commit_table(table, requirements, updates))
 
 
 def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableResponse:
     """
-    Puts `metadata` in the place of the table's, once; for a catalog of ours only. Raises like `commit`.
+    Replaces the table's metadata, once; only our own catalogs can. Raises like `commit`.
     """
     catalog: Any = table.catalog
-    return _sent(table, lambda: catalog.replace_metadata(table, metadata))
+    return _send(table, lambda: catalog.replace_metadata(table, metadata))
 
 
-def _sent(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableResponse:
+def _send(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableResponse:
     try:
         path = getattr(table.catalog, _FILE, None)
         before = _identity(path) if path else None
         done = _bounded(table.catalog, act)
         if path and _identity(path) != before:
-            raise CatalogMissing(f"the catalog {path} was exchanged during the commit")
+            raise CatalogMissing(f"the catalog {path} was replaced during the commit")
         return done
     except CommitFailedException as exc:
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
@@ -400,7 +398,7 @@ def _sent(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableRe
 
 
 def _clock_hint(exc: Exception) -> str:
-    """A REST catalog holds the snapshot's time against a clock of its own, and says so in a 400."""
+    """A REST catalog compares the snapshot's time with its own clock, and answers 400."""
     text = str(exc)
     if "Invalid update timestamp" not in text and "Invalid snapshot timestamp" not in text:
         return ""
@@ -408,5 +406,5 @@ def _clock_hint(exc: Exception) -> str:
 
 
 def _first_line(exc: Exception) -> str:
-    """What a driver says, without its background and its SQL."""
+    """A driver's message without background and SQL."""
     return f"{type(exc).__name__}: {str(exc).partition(chr(10))[0]}"

@@ -20,8 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import bindparam, update
 
-from bookkeeper.catalogs.applying import applied
-from bookkeeper.catalogs.metadata_json import MetadataJson
+from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
@@ -47,7 +46,7 @@ class FlatSqlCatalog(SqlCatalog):
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
         self._json = MetadataJson()
-        #: by location: a metadata file never changes
+        #: by location; a metadata file never changes
         self._metadata: OrderedDict[str, TableMetadata] = OrderedDict()
 
     def commit_table(
@@ -56,15 +55,15 @@ class FlatSqlCatalog(SqlCatalog):
         """
         Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current.
 
-        A crash before the UPDATE leaves a metadata file that nothing names; the orphan sweep takes it.
+        A crash before the UPDATE leaves a metadata file that nothing names; the orphan sweep deletes it.
         """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        return self.replace_metadata(table, applied(table.metadata, updates, table.metadata_location))
+        return self.replace_metadata(table, apply_updates(table.metadata, updates, table.metadata_location))
 
     def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
         """
-        Puts `metadata` in the place of what the caller loaded; raises CommitFailedException when that is not current.
+        Replaces the metadata that the caller loaded; raises CommitFailedException when that is not current.
         """
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
@@ -79,7 +78,7 @@ class FlatSqlCatalog(SqlCatalog):
         self._swap(table, location)
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """The table a row of the catalog names; its metadata is read only when this process has not seen it yet."""
+        """The table of a row of the catalog; its metadata is read only when this process has not read or written it."""
         location = orm_table.metadata_location
         known = self._metadata.get(location or "")
         if known is None:
@@ -114,6 +113,6 @@ class FlatSqlCatalog(SqlCatalog):
             try:
                 connection.commit()
             except BaseException:
-                # It may still be open: the next one to get this connection would read what was never committed.
+                # The transaction may be open: the next user of this connection would read what was never committed.
                 connection.invalidate()
                 raise

@@ -1,13 +1,13 @@
 """
-A catalog that is nothing but the storage: no server, no database, no lock.
+A catalog on storage alone: no server, no database, no lock.
 
     [catalog]
     py-catalog-impl = "bookkeeper.catalogs.storage.StorageCatalog"
     warehouse = "s3://bucket/warehouse"
 
-A commit is one exclusive create (versions.py). Which tables there are stands in `<warehouse>/_catalog/`, one object
-each; a table that is made again gets a directory of its own. Only this catalog may commit to its tables: Java's
-Hadoop catalog reads them, but its commit renames over what is there, and loses commits.
+A commit is one exclusive create (versions.py). `<warehouse>/_catalog/` has one object for each table; a table that is
+created again gets a new directory. Only this catalog may commit to its tables: Java's Hadoop catalog reads them, but
+its commit renames over an existing version, and loses commits.
 """
 
 import json
@@ -32,8 +32,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from bookkeeper.catalogs.applying import applied
-from bookkeeper.catalogs.metadata_json import MetadataJson
+from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
 from bookkeeper.catalogs.versions import Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
@@ -88,7 +87,7 @@ class StorageCatalog(MetastoreCatalog):
     def update_namespace_properties(
         self, namespace: str | Identifier, removals: set[str] | None = None, updates: Properties = EMPTY_DICT
     ) -> PropertiesUpdateSummary:
-        """Raises NoSuchNamespaceError; CommitFailedException when somebody else changes them too."""
+        """Raises NoSuchNamespaceError; CommitFailedException when another process changes them too."""
         current = dict(self.load_namespace_properties(namespace))
         _, tag = self._index.read_tagged(_key(namespace, _NAMESPACE))
         summary, changed = self._get_updated_props_and_update_summary(current, removals, updates)
@@ -144,7 +143,7 @@ class StorageCatalog(MetastoreCatalog):
         return self._table(identifier, newest.metadata, join(place, "metadata", name(newest.number)))
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
-        """Enters a table that this catalog made and that lost its name; the newest version counts."""
+        """Registers again a table that this catalog made and that lost its name, at its newest version."""
         if overwrite:
             raise NotImplementedError("a table that is there is not overwritten")
         number(metadata_location)
@@ -155,7 +154,7 @@ class StorageCatalog(MetastoreCatalog):
         return self.load_table(identifier)
 
     def drop_table(self, identifier: str | Identifier) -> None:
-        """Raises NoSuchTableError. Files stay; nothing will ever be committed there again."""
+        """Raises NoSuchTableError. Its files stay; nothing is ever committed there again."""
         entry, tag = self._entry(identifier)
         if "location" not in entry:
             raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
@@ -163,7 +162,7 @@ class StorageCatalog(MetastoreCatalog):
         try:
             self._index.replace(_key(identifier, _TABLE), json.dumps({"was": entry}).encode(), if_match=tag)
         except Changed:
-            return  # somebody made it anew already
+            return  # it was created anew already
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -174,7 +173,7 @@ class StorageCatalog(MetastoreCatalog):
         """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        return self.replace_metadata(table, applied(table.metadata, updates, table.metadata_location))
+        return self.replace_metadata(table, apply_updates(table.metadata, updates, table.metadata_location))
 
     def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
         """
@@ -194,7 +193,7 @@ class StorageCatalog(MetastoreCatalog):
         return self.open_store(self.warehouse)
 
     def _versions(self, place: str) -> Versions:
-        # Through the warehouse where it can be: a directory that is not there yet is then no missing disk.
+        # Through the warehouse's store if possible: a directory that does not exist yet is then no missing disk.
         root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
         store = self.open_store(root)
         return Versions(store, key_in(store, join(place, "metadata")))

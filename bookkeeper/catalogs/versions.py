@@ -3,11 +3,11 @@ One table's metadata on nothing but storage: `vN.metadata.json`, each made by on
 
 Two rules carry it. The hint (`version-hint.text`) never goes back, and no version at or above it is ever deleted
 (only what is older than a loaded version is deleted, and loading moves the hint there first). So the newest version
-is found from the hint upwards; and a stale committer, who could create a deleted version anew, sees a hint above his
-own and is told that the outcome is unknown. The layout is Iceberg's Hadoop tables', which Java reads as it is.
+is found from the hint upwards. A stale committer could create a deleted version anew; it then sees a hint above its
+own version and raises CommitStateUnknownException. The layout is that of Iceberg's Hadoop tables, which Java reads.
 
-A crash after the create leaves a hint that is one behind: the next load moves it. A dropped table's hint says so for
-ever, and its directory is never used again.
+A crash after the create leaves a hint that is one behind: the next load moves it. The hint of a dropped
+table stays `dropped`, and its directory is never used again.
 """
 
 import re
@@ -58,7 +58,7 @@ class Versions:
         self.hint_key, self.where = f"{folder}/{HINT}", f"{store.url}/{folder}"
 
     def create(self, data: bytes) -> bool:
-        """Makes version 1, where there never was a table; whether it was us."""
+        """Creates version 1 where no table ever was; returns whether this call created it."""
         if self._begun():
             return False
         try:
@@ -72,7 +72,7 @@ class Versions:
         hint = self._hint()[0]
         data, version = self._from(hint)
         if version > hint:
-            # Whoever has loaded it may delete what is older, so the hint must not stay behind.
+            # A process that loaded this version may delete older ones, so the hint must not stay behind.
             self._raise_hint(version)
         return Version(version, TableMetadataUtil.parse_raw(data.decode()))
 
@@ -80,12 +80,12 @@ class Versions:
         """
         Makes `version`, on top of the one before; raises CommitFailedException when it is there already.
 
-        Raises CommitStateUnknownException when nobody can say whether ours counts: a later load will show.
+        Raises CommitStateUnknownException when it is unknown whether this version counts: a later load shows it.
         """
         try:
             create_once(self.store, self._key(version), data)
         except AlreadyExists as exc:
-            raise CommitFailedException(f"version {version} was committed by somebody else") from exc
+            raise CommitFailedException(f"version {version} was committed by another process") from exc
         hint = self._raise_hint(version)
         if hint > version:
             raise CommitStateUnknownException(f"version {version} was created while {hint} was current")
@@ -98,7 +98,7 @@ class Versions:
                 return self.store.replace(self.hint_key, DROPPED, if_match=tag)
             except Changed:
                 continue
-        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by others all the time")
+        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
     def _key(self, version: int) -> str:
         return f"{self.folder}/{name(version)}"
@@ -119,7 +119,7 @@ class Versions:
             return False
 
     def _hint(self) -> tuple[int, str]:
-        """The hint and its tag; (0, "") when nobody has written one."""
+        """The hint and its tag; (0, "") when there is none yet."""
         try:
             data, tag = self.store.read_tagged(self.hint_key)
         except Missing:
@@ -132,7 +132,7 @@ class Versions:
             raise StorageUnavailable(f"{self.where}/{HINT} is not a number") from exc
 
     def _raise_hint(self, version: int) -> int:
-        """Moves the hint to `version` unless it is there or beyond; what it says then."""
+        """Raises the hint to `version` if it is lower; returns the hint."""
         for _ in range(_TRIES):
             hint, tag = self._hint()
             if hint >= version:
@@ -142,7 +142,7 @@ class Versions:
             except Changed:
                 continue
             return version
-        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by others all the time")
+        raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
     def _from(self, hint: int) -> tuple[bytes, int]:
         """The newest version at or above the hint."""
@@ -159,7 +159,7 @@ class Versions:
             found = more
 
     def _read(self, *versions: int) -> dict[int, bytes]:
-        """Those that are there; raises StorageUnavailable where that cannot be said."""
+        """The versions that exist; raises StorageUnavailable when one cannot be read."""
         asked = self.store.read_many([self._key(version) for version in versions if version > 0])
         result = {}
         for key, answer in asked.items():

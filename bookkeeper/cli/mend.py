@@ -170,12 +170,12 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
-    from bookkeeper.tick.upkeep import retained, without_bounds
+    from bookkeeper.retention.apply import apply_retention, without_bounds
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
-    found = retained(there.ledger, view, limits, now, commit=not dry_run)
+    found = apply_retention(there.ledger, view, limits, now, commit=not dry_run)
     if found.after is not None:
         there.folder.publish_marks(found.after.marks_copy)
     outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")

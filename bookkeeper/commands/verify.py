@@ -22,7 +22,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.records import saturated
+from bookkeeper.format.records import saturate
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.view import View, txlogs_of
@@ -142,8 +142,8 @@ def _totals(audit: Audit) -> Iterator[Finding]:
     files = [file for path, file in audit.live.items() for _ in range(audit.times[path])]
     truth = {
         "total-data-files": len(files),
-        "total-records": saturated(sum(file.record_count for file in files)),
-        "total-files-size": saturated(sum(file.size_bytes for file in files)),
+        "total-records": saturate(sum(file.record_count for file in files)),
+        "total-files-size": saturate(sum(file.size_bytes for file in files)),
     }
     for key, count in truth.items():
         said = head.summary.additional_properties.get(key)

@@ -1,5 +1,5 @@
 """
-From which age on the reaper expires snapshots, and how many it keeps: what settings and table come to.
+The age from which the reaper expires snapshots, and how many it keeps: settings, table properties and defaults.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ RETAIN_LAST = 100
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the settings, the table's properties and the defaults come to."""
+    """The result of settings, table properties and defaults."""
 
     older_than: timedelta
     retain_last: int

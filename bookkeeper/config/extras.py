@@ -1,5 +1,5 @@
 """
-Which pip line brings a module that is not installed.
+The pip line that installs a missing module.
 """
 
 from bookkeeper.errors import ExtraMissing

@@ -1,6 +1,6 @@
 """
-By which names a server may be asked: a browser can be made to ask a server of its own machine under a foreign name
-(DNS rebinding), and then the foreign page may read the answer.
+The names under which a server answers. Without such a list, a foreign page can make a browser ask a server on its own
+machine under a foreign name (DNS rebinding), and read the answer.
 """
 
 import re
@@ -22,7 +22,7 @@ def host_name(header: str) -> str:
 
 def usual(name: str) -> str:
     """
-    The form in which a name or an address is compared; a socket may tell an IPv4 address as an IPv6 one.
+    The form in which names and addresses are compared; a socket may report an IPv4 address as an IPv6 one.
     """
     try:
         found = ip_address(name.partition("%")[0])
@@ -49,7 +49,7 @@ def _loopback(name: str) -> bool:
 
 def check_names(names: Collection[str]) -> None:
     """
-    Refuses what a `Host` header can never say (a port, a URL, a pattern); raises ValueError.
+    Raises ValueError for names that no `Host` header has (a port, a URL, a pattern).
     """
     for name in names:
         try:

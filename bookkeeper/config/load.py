@@ -69,22 +69,19 @@ def parse(text: str, environ: Mapping[str, str], source: str = "text") -> Settin
     reaper = _section(Reaper, data.get("reaper", {}), "reaper")
     tables = _mapping(data.get("tables", {}), "tables")
     storage = _flat(_mapping(data.get("storage", {}), "storage"), "storage")
-    catalog = _catalog(_mapping(data.get("catalog", {}), "catalog"), storage)
+    catalog = _flat(_mapping(data.get("catalog", {}), "catalog"), "catalog")
+    name, properties = catalog.pop("name", "lake"), {**storage, **catalog}
+    daemon = _section(Daemon, data.get("bookkeeper", {}), "bookkeeper")
+    if not daemon.lease and daemon.share != Daemon().share:
+        raise ConfigInvalid(f"bookkeeper.share = {daemon.share!r} needs bookkeeper.lease = true")
     return Settings(
-        catalog=catalog,
-        storage=catalog.properties,
-        bookkeeper=_daemon(data.get("bookkeeper", {})),
+        catalog=Catalog(name=name, properties=properties),
+        storage=properties,
+        bookkeeper=daemon,
         reaper=reaper,
         tables={name: _table(name, value, reaper) for name, value in tables.items()},
         source=source,
     )
-
-
-def _daemon(data: Any) -> Daemon:
-    daemon = _section(Daemon, data, "bookkeeper")
-    if not daemon.lease and daemon.share != Daemon().share:
-        raise ConfigInvalid(f"bookkeeper.share = {daemon.share!r} needs bookkeeper.lease = true")
-    return daemon
 
 
 def _substitute(value: Any, environ: Mapping[str, str], where: str) -> Any:
@@ -100,11 +97,6 @@ def _variable(found: re.Match[str], environ: Mapping[str, str], where: str) -> s
     if value is None:
         raise ConfigInvalid(f"{where}: ${{{found[1]}}} is not set in the environment")
     return value
-
-
-def _catalog(data: Mapping[str, Any], storage: Mapping[str, str]) -> Catalog:
-    flat = _flat(data, "catalog")
-    return Catalog(name=flat.pop("name", "lake"), properties={**storage, **flat})
 
 
 def _flat(data: Mapping[str, Any], where: str) -> dict[str, str]:

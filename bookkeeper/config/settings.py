@@ -1,7 +1,7 @@
 """
 Every setting with its default, in one place; frozen once read.
 
-`config.py` reads them from TOML: a key is the field's name with `-` for `_`.
+`load.py` reads them from TOML: a key is the field's name with `-` for `_`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from bookkeeper.config.hosts import check_names
 from bookkeeper.config.share import parse
 
 Bytes = int
-#: what a reaper reads of a txlog, for the limit that it was refused under may be raised up to this
+#: the reaper reads txlogs up to this size: max-txlog-bytes may be raised up to it
 MOST_TXLOG_BYTES = 2**28
 
 
@@ -76,11 +76,13 @@ class Daemon:
     )
     share: str = option(
         "1/1",
-        "which share of the tables is this bookkeeper's, of how many; others take the other ones",
+        "this bookkeeper's share of the tables, of how many; other bookkeepers take the other shares",
         check=parse,
     )
     failover_after: timedelta = option(
-        _seconds(15), "a table of another share is taken once nobody has worked on it for this long", least=_seconds(0)
+        _seconds(15),
+        "a table of another share is taken once no bookkeeper has worked on it for this long",
+        least=_seconds(0),
     )
     offer_every: timedelta = option(
         _seconds(60), "a table of another share is offered back this often, for up to two seconds", least=_seconds(1)
@@ -91,7 +93,7 @@ class Daemon:
 class Retention:
     """`[tables.NAME.retention]`: which whole files are dropped."""
 
-    column: str | None = option(None, "timestamp column that `keep` looks at; default: the first timestamp column")
+    column: str | None = option(None, "timestamp column that `keep` compares; default: the first timestamp column")
     keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: keep")
     max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: keep")
     keep_bytes: Bytes | None = option(
@@ -100,7 +102,7 @@ class Retention:
         size=True,
         least=1,
     )
-    every: timedelta = option(_seconds(60), "pause between two looks for files to drop")
+    every: timedelta = option(_seconds(60), "pause between two checks for files to drop")
     brake: float = option(
         0.5,
         "largest share of the live files that one step may drop unasked; 1.0 switches it off",
@@ -137,7 +139,7 @@ class Reaper:
         None, "a consumer holds back no more snapshots than this, either; default: no such bound", least=1
     )
     engine: str = option(
-        "own", "who expires: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")
+        "own", "what expires snapshots: the reaper itself, or Iceberg's procedure on Spark", choices=("own", "spark")
     )
     spark_command: tuple[str, ...] = option(
         [], "words that start spark_jobs.maintain for engine = spark; default: this Python's own"
@@ -161,17 +163,17 @@ class Table:
     max_txlog_bytes: Bytes = option(2**26, "a larger txlog is rejected", size=True, least=1024, most=MOST_TXLOG_BYTES)
     discover: str = option(
         "list",
-        "how new txlogs are noticed: by listing, by asking for each writer's next one, or by being told (inotify; "
+        "how new txlogs are found: by listing, by asking for each writer's next one, or by notification (inotify; "
         "`queue`)",
         choices=("list", "probe", "notify"),
     )
     queue: str | None = option(
-        None, "with discover = notify: URL of the SQS or Azure Storage Queue that the storage tells of new objects"
+        None, "with discover = notify: URL of the SQS or Azure Storage Queue to which the storage reports new objects"
     )
     look_every: int = option(
         10, "with discover = probe or notify: list the folder at least every so many ticks", least=1
     )
-    check_files: bool = option(True, "look whether every data file is there, in the size and format its txlog says")
+    check_files: bool = option(True, "check that every data file exists, with the size and format that its txlog names")
     marks_keep: timedelta = option(
         timedelta(days=1),
         "the mark of an incarnation idle for this long is dropped",
@@ -208,7 +210,7 @@ class Settings:
     """The whole configuration."""
 
     catalog: Catalog = Catalog()
-    #: `[storage]` and what `[catalog]` says: how folder and table are reached
+    #: `[storage]` and the storage keys of `[catalog]`: how folder and table are reached
     storage: Mapping[str, str] = field(default_factory=dict)
     bookkeeper: Daemon = Daemon()
     reaper: Reaper = Reaper()

@@ -1,21 +1,20 @@
 """
-Shares: which of several bookkeepers works on which tables, without their ever talking to each other.
-
-Each knows only its own share, k of n; a table's follows from its identifier.
+Shares: which of several bookkeepers works on which tables. Bookkeepers do not talk to each other: each knows its own
+share, k of n, and the share of a table follows from its identifier.
 """
 
 import hashlib
 import re
 from datetime import timedelta
 
-#: who stands by asks for the lease at least this often
+#: a bookkeeper that waits for a lease tries it at least this often
 TRIES = timedelta(seconds=1)
 _SHARE = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
 
 def parse(text: str) -> tuple[int, int]:
     """
-    Which share, of how many; raises ValueError, whose text says what is allowed.
+    The share's number and how many shares there are; raises ValueError with the allowed values.
     """
     found = _SHARE.fullmatch(text)
     number, shares = (int(part) for part in found.groups()) if found else (1, 0)

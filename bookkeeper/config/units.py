@@ -76,7 +76,7 @@ def millis(span: timedelta) -> int:
 
 def format_rough(span: timedelta) -> str:
     """
-    A span for people, in the largest unit that tells enough: `90 s`, `5 min`, `47 h`, `3 d`.
+    A span for people, in the largest unit that is exact enough: `90 s`, `5 min`, `47 h`, `3 d`.
     """
     seconds = max(int(span.total_seconds()), 0)
     for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):

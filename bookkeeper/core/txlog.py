@@ -19,7 +19,7 @@ from bookkeeper.format.entries import DataFile, Entry, added
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
 from bookkeeper.stores.locations import normal_file
 
 VERSION = 1
@@ -56,7 +56,7 @@ def _kind(meta: Mapping[str, bytes], keys: Iterable[str]) -> _Kind:
     if meta.get("format-version", b"") != b"2" or meta.get("content", b"") != b"data":
         raise TxlogCorrupt("the header must say format-version 2 and content data")
     names = tuple(key.removeprefix(PREFIX) for key in keys)
-    return _Kind(names, _schema_id(meta), _number(meta, "partition-spec-id"), skimmer(meta["avro.schema"]))
+    return _Kind(names, _schema_id(meta), _number(meta, "partition-spec-id"), skimmer_for(meta["avro.schema"]))
 
 
 def _common(meta: Mapping[str, bytes], keys: Sequence[str]) -> _Kind | None:
@@ -160,7 +160,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
     kind, own, end = _header(data, most_bytes)
-    raw = manifest.proven(avro.blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
+    raw = manifest.prove(avro.read_blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
     _check_name(name, own)
     _check_count(own, raw)
     return Txlog(

@@ -2,7 +2,7 @@
 Avro object container files (Avro 1.11 specification, "Object Container Files"): header, blocks, sync markers.
 
 Reading is strict and bounded: a file cut anywhere, with bytes behind its end, or larger than it may be once
-decompressed, is refused with TxlogCorrupt or TxlogTooLarge. What a block holds is not looked at here.
+decompressed, is refused with TxlogCorrupt or TxlogTooLarge. The content of blocks is not checked here.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class PackedBlock:
     """Records of one block as they lie in a manifest, compressed by deflate."""
 
     count: int
@@ -49,46 +49,37 @@ class Container(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | Stored], codec: str = "deflate") -> bytes:
+def encode(meta: Mapping[str, bytes], blocks: Iterable[Block | PackedBlock], codec: str = "deflate") -> bytes:
     """
     The bytes of an Avro file; the same input gives the same bytes.
     """
-    packed = [_pack_block(block, codec) for block in blocks if block.count]
-    full = {**meta, CODEC: codec.encode()}
-    header = MAGIC + _encode_meta(full)
-    sync = hashlib.md5(b"".join([header, *packed]), usedforsecurity=False).digest()
-    return b"".join([header, sync, *(part + sync for part in packed)])
+    pairs = {**meta, CODEC: codec.encode()}
+    encoded = [encode_bytes(key.encode()) + encode_bytes(value) for key, value in pairs.items()]
+    header = b"".join([MAGIC, encode_long(len(pairs)), *encoded, encode_long(0)])
+    parts = []
+    for block in blocks:
+        if block.count:
+            payload = pack(block).packed if codec == "deflate" else payload_of(block)
+            parts.append(encode_long(block.count) + encode_bytes(payload))
+    sync = hashlib.md5(b"".join([header, *parts]), usedforsecurity=False).digest()
+    return b"".join([header, sync, *(part + sync for part in parts)])
 
 
-def _pack_block(block: Block | Stored, codec: str) -> bytes:
-    payload = stored(block).packed if codec == "deflate" else payload_of(block)
-    return encode_long(block.count) + encode_long(len(payload)) + payload
-
-
-def stored(block: Block | Stored) -> Stored:
+def pack(block: Block | PackedBlock) -> PackedBlock:
     """
-    The block, compressed; as it was read, if it was.
+    The block, compressed; a block that was read keeps its compressed bytes.
     """
-    return Stored(block.count, block.packed or _compress(payload_of(block)))
+    if block.packed:
+        return PackedBlock(block.count, block.packed)
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, -15)
+    return PackedBlock(block.count, squeeze.compress(payload_of(block)) + squeeze.flush())
 
 
-def payload_of(block: Block | Stored) -> bytes:
+def payload_of(block: Block | PackedBlock) -> bytes:
     """
-    The records of a block; what is stored is decompressed anew each time. Raises TxlogCorrupt, TxlogTooLarge.
+    The records of a block; a packed block is decompressed at each call. Raises TxlogCorrupt, TxlogTooLarge.
     """
     return block.payload if isinstance(block, Block) else _inflate(block.packed, _STORED_BYTES)
-
-
-def _compress(payload: bytes) -> bytes:
-    squeeze = zlib.compressobj(1, zlib.DEFLATED, -15)
-    return squeeze.compress(payload) + squeeze.flush()
-
-
-def _encode_meta(meta: Mapping[str, bytes]) -> bytes:
-    parts = [encode_long(len(meta))]
-    for key, value in meta.items():
-        parts += [encode_bytes(key.encode()), encode_bytes(value)]
-    return b"".join([*parts, encode_long(0)])
 
 
 def encode_bytes(value: bytes) -> bytes:
@@ -168,19 +159,12 @@ def read_header(data: bytes) -> Header:
     """
     The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt.
     """
-    return rest(opened(data), {}, 0)
+    return read_keys(open_header(data), {}, 0)
 
 
-def read_meta(data: bytes) -> Mapping[str, bytes]:
+def open_header(data: bytes) -> Cursor:
     """
-    The metadata in the header alone; raises TxlogCorrupt.
-    """
-    return read_header(data).meta
-
-
-def opened(data: bytes) -> Cursor:
-    """
-    At the header's first block of keys; raises TxlogCorrupt.
+    A cursor at the header's first block of keys; raises TxlogCorrupt.
     """
     cursor = Cursor(data)
     if cursor.take(len(MAGIC)) != MAGIC:
@@ -188,7 +172,7 @@ def opened(data: bytes) -> Cursor:
     return cursor
 
 
-def rest(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
+def read_keys(cursor: Cursor, meta: dict[str, bytes], left: int) -> Header:
     """
     Reads `left` pairs of a block of the metadata, and all blocks behind it, into `meta`; raises TxlogCorrupt.
     """
@@ -230,7 +214,7 @@ def decode(data: bytes, most_bytes: int, header: Header | None = None) -> Contai
     Raises TxlogCorrupt, TxlogTooLarge.
     """
     header = header or read_header(data)
-    return Container(header.meta, blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
+    return Container(header.meta, read_blocks(data, header.end, header.meta.get(CODEC, b"null"), most_bytes))
 
 
 def check_size(data: bytes, most_bytes: int) -> None:
@@ -241,9 +225,9 @@ def check_size(data: bytes, most_bytes: int) -> None:
         raise TxlogTooLarge(f"{len(data)} bytes, at most {most_bytes} are allowed")
 
 
-def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
+def read_blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, ...]:
     """
-    What comes behind a header that ends before byte `at`; `most_bytes` and raises like `decode`.
+    The blocks behind a header that ends before byte `at`; `most_bytes` and errors as in `decode`.
     """
     check_size(data, most_bytes)
     if codec not in CODECS:
@@ -257,11 +241,11 @@ def blocks(data: bytes, at: int, codec: bytes, most_bytes: int) -> tuple[Block, 
     return tuple(found)
 
 
-def stored_blocks(data: bytes, at: int) -> list[Stored]:
+def packed_blocks(data: bytes, at: int) -> list[PackedBlock]:
     """
-    What comes behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
+    The blocks behind a header that ends before byte `at`, in a file of codec deflate; raises TxlogCorrupt.
     """
-    return [Stored(*part) for part in _parts(data, at)]
+    return [PackedBlock(*part) for part in _parts(data, at)]
 
 
 def _parts(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:
@@ -284,11 +268,8 @@ def _inflate(payload: bytes, most_bytes: int) -> bytes:
         raise TxlogCorrupt(f"a block does not decompress: {exc}") from exc
     if len(plain) > most_bytes:
         raise TxlogTooLarge(f"more than {most_bytes} bytes once decompressed")
-    if not inflate.eof or (inflate.unused_data and inflate.unused_data != _checksum(plain)):
+    # Avro's Python libraries leave three of the four bytes of zlib's checksum behind a block.
+    behind = (b"", zlib.adler32(plain).to_bytes(4, "big")[:3]) if inflate.unused_data else (b"",)
+    if not inflate.eof or inflate.unused_data not in behind:
         raise TxlogCorrupt("a compressed block is cut short or has bytes behind its end")
     return plain
-
-
-def _checksum(plain: bytes) -> bytes:
-    # Avro's Python libraries leave three of the four bytes of zlib's checksum behind a block.
-    return zlib.adler32(plain).to_bytes(4, "big")[:3]

@@ -1,8 +1,8 @@
 """
 Column metrics of data files (Iceberg spec, "Manifests" and "Appendix D: Single-value serialization").
 
-Owns which columns get counts and bounds, and how a bound is cut and serialized. A bound that cannot be given
-exactly is given wider, or left out: never narrower.
+Owns which columns get counts and bounds, and how a bound is cut and serialized. A bound that cannot be
+exact is wider, or left out; it is never narrower.
 """
 
 import re
@@ -19,7 +19,7 @@ from bookkeeper.errors import ConfigInvalid
 
 PREFIX = "write.metadata.metrics."
 DEFAULT_MODE = "truncate(16)"
-#: retention and time travel over partitions look at these, whatever the modes say
+#: these types always get metrics: retention and time travel over partitions need them
 ALWAYS = {"timestamp", "timestamptz", "date"}
 CUT = {"string", "binary"}
 _PACKED = {

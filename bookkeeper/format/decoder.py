@@ -39,11 +39,12 @@ def _decode_window(window: bytes, most: int, layout: Layout, entries: list[Entry
     stream, used = io.BytesIO(window), 0
     for number in range(most):
         try:
-            entry = from_record(_read(stream, layout))
+            record: Any = schemaless_reader(stream, layout.schema, None)
+            entry = from_record(record)
         except (EOFError, ValueError, TypeError, LookupError, OverflowError, MemoryError) as exc:
             if number == 0:
                 raise TxlogCorrupt(f"a record does not decode: {str(exc) or type(exc).__name__}") from exc
-            break  # cut by the window, or broken: the next window starts with it and tells
+            break  # cut by the window, or broken: the next window starts with it and decides
         _check_ints(entry, layout)
         entries.append(entry)
         used = stream.tell()
@@ -64,7 +65,3 @@ def _check_ints(entry: Entry, layout: Layout) -> None:
         # An Avro int has 32 bits, but the reader takes 64: Java would fail on what we then write.
         if kind == "int" and value is not None and not -(2**31) <= value < 2**31:
             raise TxlogCorrupt(f"partition value {value} is no int")
-
-
-def _read(stream: io.BytesIO, layout: Layout) -> Any:
-    return schemaless_reader(stream, layout.schema, None)

@@ -69,7 +69,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of a manifest, as it stands: what is allowed in a txlog is checked elsewhere."""
+    """One record of a manifest, unchecked: the tick checks what a txlog may hold."""
 
     status: int
     snapshot_id: int | None

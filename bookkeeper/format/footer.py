@@ -1,5 +1,5 @@
 """
-A Parquet footer as the metrics of a data file: nothing is read twice, the writer has the footer in memory.
+The metrics of a data file from its Parquet footer, which the writer has in memory: no file is read again.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _FLOATS = {"float", "double"}
 
 
 class _Column:
-    """What the row groups seen so far say about one column."""
+    """One column over the row groups seen so far."""
 
     def __init__(self, leaf: Leaf) -> None:
         self.leaf = leaf

@@ -1,7 +1,9 @@
 """
-Headers of many Avro files that are nearly alike: what was read of one serves the next.
+Headers of many Avro files that are nearly alike: the headers of a table's txlogs share their beginning and their keys.
 
-Learns from whatever it reads, so what it keeps is bounded, and it says of no file what reading it whole would not.
+Learned expressions read such a header without taking it apart. Without them a drain of 1,000 txlogs (one file of 3
+columns each) takes 30 % more CPU; with shared beginnings but no expression, 14 to 24 %. They learn from every header,
+so what they keep is bounded, and the result is always that of reading the whole header.
 """
 
 import re
@@ -16,29 +18,28 @@ from bookkeeper.format.avro import Cursor, Header, encode_bytes
 K = TypeVar("K")
 
 _MOST_KNOWN = 64
-#: what a writer pads must not be kept
+#: a writer may pad a header; a longer beginning is not kept
 _KNOWN_BYTES = 2**18
-#: with positions and without, of some versions
+#: txlogs with and without positions, from a few versions of writers
 _MOST_ENDINGS = 4
 _ENDING_KEYS, _ENDING_BYTES = 16, 1024
 
 
 class Alike(NamedTuple, Generic[K]):
-    """A header of a `kind` that is known: its last values, in the order of the kind's keys, and the byte behind it."""
+    """A header of a known `kind`: its last values, in the order of the kind's keys, and the byte behind it."""
 
     kind: K
     values: tuple[bytes, ...]
     end: int
 
 
-#: of the values before the last keys, and of those keys, what all headers of that kind have in common; None where
-#: they have nothing
+#: from the values before the last keys, and those keys: the kind of header they make; None when they make none
 Common = Callable[[Mapping[str, bytes], Sequence[str]], K | None]
 
 
 @dataclass(slots=True)
 class Beginning(Generic[K]):
-    """What the beginning of a header holds, how many keys follow, and the keys that followed so far."""
+    """The values in the beginning of a header, how many keys follow, and the endings seen so far."""
 
     meta: Mapping[str, bytes]
     left: int
@@ -52,7 +53,7 @@ class Beginning(Generic[K]):
                 return Alike(kind, *found)
             if found is not None:
                 return Header({**self.meta, **dict(zip(ending.keys, found[0], strict=True))}, found[1])
-        header = avro.rest(Cursor(data, at), dict(self.meta), self.left)
+        header = avro.read_keys(Cursor(data, at), dict(self.meta), self.left)
         keys = [*header.meta][len(self.meta) :]
         usual = len(keys) == self.left <= _ENDING_KEYS and sum(map(len, keys)) <= _ENDING_BYTES
         if usual and len(self.endings) < _MOST_ENDINGS:
@@ -64,7 +65,7 @@ class Ending:
     """
     The last keys of a header and short values for them, read by one expression: 3 us instead of 9.
 
-    It takes them only when each has the length that stands before it, as reading one after the other would.
+    A match counts only if each value has the length that stands before it, as when they are read one by one.
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
@@ -75,7 +76,7 @@ class Ending:
         self._expression = re.compile(re.escape(encode_bytes(keys[0].encode())) + b"".join(parts), re.DOTALL)
 
     def values(self, data: bytes, at: int) -> tuple[tuple[bytes, ...], int] | None:
-        """The value of each key and the byte behind them; None where it cannot tell."""
+        """The value of each key and the byte behind them; None when the bytes do not match."""
         found = self._expression.match(data, at)
         if found is None:
             return None
@@ -88,9 +89,9 @@ class Ending:
 
 class Headers(Generic[K]):
     """
-    Reads headers, and keeps what comes before the first key that begins with `own`: a queue's txlogs begin alike.
+    Reads headers, and keeps what comes before the first key that begins with `own`.
 
-    The schemas there are nearly all of a small txlog; comparing them costs 1 us, taking them apart 40.
+    The schemas there are most of a small txlog. Comparing them takes 1 us, parsing them 40.
     """
 
     def __init__(self, own: str, common: Common[K]) -> None:
@@ -101,13 +102,13 @@ class Headers(Generic[K]):
 
     def read(self, data: bytes) -> Header | Alike[K]:
         """The header of the Avro file in `data`, whatever comes behind it; raises TxlogCorrupt."""
-        for start, beginning in [*self.known.items()]:  # another table's thread may add one meanwhile
+        for start, beginning in [*self.known.items()]:  # the thread of another table may add one meanwhile
             if data.startswith(start):
                 return beginning.rest(data, len(start), self._common)
         return self._first(data)
 
     def _first(self, data: bytes) -> Header:
-        cursor, meta = avro.opened(data), dict[str, bytes]()
+        cursor, meta = avro.open_header(data), dict[str, bytes]()
         count = cursor.long()
         if count <= 0:
             return avro.read_header(data)
@@ -117,9 +118,9 @@ class Headers(Generic[K]):
             if name.startswith(self._own):
                 self._keep(data[:at], Beginning(dict(meta), left))
                 cursor.at = at
-                return avro.rest(cursor, meta, left)
+                return avro.read_keys(cursor, meta, left)
             meta[avro.key(name)] = cursor.text()
-        return avro.rest(cursor, meta, 0)
+        return avro.read_keys(cursor, meta, 0)
 
     def _keep(self, start: bytes, what: Beginning[K]) -> None:
         if len(start) > _KNOWN_BYTES:

@@ -2,7 +2,7 @@
 The physical layout of a manifest's records, read from the Avro schema in its header.
 
 Names, docs, defaults and key order differ between Iceberg libraries; field ids and types do not. So fields are
-found by id, every type is held against the spec, and anything else is refused before a record is decoded.
+found by id, every type is checked against the spec, and anything else is refused before a record is decoded.
 """
 
 import json
@@ -17,7 +17,7 @@ from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.entries import DATA_FILE, ENTRY
 
 Physical = str | tuple[str, int]
-#: a schema is kept once parsed, so a padded one must not be; 1,000 partition fields fit
+#: parsed schemas are cached, so a padded one is refused; 1,000 partition fields fit
 _SCHEMA_BYTES = 2**18
 _FIXED_BYTES = 2**16
 _PRIMITIVE = {"boolean", "int", "long", "float", "double", "string", "bytes"}
@@ -26,10 +26,9 @@ _PRIMITIVE = {"boolean", "int", "long", "float", "double", "string", "bytes"}
 @dataclass(frozen=True, slots=True)
 class Layout:
     """
-    How records lie: `schema` for fastavro (spec's names, no logical types), `partition` as (field id, type).
+    How records are encoded: `schema` for fastavro (spec's names, no logical types), `partition` as (field id, type).
 
-    They are `standard` where they lie as Iceberg Java writes them: every known field, in its order, partition fields
-    optional.
+    It is `standard` when it is Iceberg Java's: every known field, in its order, with optional partition fields.
     """
 
     schema: Any

@@ -1,7 +1,7 @@
 """
 Manifests (Iceberg spec, "Manifests", format v2) as bytes: header keys and records.
 
-`decode` proves that every byte belongs to a record; it says nothing about what the entries mean.
+`decode` proves that every byte belongs to a record; it does not check what the entries mean.
 """
 
 import io
@@ -21,7 +21,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer
+from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -39,11 +39,6 @@ class Manifest:
 
     def __post_init__(self) -> None:
         self.rows = self.skimmed[0] if len(self.skimmed) == 1 else tuple(chain.from_iterable(self.skimmed))
-
-    @property
-    def standard(self) -> bool:
-        """Whether its records lie as Iceberg Java writes them, so that they can be joined with our own."""
-        return self.layout.standard
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -103,10 +98,10 @@ def decode(
     """
     The manifest in `data`, every record proven; raises TxlogCorrupt or TxlogTooLarge, whatever the bytes are.
 
-    `header` saves reading that again; of `column` each row says how many nulls there are, and the upper bound.
+    `header` is the header, if it was read already; the rows have the null count and the upper bound of `column`.
     """
     meta, blocks = avro.decode(data, most_bytes, header)
-    return proven(blocks, skimmer_of(meta, column), most_entries)
+    return prove(blocks, skimmer_of(meta, column), most_entries)
 
 
 def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
@@ -115,10 +110,10 @@ def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
     """
     if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
-    return skimmer(meta["avro.schema"], column)
+    return skimmer_for(meta["avro.schema"], column)
 
 
-def proven(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:
+def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:
     """
     The manifest of these blocks, every record proven; raises TxlogCorrupt or TxlogTooLarge.
     """

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
-from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 
-_SUMMARY = {
+_SUMMARY: dict[str, Any] = {
     "type": "record",
     "name": "r508",
     "fields": [
@@ -79,11 +79,8 @@ def encode_line(manifest: ManifestFile) -> bytes:
     record |= {name: record[name] or 0 for name, _, _ in _COUNTS}
     record["content"] = int(record["content"])
     if record["partitions"] is not None:  # an empty list would say that the spec has no fields, and Java believes it
-        record["partitions"] = [_summary(found) for found in record["partitions"]]
+        names = [item["name"] for item in _SUMMARY["fields"]]
+        record["partitions"] = [{name: getattr(found, name) for name in names} for found in record["partitions"]]
     out = io.BytesIO()
     schemaless_writer(out, _PARSED, record)
     return out.getvalue()
-
-
-def _summary(found: PartitionFieldSummary) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("contains_null", "contains_nan", "lower_bound", "upper_bound")}

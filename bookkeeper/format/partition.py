@@ -1,15 +1,22 @@
 """
-Partition tuples in Avro (Iceberg spec, "Appendix A: Avro" and "Partition Transforms").
+Partition tuples in Avro (Iceberg spec, "Appendix A: Avro" and "Partition Transforms"), and their summaries in manifest
+lists ("Manifest Lists": `field_summary`, ids 507-511; "Appendix D: Single-value serialization").
 
 Values are physical: days and dates are ints, timestamps are longs in microseconds, decimals and UUIDs are bytes.
 """
 
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, FixedType, IcebergType, PrimitiveType
 from pyiceberg.utils.decimal import decimal_required_bytes
+
+from bookkeeper.format.layout import Physical
 
 _PLAIN = {
     "boolean": "boolean",
@@ -24,6 +31,7 @@ _PLAIN = {
     "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
     "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
 }
+_STRUCTS = {"int": "<i", "long": "<q", "float": "<f", "double": "<d", "boolean": "<?"}
 
 
 def avro_fields(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]:
@@ -74,3 +82,50 @@ def compatible(name: str) -> str:
 
 def _letter(char: str) -> str:
     return char if char == "_" or (char.isascii() and char.isalpha()) else f"_x{ord(char):X}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """What all tuples of a manifest have in one partition field; bounds are None when every value is null or NaN."""
+
+    contains_null: bool
+    contains_nan: bool
+    lower: bytes | None
+    upper: bytes | None
+
+
+def summarise(kinds: Iterable[tuple[Physical, bool]], tuples: Iterable[tuple[Any, ...]]) -> list[FieldSummary]:
+    """
+    One summary per partition field; `kinds` says each field's Avro type and whether its bytes are a decimal.
+    """
+    listed = list(tuples)
+    return [
+        _summary([values[index] for values in listed], kind, decimal) for index, (kind, decimal) in enumerate(kinds)
+    ]
+
+
+def _summary(values: list[Any], kind: Physical, decimal: bool) -> FieldSummary:
+    given = [value for value in values if value is not None]
+    sound = {value for value in given if not (isinstance(value, float) and math.isnan(value))}
+    has_nan = any(isinstance(value, float) and math.isnan(value) for value in given)
+    lower = upper = None
+    if sound:
+        order, serialize = (_signed, _unscaled) if decimal else (None, _single_value)
+        lower, upper = serialize(min(sound, key=order), kind), serialize(max(sound, key=order), kind)
+    return FieldSummary(len(given) < len(values), has_nan, lower, upper)
+
+
+def _signed(value: bytes) -> int:
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _unscaled(value: bytes, kind: Physical) -> bytes:
+    # A decimal's single value has the fewest bytes that hold it; in a partition tuple it has a fixed width.
+    number = _signed(value)
+    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _single_value(value: Any, kind: Physical) -> bytes:
+    if isinstance(kind, str) and kind in _STRUCTS:
+        return struct.pack(_STRUCTS[kind], value)
+    return value.encode() if isinstance(value, str) else bytes(value)

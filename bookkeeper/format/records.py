@@ -1,20 +1,20 @@
 """
-Manifest records as bytes: joined, and carried into another manifest, without being decoded and encoded again.
+Manifest records as bytes: joined, and copied into another manifest, without being decoded and encoded again.
 
 A record of the standard layout is a prefix (status, snapshot id, sequence numbers; spec fields 0, 1, 3, 4) and the
-data file. Carrying a file on changes the prefix only.
+data file. Copying an entry into another manifest changes its prefix only.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bookkeeper.format.avro import Block, Cursor, Stored, encode_long
+from bookkeeper.format.avro import Block, Cursor, PackedBlock, encode_long
 
 T = TypeVar("T")
 
 EXISTING, ADDED, DELETED = 0, 1, 2
-#: what a long of Avro, and of Iceberg's readers in Java, holds
+#: the largest long of Avro, and of Iceberg's readers in Java
 LARGEST = 2**63 - 1
 #: smaller blocks are joined before they are compressed
 BLOCK_BYTES = 2**16
@@ -29,8 +29,8 @@ class Prefix:
     sequence: int | None = None
     file_sequence: int | None = None
 
-    def inherited(self, snapshot_id: int, sequence: int) -> "Prefix":
-        """With what a manifest gives its records (spec, "Sequence Number Inheritance")."""
+    def with_inherited(self, snapshot_id: int, sequence: int) -> "Prefix":
+        """With the values that records inherit from their manifest (spec, "Sequence Number Inheritance")."""
         return Prefix(
             self.status,
             snapshot_id if self.snapshot_id is None else self.snapshot_id,
@@ -43,7 +43,7 @@ class Prefix:
 class Records:
     """Records of one spec, ready to be a manifest; `counts` are (files, rows) by status."""
 
-    blocks: Sequence[Block | Stored]
+    blocks: Sequence[Block | PackedBlock]
     counts: dict[int, tuple[int, int]]
     partitions: frozenset[tuple[Any, ...]]
     least_sequence: int | None = None
@@ -66,9 +66,9 @@ def write_prefix(prefix: Prefix) -> bytes:
     return encode_long(prefix.status) + b"".join(b"\0" if item is None else b"\x02" + encode_long(item) for item in ids)
 
 
-def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def group_by_size(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """
-    Items that together make a block of a good size; what is large enough stays alone.
+    Groups of items of at least BLOCK_BYTES together; an item of that size stays alone.
     """
     total, group = 0, list[T]()
     for item in items:
@@ -84,24 +84,24 @@ def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield group
 
 
-def joined(blocks: Iterable[Block]) -> Iterator[Block]:
+def join_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """
-    The same records in blocks of a good size; what is large enough is passed on as it is, still compressed.
+    The same records in blocks of at least BLOCK_BYTES; a block of that size is passed on as it is, still compressed.
     """
-    for group in grouped(blocks, lambda block: len(block.payload)):
+    for group in group_by_size(blocks, lambda block: len(block.payload)):
         alone = len(group) == 1
         payload = b"".join([block.payload for block in group])
         yield group[0] if alone else Block(sum([block.count for block in group]), payload)
 
 
-def saturated(total: int) -> int:
+def saturate(total: int) -> int:
     """
-    `total`, or the largest or smallest count that readers can hold: old tables name files that say they have more.
+    `total`, limited to what readers can hold, 0 to LARGEST: files of old tables may state impossible counts.
     """
     return min(max(total, 0), LARGEST)
 
 
-def counted(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
+def count_by_status(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """
     (files, rows) by status, of (status, rows) pairs; rows are saturated.
     """
@@ -109,4 +109,4 @@ def counted(pairs: Iterable[tuple[int, int]]) -> dict[int, tuple[int, int]]:
     for status, rows in pairs:
         files, total = counts[status]
         counts[status] = (files + 1, total + rows)
-    return {status: (files, saturated(rows)) for status, (files, rows) in counts.items()}
+    return {status: (files, saturate(rows)) for status, (files, rows) in counts.items()}

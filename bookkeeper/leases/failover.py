@@ -1,6 +1,6 @@
 """
-The lease of a table that belongs to another bookkeeper: worked on only while that one does not, and given up when it is
-back. Nobody tells anybody anything; like every lease it saves work and never decides what is correct.
+The lease of a table that belongs to another bookkeeper: taken only while that one is away, and given up when it is
+back. The two exchange no messages. Like every lease it saves work; correctness does not depend on it.
 """
 
 from datetime import datetime, timedelta
@@ -12,8 +12,8 @@ class FailoverLease:
     """
     The lease of a table of another share: taken once it has been free for `grace`, offered back every `offer`.
 
-    An offer lasts `pause`, in which whoever it belongs to finds it free at one of its tries. A crash leaves a free
-    lease, or one that ends as its kind does.
+    An offer lasts `pause`: within it the table's own bookkeeper tries the lease, and finds it free. A crash leaves a
+    free lease, or one that ends as its kind does.
     """
 
     def __init__(self, lease: Lease, grace: timedelta, offer: timedelta, pause: timedelta) -> None:
@@ -29,7 +29,7 @@ class FailoverLease:
 
     @property
     def lasting(self) -> timedelta | None:
-        """As long as what is borrowed."""
+        """As long as the lease itself."""
         return self.lease.lasting
 
     def hold(self, now: datetime) -> bool:
@@ -42,7 +42,7 @@ class FailoverLease:
             return False
         self._free_since = self._free_since or now
         if self._offered_at is None and abs(now - self._free_since) < self.grace:
-            # Only a look whether it is free: its own bookkeeper, starting now, finds it so at its next try.
+            # This only asks whether it is free: the table's own bookkeeper, if it starts now, gets it at its next try.
             self.lease.release()
             return False
         self._held_since, self._free_since, self._offered_at = now, None, None

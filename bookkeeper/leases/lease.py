@@ -1,5 +1,5 @@
 """
-Leases: who works on a table. They save work and give fail-over; correctness never depends on one.
+Leases: which process works on a table. They save work and give fail-over; correctness never depends on one.
 
 A lease that is lost, shared or switched off costs lost commit races, no rows: every commit guards itself.
 """
@@ -36,7 +36,7 @@ class Lease(Protocol):
 
 
 class NoLease:
-    """Everybody works: safe, and slower when there are several."""
+    """A lease that every process holds: safe, and slower when there are several."""
 
     offering = False
     lasting = None
@@ -52,7 +52,7 @@ class FileLease:
     """
     `flock` on a file: the kernel gives it back when the process ends, however it ends.
 
-    Take-over is as quick as the next try of whoever waits. A stopped process (SIGSTOP) keeps it.
+    A waiting process takes over at its next try. A stopped process (SIGSTOP) keeps the lease.
     """
 
     offering = False
@@ -60,7 +60,7 @@ class FileLease:
 
     def __init__(self, path: str, holder: str, root: str | None = None) -> None:
         self.path = path
-        #: the folder, which is never made: who moved it away would find another in its place
+        #: the folder; it is never created here, or a folder that was moved away would be replaced by an empty one
         self.root = root or os.path.dirname(path)
         self.holder = holder
         self.handle: int | None = None
@@ -79,7 +79,7 @@ class FileLease:
             return self._take(now)
 
     def _is_still_ours(self) -> bool:
-        # Somebody may have removed the file, and another may hold the new one.
+        # The file may have been removed, and another process may hold a new one.
         assert self.handle is not None
         try:
             return os.fstat(self.handle).st_ino == os.lstat(self.path).st_ino
@@ -91,7 +91,7 @@ class FileLease:
         if above != self.root:
             with suppress(FileExistsError):
                 os.mkdir(above)
-        # Never through a link: what it leads to would be emptied.
+        # Never through a link: its target would be truncated.
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,10 +113,10 @@ class FileLease:
 
 def lease_on(store: Store, name: str, holder: str, lasting: timedelta = timedelta(seconds=15)) -> Lease:
     """
-    The lease called `name` of a folder's store; `holder` is shown to people who look.
+    The lease called `name` of a folder's store; `holder` is written into it, for people.
 
-    On an object store a holder that died is followed after `lasting` (15 to 60 s), on local disk at once. Raises
-    StorageUnavailable when the store is local and not there.
+    When a holder dies, the lease is free after `lasting` (15 to 60 s) on an object store, at once on local disk.
+    Raises StorageUnavailable when the store is local and its root is missing.
     """
     if not isinstance(store, LocalStore):
         return _on_objects(store, name, holder, lasting)

@@ -1,8 +1,8 @@
 """
 Leases on object stores: a blob lease on Azure, elsewhere an object that its holder keeps replacing.
 
-Both are taken over once their holder has been silent for `lasting`; no two machines' clocks are compared. A holder
-that was stopped for longer and wakes up finds out at its next `hold`; what it does till then is guarded elsewhere.
+Both are taken over when their holder has been silent for `lasting`; clocks of two machines are never compared. A holder
+that was stopped for longer notices at its next `hold`; until then the guards of its commits protect the table.
 """
 
 import json
@@ -18,7 +18,7 @@ from bookkeeper.stores.store import Store
 
 LASTING = timedelta(seconds=15)
 LEASE_BYTES = 2**16
-#: names nobody: it is waited for, and then replaced
+#: stands for an unreadable lease: it has no holder, so it is replaced after `lasting`
 _RUBBISH = b"{}"
 
 
@@ -30,9 +30,9 @@ class _Seen:
 
 class PutLease:
     """
-    An object that its holder replaces, If-Match, three times in each `lasting`; who sees no change so long takes it.
+    An object that its holder replaces, If-Match, three times in each `lasting`.
 
-    A crash leaves it as it is: somebody else waits for `lasting`, by his own clock, before he takes over.
+    Another process takes it when it sees no change for `lasting`, by its own clock. So a crash leaves it for that long.
     """
 
     offering = False
@@ -83,9 +83,9 @@ class PutLease:
 
     def _put(self, tag: str, now: datetime) -> bool:
         self.count += 1
-        said = {"holder": self.holder, "id": self.id, "count": self.count, "at": now.isoformat()}
-        data = json.dumps(said).encode()
-        with suppress(Changed):  # by another, or by ourselves when a reply was lost: reading it back tells
+        lease = {"holder": self.holder, "id": self.id, "count": self.count, "at": now.isoformat()}
+        data = json.dumps(lease).encode()
+        with suppress(Changed):  # another process, or our own put whose reply was lost: the read below decides
             self.store.replace(self.key, data, if_match=tag)
         try:
             there, self.tag = self.store.read_tagged(self.key, LEASE_BYTES)
@@ -96,12 +96,12 @@ class PutLease:
 
 
 def _id(data: bytes) -> str:
-    """Who holds it; nobody when it cannot be read, so that rubbish is waited for and then replaced."""
+    """The id of the holder; empty when the object cannot be read, so that it is replaced after `lasting`."""
     try:
-        said = json.loads(data)
+        lease = json.loads(data)
     except ValueError:
         return ""
-    return str(said.get("id", "")) if isinstance(said, dict) else ""
+    return str(lease.get("id", "")) if isinstance(lease, dict) else ""
 
 
 class BlobLease:
@@ -126,15 +126,15 @@ class BlobLease:
         return self._take(now)
 
     def release(self) -> None:
-        given, self.id, self.renewed = self.id, None, None
-        if given is not None:
-            self.store.ask(self.remote.release_lease, self.key, given)
+        held, self.id, self.renewed = self.id, None, None
+        if held is not None:
+            self.store.ask(self.remote.release_lease, self.key, held)
 
     def _take(self, now: datetime) -> bool:
-        # The id is ours: an attempt whose reply was lost is repeated with the same one, and succeeds again.
+        # We choose the id: a request whose reply was lost is repeated with the same id, and succeeds again.
         wanted, seconds = str(uuid.uuid4()), int(self.lasting.total_seconds())
-        said = f"{self.holder} since {now.isoformat()}\n".encode()
-        if not self.store.ask(self.remote.take_lease, self.key, wanted, seconds, said):
+        text = f"{self.holder} since {now.isoformat()}\n".encode()
+        if not self.store.ask(self.remote.take_lease, self.key, wanted, seconds, text):
             return False
         self.id, self.renewed = wanted, now
         return True

@@ -1,8 +1,8 @@
 """
-What is remembered of manifests and of their blocks. Neither ever changes, so what is remembered never lies.
+What the bookkeeper remembers of manifests and of their blocks. Neither ever changes, so the cache is never stale.
 
-A block is known by its bytes, whatever manifest it lies in: one that loses nothing is carried from manifest to
-manifest as it is, and read once.
+A block is known by the digest of its bytes, whatever manifest it lies in. A block that loses nothing is copied from
+manifest to manifest as it is stored, and read once (docs/block-reuse.md).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,15 +11,15 @@ from hashlib import blake2b
 from sys import getsizeof
 from typing import Any
 
-from bookkeeper.format.avro import Stored
+from bookkeeper.format.avro import PackedBlock
 from bookkeeper.format.skim import EntrySummary
 
 #: manifests
 MOST_RANGES = 100_000
 #: of blocks: half a million live files of 50 columns, some ten million of three
 _MOST_BYTES = 16 * 2**20
-#: of memory, measured: a block without its partitions, and a partition's place in a set
-_BLOCK_BYTES, _PLACE_BYTES = 600, 64
+#: memory, measured: of a block without its partitions, and of a partition's place in a set
+_BLOCK_BYTES, _PARTITION_BYTES = 600, 64
 #: manifests that are remembered though they may be gone
 _SLACK = 64
 _DIGEST_BYTES = 16
@@ -33,31 +33,28 @@ class Range:
     least_sequence: int
 
 
-#: of no file at all
-NOTHING = Range(None, 2**62)
+#: the range of no file at all
+EMPTY = Range(None, 2**62)
 
 
-def spanned(files: Iterable[tuple[bytes | None, int]]) -> Range:
+def range_of(files: Iterable[tuple[bytes | None, int]]) -> Range:
     """
     The range of files with these upper bounds and sequence numbers.
     """
-    uppers, sequences = set[bytes](), {NOTHING.least_sequence}
+    uppers, sequences = set[bytes](), {EMPTY.least_sequence}
     for upper, sequence in files:
         sequences.add(sequence)
         if upper is not None:
             uppers.add(upper)
-    return Range(min(uppers, key=_number, default=None), min(sequences))
+    least_upper = min(uppers, key=lambda bound: int.from_bytes(bound, "little", signed=True), default=None)
+    return Range(least_upper, min(sequences))
 
 
-def united(ranges: Iterable[Range]) -> Range:
+def union(ranges: Iterable[Range]) -> Range:
     """
-    The range of what has these ranges.
+    The range of all files that these ranges cover.
     """
-    return spanned((item.least_upper, item.least_sequence) for item in ranges)
-
-
-def _number(bound: bytes) -> int:
-    return int.from_bytes(bound, "little", signed=True)
+    return range_of((item.least_upper, item.least_sequence) for item in ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,87 +69,91 @@ class BlockStats:
 
     @classmethod
     def of(cls, files: Sequence[tuple[EntrySummary, int, tuple[Any, ...]]], size: int) -> "BlockStats":
-        """Of files with these sequence numbers and partitions, in so many bytes."""
-        rows = sum([row.record_count for row, _, _ in files])
-        span = spanned((row.upper, sequence) for row, sequence, _ in files)
-        return cls(len(files), rows, size, span, frozenset([partition for _, _, partition in files]))
+        """Of files with these sequence numbers and partitions, whose records take `size` bytes."""
+        rows = sum([entry.record_count for entry, _, _ in files])
+        covered = range_of((entry.upper, sequence) for entry, sequence, _ in files)
+        return cls(len(files), rows, size, covered, frozenset([partition for _, _, partition in files]))
 
     @classmethod
-    def joined(cls, parts: Sequence["BlockStats"]) -> "BlockStats":
-        """Of all these together."""
+    def total(cls, parts: Sequence["BlockStats"]) -> "BlockStats":
+        """Of several blocks that become one."""
         files, rows, size = (sum([getattr(part, name) for part in parts]) for name in ("files", "rows", "size"))
-        partitions = frozenset(one for part in parts for one in part.partitions)
-        return cls(files, rows, size, united(part.range for part in parts), partitions)
+        partitions = frozenset(partition for part in parts for partition in part.partitions)
+        return cls(files, rows, size, union(part.range for part in parts), partitions)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory that they take."""
+        sizes = (getsizeof(partition) + sum(map(getsizeof, partition)) for partition in self.partitions)
+        return _BLOCK_BYTES + sum(_PARTITION_BYTES + size for size in sizes)
 
 
 class BlockCache:
     """
-    Remembers the ranges of manifests, by path, and what there is in their blocks, by digest; all of one `column`.
+    The ranges of manifests, by path, and the statistics of their blocks, by digest; upper bounds are those of `column`.
 
-    So it grows with what is live, and never beyond a bound.
+    It grows with what is live, and never beyond a bound.
     """
 
     def __init__(self, column: int | None = None) -> None:
         self.column = column
-        self._ranges: dict[str, tuple[Range, Sequence[bytes]]] = {}
-        self._stretches: dict[bytes, BlockStats] = {}
+        self._manifests: dict[str, tuple[Range, Sequence[bytes]]] = {}
+        self._blocks: dict[bytes, BlockStats] = {}
         self._weight = 0
 
-    def range(self, path: str) -> Range | None:
+    def manifest_range(self, path: str) -> Range | None:
         """The range of the manifest at `path`, or None when it was not read yet."""
-        known = self._ranges.get(path)
+        known = self._manifests.get(path)
         return known[0] if known else None
 
-    def put(self, path: str, found: Range, digests: Sequence[bytes] = ()) -> None:
+    def put_manifest(self, path: str, covered: Range, digests: Sequence[bytes] = ()) -> None:
         """Remembers a manifest and which blocks it has; the oldest is forgotten when there are too many."""
-        if len(self._ranges) >= MOST_RANGES:
-            self._ranges.pop(next(iter(self._ranges)))
-        self._ranges[path] = found, digests
+        if len(self._manifests) >= MOST_RANGES:
+            self._manifests.pop(next(iter(self._manifests)))
+        self._manifests[path] = covered, digests
 
-    def stretch(self, digest: bytes) -> BlockStats | None:
-        """What is known of the block with this digest."""
-        found = self._stretches.pop(digest, None)
-        if found is not None:
-            self._stretches[digest] = found  # what is asked for last is forgotten last
-        return found
+    def block_stats(self, digest: bytes) -> BlockStats | None:
+        """The statistics of the block with this digest, or None; a block that was asked for is forgotten last."""
+        stats = self._blocks.pop(digest, None)
+        if stats is not None:
+            self._blocks[digest] = stats
+        return stats
 
-    def note(self, digest: bytes, found: BlockStats) -> None:
+    def put_block(self, digest: bytes, stats: BlockStats) -> None:
         """
-        Remembers a block whose records are all EXISTING, with their snapshot ids and sequence numbers written out: it
-        means the same in each manifest. (DELETED ones mean something in their own snapshot only.)
+        Remembers a block whose records are all EXISTING, with their snapshot ids and sequence numbers written out.
+
+        Such a block means the same in each manifest. A DELETED record means something in its own snapshot only.
         """
-        if digest in self._stretches or _weight(found) > _MOST_BYTES // 10:
+        weight = stats.weight
+        if digest in self._blocks or weight > _MOST_BYTES // 10:
             return
-        self._stretches[digest] = found
-        self._weight += _weight(found)
+        self._blocks[digest] = stats
+        self._weight += weight
         while self._weight > _MOST_BYTES:
-            self._weight -= _weight(self._stretches.pop(next(iter(self._stretches))))
+            self._weight -= self._blocks.pop(next(iter(self._blocks))).weight
 
-    def keep(self, paths: Iterable[str]) -> None:
-        """Forgets what is in no manifest of these, now and then."""
+    def forget_unlisted(self, paths: Iterable[str]) -> None:
+        """Forgets, once enough of them have piled up, manifests other than these, and the blocks of no manifest."""
         listed = set(paths)
-        if len(self._ranges) <= 2 * len(listed) + _SLACK:
+        if len(self._manifests) <= 2 * len(listed) + _SLACK:
             return
-        self._ranges = {path: known for path, known in self._ranges.items() if path in listed}
-        live = {digest for _, digests in self._ranges.values() for digest in digests}
-        self._stretches = {digest: found for digest, found in self._stretches.items() if digest in live}
-        self._weight = sum(map(_weight, self._stretches.values()))
+        self._manifests = {path: known for path, known in self._manifests.items() if path in listed}
+        live = {digest for _, digests in self._manifests.values() for digest in digests}
+        self._blocks = {digest: stats for digest, stats in self._blocks.items() if digest in live}
+        self._weight = sum(stats.weight for stats in self._blocks.values())
 
 
-def _weight(found: BlockStats) -> int:
-    return _BLOCK_BYTES + sum(_PLACE_BYTES + getsizeof(one) + sum(map(getsizeof, one)) for one in found.partitions)
-
-
-def digests(avro_schema: bytes) -> Callable[[Stored], bytes]:
+def digester(avro_schema: bytes) -> Callable[[PackedBlock], bytes]:
     """
-    The digest of blocks with this schema.
+    Makes the digests of blocks with this schema: of the schema, the count of records and the compressed bytes.
     """
-    begun = blake2b(avro_schema, digest_size=_DIGEST_BYTES)
+    schema_hash = blake2b(avro_schema, digest_size=_DIGEST_BYTES)
 
-    def digest(block: Stored) -> bytes:
-        whole = begun.copy()
-        whole.update(b"%d " % block.count)
-        whole.update(block.packed)
-        return whole.digest()
+    def digest(block: PackedBlock) -> bytes:
+        block_hash = schema_hash.copy()
+        block_hash.update(b"%d " % block.count)
+        block_hash.update(block.packed)
+        return block_hash.digest()
 
     return digest

@@ -1,144 +1,335 @@
 """
-Opens manifests block by block: what is known already is neither decompressed nor read.
+Block reuse: a manifest is written anew without reading the blocks that stay as they are (docs/block-reuse.md).
+
+1. `open_manifest` splits a manifest into its Avro blocks. A block whose statistics are cached is neither decompressed
+   nor read, unless the caller wants its records.
+2. `copy_entries` makes output blocks of them, each of records of one status. A block that loses nothing and inherits
+   nothing is passed on as it is stored. Of other records only the prefix is written anew.
+3. `assemble` joins small output blocks, and caches the statistics of those it made.
+
+Spec: "Manifest Entry Fields", "Sequence Number Inheritance".
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.avro import Block, Stored
-from bookkeeper.format.entries import Entry
+from bookkeeper.format.avro import Block, PackedBlock
+from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.layout import Layout
-from bookkeeper.format.records import DELETED, EXISTING, read_prefix
+from bookkeeper.format.records import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    Prefix,
+    Records,
+    group_by_size,
+    read_prefix,
+    saturate,
+    write_prefix,
+)
 from bookkeeper.format.skim import EntrySummary, Skimmer
-from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digests
-from bookkeeper.ledger.contents import MANIFEST_BYTES, inherited
+from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digester, union
+from bookkeeper.ledger.contents import MANIFEST_BYTES, with_inherited
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.stores.store import Store, key_in
 
-#: what a manifest is written anew under; None for those that cannot be
+#: the header that a manifest is written anew with; None for a manifest that cannot be written anew
 Headers = Callable[[ManifestFile], Header | None]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBlock:
-    """A block that is carried as it is stored."""
+    """A block that was not read: it is copied as it is stored."""
 
-    stored: Stored
+    packed: PackedBlock
     digest: bytes
-    stretch: BlockStats
+    stats: BlockStats
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlock:
-    """A block with its records; with a stretch it can be carried as it is."""
+    """A block with its records; one that has `stats` can be copied as it is."""
 
     block: Block
-    rows: Sequence[EntrySummary]
-    stretch: BlockStats | None = None
+    entries: Sequence[EntrySummary]
+    stats: BlockStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A manifest's blocks, what skims their records, and where they are remembered."""
+class OpenManifest:
+    """A manifest's blocks, the skimmer of their records, and the cache of their statistics."""
 
     manifest: ManifestFile
-    skims: Skimmer
-    memory: BlockCache
-    parts: Sequence[StoredBlock | DecodedBlock]
+    skimmer: Skimmer
+    cache: BlockCache
+    blocks: Sequence[StoredBlock | DecodedBlock]
 
     @property
     def layout(self) -> Layout:
-        """How its records lie."""
-        return self.skims.layout
+        """The layout of its records."""
+        return self.skimmer.layout
 
     @property
-    def known(self) -> list[StoredBlock]:
+    def stored_blocks(self) -> list[StoredBlock]:
         """The blocks that were not read."""
-        return [part for part in self.parts if isinstance(part, StoredBlock)]
+        return [block for block in self.blocks if isinstance(block, StoredBlock)]
 
     @property
-    def read(self) -> list[DecodedBlock]:
+    def decoded_blocks(self) -> list[DecodedBlock]:
         """The blocks that were read."""
-        return [part for part in self.parts if isinstance(part, DecodedBlock)]
+        return [block for block in self.blocks if isinstance(block, DecodedBlock)]
 
-    def rows(self, part: StoredBlock) -> Sequence[EntrySummary]:
+    def read(self, block: StoredBlock) -> Sequence[EntrySummary]:
         """The records of a block that was not read; raises Reject."""
-        return _skimmed(part.stored, self.skims).rows
+        return _decode(block.packed, self.skimmer).entries
 
 
-def opened(
-    store: Store, manifest: ManifestFile, header: Header | None, memory: BlockCache, wanted: Callable[[Range], bool]
-) -> Opened:
+def open_manifest(
+    store: Store, manifest: ManifestFile, header: Header | None, cache: BlockCache, wanted: Callable[[Range], bool]
+) -> OpenManifest:
     """
-    A data manifest; read are those of its blocks whose range is `wanted`, and those that must be written anew under
-    this header (all, under none). Raises Reject when it does not decode.
+    A data manifest; raises Reject when it does not decode.
+
+    Only those of its blocks are read whose range is `wanted`, and those that must be written anew under this header:
+    all of them when there is none.
     """
     data = store.read(key_in(store, manifest.manifest_path))
     head = avro.read_header(data)
-    skims = manifest_format.skimmer_of(head.meta, memory.column)
-    if header is None or not header.joins(skims.layout) or head.meta.get(avro.CODEC) != b"deflate":
-        found = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=memory.column)
-        return Opened(manifest, skims, memory, [*map(DecodedBlock, found.blocks, found.skimmed)])
-    digest = digests(head.meta["avro.schema"])
-    stored = avro.stored_blocks(data, head.end)
-    return Opened(manifest, skims, memory, [_part(item, digest(item), skims, memory, wanted) for item in stored])
+    skimmer = manifest_format.skimmer_of(head.meta, cache.column)
+    if header is None or not header.joins(skimmer.layout) or head.meta.get(avro.CODEC) != b"deflate":
+        whole = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=cache.column)
+        return OpenManifest(manifest, skimmer, cache, [*map(DecodedBlock, whole.blocks, whole.skimmed)])
+    digest_of, blocks = digester(head.meta["avro.schema"]), list[StoredBlock | DecodedBlock]()
+    for packed in avro.packed_blocks(data, head.end):
+        digest = digest_of(packed)
+        stats = cache.block_stats(digest)
+        if stats is None or wanted(stats.range):
+            decoded = _decode(packed, skimmer)
+            stats = decoded.stats
+            if stats is not None:
+                cache.put_block(digest, stats)
+            if stats is None or wanted(stats.range):
+                blocks.append(decoded)
+                continue
+        blocks.append(StoredBlock(packed, digest, stats))
+    return OpenManifest(manifest, skimmer, cache, blocks)
 
 
-def _part(
-    stored: Stored, digest: bytes, skims: Skimmer, memory: BlockCache, wanted: Callable[[Range], bool]
-) -> StoredBlock | DecodedBlock:
-    known = memory.stretch(digest)
-    if known is not None and not wanted(known.range):
-        return StoredBlock(stored, digest, known)
-    part = _skimmed(stored, skims)
-    if part.stretch is not None:
-        memory.note(digest, part.stretch)
-        if not wanted(part.stretch.range):
-            return StoredBlock(stored, digest, part.stretch)
-    return part
+def _decode(packed: PackedBlock, skimmer: Skimmer) -> DecodedBlock:
+    block = Block(packed.count, avro.payload_of(packed), packed.packed)
+    entries = manifest_format.prove((block,), skimmer).rows
+    return DecodedBlock(block, entries, stats_of(entries, len(block.payload)))
 
 
-def _skimmed(stored: Stored, skims: Skimmer) -> DecodedBlock:
-    block = Block(stored.count, avro.payload_of(stored), stored.packed)
-    rows = manifest_format.proven((block,), skims).rows
-    return DecodedBlock(block, rows, stretch_of(rows, len(block.payload)))
-
-
-def stretch_of(rows: Sequence[EntrySummary], size: int) -> BlockStats | None:
+def stats_of(entries: Sequence[EntrySummary], size: int) -> BlockStats | None:
     """
-    What is known of a block with these records; None for one that must be written anew.
+    The statistics of a block of these records, `size` bytes in all; None for one that must be written anew.
+
+    That is a block with a record that is not EXISTING, or that inherits its snapshot id or a sequence number.
     """
     sequences: dict[bytes, int] = {}
-    for raw in {row.prefix for row in rows}:
+    for raw in {entry.prefix for entry in entries}:
         if not raw:
             return None
         prefix = read_prefix(raw)
         if prefix.status != EXISTING or None in (prefix.snapshot_id, prefix.sequence, prefix.file_sequence):
             return None
         sequences[raw] = prefix.sequence or 0
-    return BlockStats.of([(row, sequences[row.prefix], row.partition) for row in rows], size)
+    return BlockStats.of([(entry, sequences[entry.prefix], entry.partition) for entry in entries], size)
 
 
-def live(rows: Sequence[EntrySummary], manifest: ManifestFile) -> Iterator[tuple[int, EntrySummary, int]]:
+def live_summaries(entries: Sequence[EntrySummary], manifest: ManifestFile) -> Iterator[tuple[int, EntrySummary, int]]:
     """
-    Place, record and sequence number of each live file.
+    Index, record and sequence number of each live file.
     """
     known: dict[bytes, int | None] = {}
-    for place, row in enumerate(rows):
-        if row.entry is not None:  # its prefix may lie otherwise
-            sequence = _sequence(inherited(row.entry, manifest))
-        elif row.prefix in known:
-            sequence = known[row.prefix]
+    for index, entry in enumerate(entries):
+        sequence: int | None
+        if entry.entry is not None:  # its prefix may have another layout
+            whole = with_inherited(entry.entry, manifest)
+            sequence = None if whole.status == DELETED else whole.sequence_number or 0
+        elif entry.prefix in known:
+            sequence = known[entry.prefix]
         else:
-            prefix = read_prefix(row.prefix).inherited(manifest.added_snapshot_id or 0, manifest.sequence_number)
-            sequence = known[row.prefix] = None if prefix.status == DELETED else prefix.sequence
+            prefix = _inherited_prefix(entry.prefix, manifest)
+            sequence = known[entry.prefix] = None if prefix.status == DELETED else prefix.sequence
         if sequence is not None:
-            yield place, row, sequence
+            yield index, entry, sequence
 
 
-def _sequence(entry: Entry) -> int | None:
-    return None if entry.status == DELETED else entry.sequence_number or 0
+def _inherited_prefix(raw: bytes, manifest: ManifestFile) -> Prefix:
+    return read_prefix(raw).with_inherited(manifest.added_snapshot_id or 0, manifest.sequence_number)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputBlock:
+    """A block of a manifest to be, all its records EXISTING or all DELETED."""
+
+    status: int
+    block: Block | PackedBlock
+    stats: BlockStats
+
+
+class CopiedEntry(NamedTuple):
+    """One record on its way into another manifest."""
+
+    status: int
+    raw: bytes
+    summary: EntrySummary
+    sequence: int
+    partition: tuple[Any, ...]
+
+
+def copy_entries(
+    source: OpenManifest, header: Header, deleted: Sequence[Collection[int]] = (), snapshot_id: int = 0
+) -> Iterator[OutputBlock]:
+    """
+    The live records of a manifest as EXISTING, with snapshot id and both sequence numbers written out.
+
+    Those at the indexes in `deleted`, a collection for each block, become DELETED by `snapshot_id`: the job that
+    expires that snapshot deletes their files.
+    """
+    # The partition tuples of one spec have another layout before and after a column of it was widened.
+    joins, rewrite = header.joins(source.layout), _StatusRewrite(source.manifest, snapshot_id)
+    for number, block in enumerate(source.blocks):
+        indexes = deleted[number] if deleted else ()
+        if isinstance(block, StoredBlock):
+            yield OutputBlock(EXISTING, block.packed, block.stats)
+        elif block.stats is not None and not indexes:
+            yield OutputBlock(EXISTING, block.block, block.stats)
+        elif joins:
+            yield from _split_by_status(_copy_bytes(block, rewrite, indexes))
+        else:
+            yield from _split_by_status(_encode_anew(block, source, header, indexes, snapshot_id))
+
+
+def _copy_bytes(block: DecodedBlock, rewrite: "_StatusRewrite", deleted: Collection[int]) -> Iterator[CopiedEntry]:
+    payload = block.block.payload
+    for index, entry in enumerate(block.entries):
+        rewritten = rewrite.of(entry.prefix, index in deleted)
+        if rewritten is not None:
+            prefix, raw = rewritten
+            record = raw + payload[entry.start + len(entry.prefix) : entry.end]
+            yield CopiedEntry(prefix.status, record, entry, prefix.sequence or 0, entry.partition)
+
+
+def _encode_anew(
+    block: DecodedBlock, source: OpenManifest, header: Header, deleted: Collection[int], snapshot_id: int
+) -> Iterator[CopiedEntry]:
+    decoded = decode_block(block.block, source.layout)
+    for index, (summary, entry) in enumerate(zip(block.entries, decoded, strict=True)):
+        before = with_inherited(entry, source.manifest)
+        if before.status != DELETED:
+            after = replace(before, status=EXISTING)
+            if index in deleted:
+                after = replace(before, status=DELETED, snapshot_id=snapshot_id)
+            raw, partition = header.encode_record(after)
+            yield CopiedEntry(after.status, raw, summary, after.sequence_number or 0, partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestDelete:
+    """A manifest that loses files: the header it is written anew with, and for each block its deleted records."""
+
+    source: OpenManifest
+    header: Header
+    #: by index in its block
+    deleted: Sequence[dict[int, EntrySummary]]
+
+    @property
+    def manifest(self) -> ManifestFile:
+        """As the table's head lists it."""
+        return self.source.manifest
+
+    @property
+    def dropped(self) -> list[EntrySummary]:
+        """The records of all deleted files."""
+        return [entry for block in self.deleted for entry in block.values()]
+
+
+class _StatusRewrite:
+    """The prefixes that copied records get; a manifest has few different ones."""
+
+    def __init__(self, manifest: ManifestFile, snapshot_id: int) -> None:
+        self._manifest = manifest
+        self._snapshot_id = snapshot_id
+        self._known: dict[tuple[bytes, bool], tuple[Prefix, bytes] | None] = {}
+
+    def of(self, raw: bytes, delete: bool) -> tuple[Prefix, bytes] | None:
+        """The prefix that a record is copied with, and its bytes; None when it was deleted before."""
+        if (raw, delete) not in self._known:
+            self._known[raw, delete] = self._rewrite(raw, delete)
+        return self._known[raw, delete]
+
+    def _rewrite(self, raw: bytes, delete: bool) -> tuple[Prefix, bytes] | None:
+        before = _inherited_prefix(raw, self._manifest)
+        if before.status == DELETED:
+            return None
+        after = replace(before, status=EXISTING)
+        if delete:
+            after = replace(before, status=DELETED, snapshot_id=self._snapshot_id)
+        return after, write_prefix(after)
+
+
+def _split_by_status(records: Iterable[CopiedEntry]) -> Iterator[OutputBlock]:
+    """EXISTING and DELETED records get blocks of their own, so that the EXISTING ones can be reused from then on."""
+    by_status: dict[int, list[CopiedEntry]] = {EXISTING: [], DELETED: []}
+    for record in records:
+        by_status[record.status].append(record)
+    for status, copied in by_status.items():
+        for group in group_by_size(copied, lambda record: len(record.raw)):
+            block = Block(len(group), b"".join([record.raw for record in group]))
+            files = [(record.summary, record.sequence, record.partition) for record in group]
+            yield OutputBlock(status, block, BlockStats.of(files, len(block.payload)))
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestBody:
+    """The records of a manifest to be, and what the cache will hold of it."""
+
+    records: Records
+    range: Range
+    digests: Sequence[bytes]
+
+
+def assemble(blocks: Iterable[OutputBlock], header: Header, cache: BlockCache) -> ManifestBody:
+    """
+    The records of a manifest, in blocks of at least BLOCK_BYTES where there are enough.
+
+    EXISTING blocks are cached here, or retention and merges would have to read what was just written.
+    """
+    existing, deleted = list[OutputBlock](), list[OutputBlock]()
+    for block in blocks:
+        (existing if block.status == EXISTING else deleted).append(block)
+    existing, deleted = _join_small(existing), _join_small(deleted)
+    packed = [avro.pack(block.block) for block in (*deleted, *existing)]
+    digests = [header.digest_of(block) for block in packed[len(deleted) :]]
+    for digest, block in zip(digests, existing, strict=True):
+        cache.put_block(digest, block.stats)
+    covered = union(block.stats.range for block in existing)
+    counts = {ADDED: (0, 0), DELETED: _count(deleted), EXISTING: _count(existing)}
+    partitions = frozenset(partition for block in (*deleted, *existing) for partition in block.stats.partitions)
+    records = Records(packed, counts, partitions, covered.least_sequence if existing else None)
+    return ManifestBody(records, covered, digests)
+
+
+def _join_small(blocks: Sequence[OutputBlock]) -> list[OutputBlock]:
+    joined = []
+    for group in group_by_size(blocks, lambda block: block.stats.size):
+        if len(group) == 1:
+            joined += group
+            continue
+        stats = BlockStats.total([block.stats for block in group])
+        payload = b"".join([avro.payload_of(block.block) for block in group])
+        joined.append(OutputBlock(group[0].status, Block(stats.files, payload), stats))
+    return joined
+
+
+def _count(blocks: Sequence[OutputBlock]) -> tuple[int, int]:
+    """Files and rows."""
+    return sum(block.stats.files for block in blocks), saturate(sum(block.stats.rows for block in blocks))

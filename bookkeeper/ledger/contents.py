@@ -1,5 +1,5 @@
 """
-What a manifest of the table holds: read whole, every record proven.
+Reads manifests of the table whole, with every record proven.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from bookkeeper.errors import BookkeeperError, Reject
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.records import ADDED, DELETED, EXISTING, counted
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, count_by_status
 from bookkeeper.stores.store import Store, key_in
 
 MANIFEST_BYTES = 2**31
@@ -20,15 +20,15 @@ MANIFEST_BYTES = 2**31
 
 def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:
     """
-    A data manifest; its rows say of `column` how many nulls there are, and the upper bound.
+    A data manifest; its rows have the null count and the upper bound of `column`.
     """
     data = store.read(key_in(store, manifest.manifest_path))
     return manifest_format.decode(data, MANIFEST_BYTES, column=column)
 
 
-def unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:
+def find_unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:
     """
-    The paths of those that will never be read: not where the table's manifests lie, or in a form we do not know.
+    The paths of manifests that will never be read: outside the table's metadata, or in a form we do not know.
     """
     found = []
     for manifest in manifests:
@@ -37,7 +37,7 @@ def unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:
         except Reject:
             found.append(manifest.manifest_path)
         except BookkeeperError:
-            continue  # another time it may be read
+            continue  # the next try may read it
     return found
 
 
@@ -46,10 +46,10 @@ def live_entries(store: Store, manifest: ManifestFile) -> list[Entry]:
     The live entries of a data manifest, ids and sequence numbers filled in as the spec's inheritance says.
     """
     found = read_manifest(store, manifest).entries
-    return [inherited(entry, manifest) for entry in found if entry.status != DELETED]
+    return [with_inherited(entry, manifest) for entry in found if entry.status != DELETED]
 
 
-def inherited(entry: Entry, manifest: ManifestFile) -> Entry:
+def with_inherited(entry: Entry, manifest: ManifestFile) -> Entry:
     """
     `entry` with what it inherits from its manifest (spec, "Sequence Number Inheritance").
     """
@@ -59,14 +59,14 @@ def inherited(entry: Entry, manifest: ManifestFile) -> Entry:
     return replace(entry, snapshot_id=snapshot_id, sequence_number=sequence, file_sequence_number=file_sequence)
 
 
-def counted_out(store: Store, manifest: ManifestFile) -> ManifestFile:
+def with_counts(store: Store, manifest: ManifestFile) -> ManifestFile:
     """
     `manifest` with its counts; they are optional in lists that a v1 writer made, so then its entries are counted.
     """
     if None not in (manifest.added_files_count, manifest.existing_files_count):
         return manifest
     entries = read_manifest(store, manifest).entries
-    counts = counted((entry.status, entry.data_file.record_count) for entry in entries)
+    counts = count_by_status((entry.status, entry.data_file.record_count) for entry in entries)
     filled = copy(manifest)
     for status, place in ((ADDED, 7), (EXISTING, 8), (DELETED, 9)):
         filled[place], filled[place + 3] = counts[status]

@@ -1,9 +1,9 @@
 """
 The ledger: the table as the bookkeeper commits to it. One load, one guarded commit, nothing retried.
 
-Every snapshot it makes carries the marks in the same commit, guarded by the table's uuid and by `main` still being
-the snapshot those marks were read with. So a commit does both or neither, and an attempt that is applied late is
-refused by its own guard once somebody else moved `main`.
+Every commit adds its snapshots and sets the marks together. It is guarded by the table's uuid and by `main` still
+being the snapshot those marks were read with. So a commit does both or neither, and an attempt that is applied late
+is refused by its own guard once another commit moved `main`.
 """
 
 import logging
@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -26,16 +25,14 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.records import LARGEST
-from bookkeeper.ledger import contents, merge, oldest, retain, summary
-from bookkeeper.ledger.block_cache import MOST_RANGES, BlockCache, Range
-from bookkeeper.ledger.copy_entries import carried
-from bookkeeper.ledger.manifests import Header, ManifestWriter, Partition
-from bookkeeper.ledger.output_blocks import ManifestBody, assembled
-from bookkeeper.ledger.retain import Drops, ManifestDelete, Reaches
-from bookkeeper.ledger.snapshots import Draft, Step, guards, new_id, updates
+from bookkeeper.ledger import contents, merge, summary
+from bookkeeper.ledger.block_cache import BlockCache
+from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
+from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
+from bookkeeper.ledger.snapshots import Attempt, NewSnapshot, guards, new_snapshot_id, updates
 from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
-from bookkeeper.ledger.view import View, view
+from bookkeeper.ledger.view import View
+from bookkeeper.ledger.view import view as checked_view
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Creating, Nowhere, Store
 
@@ -58,13 +55,13 @@ class Ledger:
         self.catalog = catalog
         self.identifier = identifier
         self.clock = clock
-        #: stamps commits: a clock that jumped ahead must not
+        #: stamps commits: a clock that jumped ahead must not stamp any
         self.steady = clock if isinstance(clock, Steady) else Steady(clock)
         #: how far the clock, which shows this time, is ahead of the storage's; raises ClockAhead
         self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
         self.open_store = store or stores_with(catalog.properties)
-        #: of the column that retention asked for last
-        self.memory = BlockCache()
+        #: of the column that retention asked for last, see `use_column`
+        self.cache = BlockCache()
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
@@ -75,190 +72,161 @@ class Ledger:
 
         Raises CatalogUnavailable, or Halt when its marks cannot be trusted.
         """
-        return view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
+        return checked_view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
 
-    def append(self, seen: View, given: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(self, view: View, groups: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
         """
-        ONE fast append of all shares, and the marks that say so; small manifests are merged in the same commit.
+        ONE fast append of all groups, together with their marks; small manifests are merged in the same commit.
 
-        Raises Retry; then the outcome is unknown: load again, look at the marks, build a new attempt.
+        Raises Retry; then the outcome is unknown: load again, read the marks, build a new attempt.
         """
-        draft = self._draft(seen)
-        step = self._appended(seen, self._store(seen), draft.tag, given, names)
-        step = replace(step, manifests=[*step.manifests, *_live(self.manifests(seen))])
-        return self._commit(seen, draft, [step, *self._merge(seen, draft, step)], marks)
+        attempt = self._attempt(view)
+        append = self._build_append(view, self.metadata_store(view), attempt.tag, groups, names)
+        append = replace(append, manifests=[*append.manifests, *_with_live_files(self.manifests(view))])
+        return self._commit(view, attempt, [append, *self._merge(view, attempt, append)], marks)
 
-    def rehearse(self, seen: View, txlogs: Sequence[Txlog]) -> None:
+    def rehearse(self, view: View, txlogs: Sequence[Txlog]) -> None:
         """
         What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
         """
         names = [txlog.name for txlog in txlogs]
-        step = self._appended(seen, Nowhere(seen.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
-        self.writer.rehearse(step.manifests)
-        summary.summary(step.operation, step.counts, step.manifests, seen.head)
+        append = self._build_append(view, Nowhere(view.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
+        self.writer.rehearse(append.manifests)
+        summary.summary(append.operation, append.counts, append.manifests, view.head)
 
-    def _appended(
-        self, seen: View, store: Creating, tag: str, given: Sequence[TxlogGroup], names: Sequence[TxlogName]
-    ) -> Step:
-        """The step of an append, with its own manifests only."""
-        step_id, sequence = new_id(), seen.metadata.last_sequence_number + 1
-        new, touched = [], set[Partition]()
-        for index, share in enumerate(given):
-            header = self.writer.header(seen.schemas[share.schema_id], seen.specs[share.spec_id])
-            records = share.records(header)
-            new.append(self.writer.write(store, f"{tag}-m{index}.avro", header, records, step_id, sequence))
-            touched |= header.touched(records.partitions)
-        rows = [row for share in given for txlog in share.txlogs for row in txlog.rows]
-        counts = summary.appended(rows) | summary.changed(touched) | summary.named(names)
-        if sum(manifest.added_files_count or 0 for manifest in new) != int(counts["added-data-files"]):
+    def _build_append(
+        self, view: View, store: Creating, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
+    ) -> NewSnapshot:
+        """The snapshot of an append, with its own manifests only."""
+        snapshot_id, sequence = new_snapshot_id(), view.metadata.last_sequence_number + 1
+        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        for index, group in enumerate(groups):
+            header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id])
+            records = group.records(header)
+            written.append(self.writer.write(store, f"{tag}-m{index}.avro", header, records, snapshot_id, sequence))
+            partitions |= header.partition_keys(records.partitions)
+        entries = [entry for group in groups for txlog in group.txlogs for entry in txlog.rows]
+        counts = summary.append_counts(entries) | summary.partition_count(partitions) | summary.txlog_names(names)
+        if sum(manifest.added_files_count or 0 for manifest in written) != int(counts["added-data-files"]):
             raise AssertionError("the summary does not count what the manifests hold")
-        return Step(step_id, Operation.APPEND, new, counts)
+        return NewSnapshot(snapshot_id, Operation.APPEND, written, counts)
 
-    def _merge(self, seen: View, draft: Draft, before: Step) -> list[Step]:
+    def _merge(self, view: View, attempt: Attempt, append: NewSnapshot) -> list[NewSnapshot]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        step_id, sequence = new_id([before.id]), seen.metadata.last_sequence_number + 2
-        written, gone = list[ManifestFile](), set[str]()
-        self.memory.keep(manifest.manifest_path for manifest in before.manifests)
-        listed = [manifest for manifest in before.manifests if manifest.manifest_path not in self.unreadable]
-        for index, group in enumerate(merge.groups(listed)):
-            made = self._merged(seen, group, f"{draft.tag}-r{index}.avro", step_id, sequence)
-            if made is not None:
-                written.append(made)
-                gone.update(manifest.manifest_path for manifest in group)
-        kept = [manifest for manifest in before.manifests if manifest.manifest_path not in gone]
-        counts = summary.merged(written, gone, kept)
-        return [Step(step_id, Operation.REPLACE, written + kept, counts)] if written else []
+        snapshot_id, sequence = new_snapshot_id([append.id]), view.metadata.last_sequence_number + 2
+        written, replaced = list[ManifestFile](), set[str]()
+        self.cache.forget_unlisted(manifest.manifest_path for manifest in append.manifests)
+        readable = [manifest for manifest in append.manifests if manifest.manifest_path not in self.unreadable]
+        for index, group in enumerate(merge.groups(readable)):
+            merged = self._merge_group(view, group, f"{attempt.tag}-r{index}.avro", snapshot_id, sequence)
+            if merged is not None:
+                written.append(merged)
+                replaced.update(manifest.manifest_path for manifest in group)
+        kept = [manifest for manifest in append.manifests if manifest.manifest_path not in replaced]
+        counts = summary.merge_counts(written, replaced, kept)
+        return [NewSnapshot(snapshot_id, Operation.REPLACE, written + kept, counts)] if written else []
 
-    def _merged(
-        self, seen: View, group: Sequence[ManifestFile], key: str, step_id: int, sequence: int
+    def _merge_group(
+        self, view: View, group: Sequence[ManifestFile], key: str, snapshot_id: int, sequence: int
     ) -> ManifestFile | None:
-        """A group as one manifest; None when it stays as it is, for an append never fails for a merge."""
-        header = self._header(seen, group[0])
+        """One manifest for a group. None when the group stays as it is: a merge never makes an append fail."""
+        header = self.header_for(view, group[0])
         if header is None:
             return None
         try:
-            found = merge.merged(self._store(seen), group, header, self.memory)
-            return self._write(seen, key, header, found, self.memory, step_id, sequence)
+            body = merge.merge(self.metadata_store(view), group, header, self.cache)
+            return self._write(view, key, header, body, self.cache, snapshot_id, sequence)
         except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
-            self._leave(seen, group, error)
+            self._leave_unmerged(view, group, error)
             return None
 
     def _write(
-        self, seen: View, key: str, header: Header, found: ManifestBody, memory: BlockCache, step_id: int, sequence: int
+        self,
+        view: View,
+        key: str,
+        header: Header,
+        body: ManifestBody,
+        cache: BlockCache,
+        snapshot_id: int,
+        sequence: int,
     ) -> ManifestFile:
-        """A manifest, which is remembered."""
-        written = self.writer.write(self._store(seen), key, header, found.records, step_id, sequence)
-        memory.put(written.manifest_path, found.range, found.digests)
+        written = self.writer.write(self.metadata_store(view), key, header, body.records, snapshot_id, sequence)
+        cache.put_manifest(written.manifest_path, body.range, body.digests)
         return written
 
-    def _leave(self, seen: View, group: Sequence[ManifestFile], error: Exception) -> None:
-        """Says why a group stays as it is; what no try of this process will ever merge is not tried again."""
+    def _leave_unmerged(self, view: View, group: Sequence[ManifestFile], error: Exception) -> None:
+        """Logs why a group stays as it is; manifests that no later try can read are not tried again."""
         if isinstance(error, BookkeeperError):
-            bad = contents.unreadable(self._store(seen), group)
+            bad = contents.find_unreadable(self.metadata_store(view), group)
         else:  # a defect of ours
             bad = [manifest.manifest_path for manifest in group]
         self.unreadable.update(bad)
         about = {"action": "merge", "table": self.identifier, "cause": str(error) or repr(error), "manifests": bad}
         log.warning("manifests left unmerged", extra=about)
 
-    def _header(self, seen: View, manifest: ManifestFile) -> Header | None:
-        """For another manifest of the same spec; None when the columns of that spec are gone: then it stays."""
-        schema = seen.schema_for(manifest.partition_spec_id)
-        return self.writer.header(schema, seen.specs[manifest.partition_spec_id]) if schema else None
+    def header_for(self, view: View, manifest: ManifestFile) -> Header | None:
+        """The header to write this manifest anew with; None when a column of its spec is gone: it stays as it is."""
+        schema = view.schema_for(manifest.partition_spec_id)
+        return self.writer.header(schema, view.specs[manifest.partition_spec_id]) if schema else None
 
-    def manifests(self, seen: View) -> list[ManifestFile]:
+    def manifests(self, view: View) -> list[ManifestFile]:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
-        if seen.manifests is not None:
-            return list(seen.manifests)
+        if view.manifests is not None:
+            return list(view.manifests)
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
-            found = list(seen.head.manifests(seen.table.io)) if seen.head else []
-        return [contents.counted_out(self._store(seen), manifest) for manifest in found]
+            found = list(view.head.manifests(view.table.io)) if view.head else []
+        return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
 
-    def _store(self, seen: View) -> Store:
-        return self.open_store(seen.metadata_path)
+    def use_column(self, column: int | None) -> BlockCache:
+        """The cache with the bounds of this column; after a change of column, everything is read again."""
+        if column != self.cache.column:
+            self.cache = BlockCache(column)
+        return self.cache
 
-    def live_count(self, seen: View) -> int:
-        """How many data files are live."""
-        return sum(merge.live_files(item) for item in self.manifests(seen) if item.content == ManifestContent.DATA)
+    def metadata_store(self, view: View) -> Store:
+        """The store of the table's manifests."""
+        return self.open_store(view.metadata_path)
 
-    def live_bytes(self, seen: View) -> int:
-        """Bytes of all live data files, as the head's summary counts them; 0 where it does not know."""
-        size = seen.total("total-files-size")
-        return size if size < LARGEST else 0
-
-    def oldest(self, seen: View, column: int | None, excess: int) -> int:
-        """The newest sequence number up to which all live files come to at most so many bytes."""
-        memory = self._memory(column)
-        return oldest.oldest(self._store(seen), self.manifests(seen), partial(self._header, seen), memory, excess)
-
-    def _memory(self, column: int | None) -> BlockCache:
-        """What is remembered for retention by this column; with another one, everything is read again."""
-        if column != self.memory.column:
-            self.memory = BlockCache(column)
-        return self.memory
-
-    def live_files(self, seen: View) -> Iterator[DataFile]:
+    def live_files(self, view: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest, so only a person should ask."""
-        store = self.open_store(seen.metadata_path)
-        for manifest in self.manifests(seen):
+        store = self.open_store(view.metadata_path)
+        for manifest in self.manifests(view):
             if manifest.content == ManifestContent.DATA:
                 yield from (entry.data_file for entry in contents.live_entries(store, manifest))
 
-    def find(
-        self,
-        seen: View,
-        column: int | None,
-        may_drop: Callable[[Range], bool],
-        drops: Drops,
-        reaches: Reaches = lambda _: True,
-    ) -> list[ManifestDelete]:
-        """The manifests that lose whole files under a retention rule."""
-        memory, listed = self._memory(column), self.manifests(seen)
-        memory.keep(manifest.manifest_path for manifest in listed)
-        return retain.find(self._store(seen), listed, partial(self._header, seen), may_drop, drops, memory, reaches)
-
-    def learn(self, seen: View, column: int | None, reaches: Reaches, most: int) -> bool:
+    def drop(self, view: View, deletes: Sequence[ManifestDelete]) -> View:
         """
-        Reads about `most` entries of manifests that `find` would have to read whole; whether there are no more such.
-        """
-        memory, listed = self._memory(column), self.manifests(seen)
-        if len(listed) > MOST_RANGES:  # more than can be remembered: that would never end
-            return True
-        return retain.warm_cache(self._store(seen), listed, partial(self._header, seen), memory, most, reaches)
-
-    def drop(self, seen: View, doomed: Sequence[ManifestDelete]) -> View:
-        """
-        A `delete` snapshot without the doomed files; each leaves a DELETED entry for whoever expires later.
+        A `delete` snapshot without the deleted files; each leaves a DELETED entry for the job that expires snapshots.
 
         Raises Retry like `append`.
         """
-        draft, step_id, sequence = self._draft(seen), new_id(), seen.metadata.last_sequence_number + 1
-        written, touched = [], set[Partition]()
-        for index, item in enumerate(doomed):
-            touched |= item.header.touched(row.partition for row in item.dropped)
-            memory, key = item.opened.memory, f"{draft.tag}-m{index}.avro"
-            left = assembled(carried(item.opened, item.header, item.gone, step_id), item.header, memory)
-            written.append(self._write(seen, key, item.header, left, memory, step_id, sequence))
-        replaced = {item.manifest.manifest_path for item in doomed}
-        others = [manifest for manifest in self.manifests(seen) if manifest.manifest_path not in replaced]
-        counts = summary.deleted([row for item in doomed for row in item.dropped])
-        counts |= summary.changed(touched)
-        step = Step(step_id, Operation.DELETE, written + _live(others), counts | {"bookkeeper.reason": "retention"})
-        return self._commit(seen, draft, [step], seen.marks)
+        attempt, snapshot_id, sequence = self._attempt(view), new_snapshot_id(), view.metadata.last_sequence_number + 1
+        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        for index, item in enumerate(deletes):
+            partitions |= item.header.partition_keys(entry.partition for entry in item.dropped)
+            cache = item.source.cache
+            body = assemble(copy_entries(item.source, item.header, item.deleted, snapshot_id), item.header, cache)
+            key = f"{attempt.tag}-m{index}.avro"
+            written.append(self._write(view, key, item.header, body, cache, snapshot_id, sequence))
+        replaced = {item.manifest.manifest_path for item in deletes}
+        others = [manifest for manifest in self.manifests(view) if manifest.manifest_path not in replaced]
+        counts = summary.delete_counts([entry for item in deletes for entry in item.dropped])
+        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "retention"}
+        delete = NewSnapshot(snapshot_id, Operation.DELETE, written + _with_live_files(others), counts)
+        return self._commit(view, attempt, [delete], view.marks)
 
-    def record(self, seen: View, marks: Marks, why: str) -> View:
+    def record(self, view: View, marks: Marks, why: str) -> View:
         """
         Changes marks only, with an empty `replace` snapshot, which streams pass over. Raises Retry like `append`.
         """
-        draft = self._draft(seen)
         counts = {"bookkeeper.reason": why}
-        step = Step(new_id(), Operation.REPLACE, self.manifests(seen), counts)
-        return self._commit(seen, draft, [step], marks)
+        empty = NewSnapshot(new_snapshot_id(), Operation.REPLACE, self.manifests(view), counts)
+        return self._commit(view, self._attempt(view), [empty], marks)
 
-    def check_clock(self, seen: View) -> datetime:
+    def check_clock(self, view: View) -> datetime:
         """The time now; raises ClockBehind when the table was updated in the future of this clock."""
         now = self.clock()
-        behind = seen.metadata.last_updated_ms - int(now.timestamp() * 1000)
+        behind = view.metadata.last_updated_ms - int(now.timestamp() * 1000)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
             late = format_duration(timedelta(milliseconds=behind))
             raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
@@ -266,53 +234,53 @@ class Ledger:
 
     def stamp(self, now: datetime) -> datetime:
         """
-        `now` without what this clock is known to be ahead: a table from the future takes nobody's commit until then.
+        `now` less what this clock is known to be ahead; a snapshot from the future would stop every commit until then.
 
         Raises ClockAhead when that is too much to go on.
         """
         return now - max(self.steady.ahead(), self.ahead(now))
 
-    def _draft(self, seen: View) -> Draft:
-        started = self.check_clock(seen)
+    def _attempt(self, view: View) -> Attempt:
+        started = self.check_clock(view)
         now_ms = int(self.stamp(started).timestamp() * 1000)
         # Spark refuses a snapshot log that is not sorted, so time never goes back in it.
-        parent_ms = seen.head.timestamp_ms + 1 if seen.head else 0
-        return Draft(started, max(now_ms, seen.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))
+        parent_ms = view.head.timestamp_ms + 1 if view.head else 0
+        return Attempt(started, max(now_ms, view.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))
 
-    def _commit(self, seen: View, draft: Draft, steps: Sequence[Step], marks: Marks) -> View:
-        """Sends all steps as one guarded commit; the marks name the last snapshot."""
-        snapshots = self._snapshots(seen, draft, steps)
-        moved = replace(marks, snapshot=steps[-1].id)
-        if self.clock() - draft.started > ATTEMPT_AGE:
-            raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
-        response = catalogs.commit(seen.table, guards(seen), updates(seen, snapshots, moved))
-        table = Table(seen.table.name(), response.metadata, response.metadata_location, seen.table.io, self.catalog)
-        return View(table, moved, tuple(steps[-1].manifests))
-
-    def _snapshots(self, seen: View, draft: Draft, steps: Sequence[Step]) -> list[Snapshot]:
-        """The snapshots of the steps, each the child of the one before, with their manifest lists written."""
-        made: list[Snapshot] = []
-        for number, step in enumerate(steps):
-            parent = made[-1] if made else seen.head
-            parent_id = parent.snapshot_id if parent else None
-            sequence, key = seen.metadata.last_sequence_number + 1 + number, f"snap-{step.id}-1-{draft.tag}.avro"
-            listed = self.writer.write_list(self._store(seen), key, step.manifests, step.id, parent_id, sequence)
-            made.append(
-                Snapshot(
-                    snapshot_id=step.id,
-                    parent_snapshot_id=parent_id,
-                    sequence_number=sequence,
-                    timestamp_ms=draft.timestamp_ms + number,
-                    manifest_list=listed,
-                    summary=summary.summary(step.operation, step.counts, step.manifests, parent),
-                    schema_id=seen.metadata.current_schema_id,
-                )
+    def _commit(self, view: View, attempt: Attempt, planned: Sequence[NewSnapshot], marks: Marks) -> View:
+        """Sends all snapshots as one guarded commit; the marks name the last of them."""
+        snapshots: list[Snapshot] = []
+        for new in planned:
+            snapshots.append(
+                self._snapshot(view, attempt, new, len(snapshots), snapshots[-1] if snapshots else view.head)
             )
-        return made
+        moved = replace(marks, snapshot=planned[-1].id)
+        if self.clock() - attempt.started > ATTEMPT_AGE:
+            raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
+        response = catalogs.commit(view.table, guards(view), updates(view, snapshots, moved))
+        table = Table(view.table.name(), response.metadata, response.metadata_location, view.table.io, self.catalog)
+        return View(table, moved, tuple(planned[-1].manifests))
+
+    def _snapshot(
+        self, view: View, attempt: Attempt, new: NewSnapshot, number: int, parent: Snapshot | None
+    ) -> Snapshot:
+        """The snapshot with this number in its commit, from 0; its manifest list is durable."""
+        parent_id = parent.snapshot_id if parent else None
+        sequence, key = view.metadata.last_sequence_number + 1 + number, f"snap-{new.id}-1-{attempt.tag}.avro"
+        store = self.metadata_store(view)
+        return Snapshot(
+            snapshot_id=new.id,
+            parent_snapshot_id=parent_id,
+            sequence_number=sequence,
+            timestamp_ms=attempt.timestamp_ms + number,
+            manifest_list=self.writer.write_list(store, key, new.manifests, new.id, parent_id, sequence),
+            summary=summary.summary(new.operation, new.counts, new.manifests, parent),
+            schema_id=view.metadata.current_schema_id,
+        )
 
 
-def _live(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+def _with_live_files(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
     """
-    Without manifests whose entries are all DELETED: their snapshot has told expiry about them.
+    Without manifests whose entries are all DELETED: the snapshot that wrote them lists them for expiry.
     """
-    return [item for item in manifests if item.content != ManifestContent.DATA or merge.live_files(item)]
+    return [item for item in manifests if item.content != ManifestContent.DATA or merge.live_file_count(item)]

@@ -2,8 +2,8 @@
 Writes data manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists"); each is durable when the
 function returns.
 
-A crash leaves files that no snapshot names; nobody here deletes them (an attempt that was refused may have been
-sent twice), the orphan sweep does.
+A crash leaves files that no snapshot names; the orphan sweep deletes them. Nothing here does, because a
+refused attempt may have been sent twice.
 """
 
 import math
@@ -21,21 +21,21 @@ from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
-from bookkeeper.format.partition import widened
+from bookkeeper.format.partition import summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
-from bookkeeper.format.summaries import summarise
+from bookkeeper.ledger.block_cache import digester
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.store import Creating, Store, create_once
 
 #: spec id and comparable values
-Partition = tuple[Any, ...]
+PartitionKey = tuple[Any, ...]
 
 _HEADERS = 1000
 _LINES = 100_000
 
 
 class ManifestWriter:
-    """Writes the manifests and manifest lists of one table; remembers headers and lines, which never change."""
+    """Writes the manifests and manifest lists of one table; keeps headers and lines, which never change."""
 
     def __init__(self) -> None:
         self._headers: dict[tuple[str, str], Header] = {}
@@ -87,7 +87,7 @@ class ManifestWriter:
         return join(store.url, key)
 
     def rehearse(self, manifests: Sequence[ManifestFile]) -> None:
-        """Makes the lines of manifests and forgets them; raises what that raises."""
+        """Makes the lines of manifests and keeps none; raises what encoding them raises."""
         for manifest in manifests:
             manifest_list.encode_line(manifest)
 
@@ -105,6 +105,8 @@ class Header:
     def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
         self.meta = manifest_format.header(schema, spec)
         self.spec_id = spec.spec_id
+        #: of the blocks of manifests that are written with it
+        self.digest_of = digester(self.meta["avro.schema"])
         decimals = [isinstance(field.field_type, DecimalType) for field in spec.partition_type(schema).fields]
         partition = parse_layout(self.meta["avro.schema"]).partition
         self.kinds: list[tuple[Physical, bool]] = [
@@ -112,34 +114,34 @@ class Header:
         ]
 
     def summaries(self, tuples: Iterable[tuple[Any, ...]]) -> list[PartitionFieldSummary]:
-        """What a manifest list says of the partitions in a manifest."""
+        """The partition summaries of a manifest, as a manifest list has them."""
         return [
             PartitionFieldSummary(found.contains_null, found.contains_nan, found.lower, found.upper)
             for found in summarise(self.kinds, tuples)
         ]
 
-    def touched(self, tuples: Iterable[tuple[Any, ...]]) -> set[Partition]:
-        """The partitions of these tuples, whatever the layout they come from."""
+    def partition_keys(self, tuples: Iterable[tuple[Any, ...]]) -> set[PartitionKey]:
+        """The keys of these partition tuples; the same partition has one key in every layout."""
         decimals = [decimal for _, decimal in self.kinds]
         distinct = set(tuples)
         return {(self.spec_id, *map(_comparable, values, decimals)) for values in distinct}
 
     def joins(self, layout: Layout) -> bool:
-        """Whether records of this layout lie as ours do, so that they can be joined with them as bytes."""
-        theirs = [_lies(kind) for _, kind in layout.partition]
-        return layout.standard and theirs == [_lies(kind) for kind, _ in self.kinds]
+        """Whether records of this layout are encoded as ours, so that they can stand in one manifest as bytes."""
+        theirs = [_encoding(kind) for _, kind in layout.partition]
+        return layout.standard and theirs == [_encoding(kind) for kind, _ in self.kinds]
 
-    def blocks(self, given: Iterable[Entry]) -> list[Block]:
-        """Decoded entries as blocks; for those whose records cannot be joined as bytes."""
-        return manifest_format.encode_blocks(self.meta["avro.schema"], map(self._fitted, given))
+    def encode_blocks(self, given: Iterable[Entry]) -> list[Block]:
+        """Entries as blocks, for records of a layout that does not join."""
+        return manifest_format.encode_blocks(self.meta["avro.schema"], map(self._fit, given))
 
-    def record(self, given: Entry) -> tuple[bytes, tuple[Any, ...]]:
-        """One such entry as a record, and its partition."""
-        entry = self._fitted(given)
+    def encode_record(self, given: Entry) -> tuple[bytes, tuple[Any, ...]]:
+        """An entry as a record, and its partition."""
+        entry = self._fit(given)
         return manifest_format.encode_record(self.meta["avro.schema"], entry), entry.data_file.partition
 
-    def _fitted(self, entry: Entry) -> Entry:
-        """The entry with decimals of its partition as wide as they are here: their column may have been widened."""
+    def _fit(self, entry: Entry) -> Entry:
+        """The entry with its partition's decimals as wide as in this schema: their column may have been widened."""
         values = entry.data_file.partition
         fitted = tuple(
             widened(value, kind[1]) if decimal and isinstance(kind, tuple) and value is not None else value
@@ -155,7 +157,7 @@ def _comparable(value: Any, decimal: bool) -> Any:
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
-def _lies(kind: Physical) -> Physical:
+def _encoding(kind: Physical) -> Physical:
     # Avro writes both in the same way; float and double, and decimals of two widths, it does not.
     return "long" if kind == "int" else kind
 

@@ -11,32 +11,27 @@ from collections.abc import Sequence
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.ledger.block_cache import BlockCache
-from bookkeeper.ledger.blocks import opened
-from bookkeeper.ledger.copy_entries import carried
+from bookkeeper.ledger.blocks import ManifestBody, assemble, copy_entries, open_manifest
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.output_blocks import ManifestBody, assembled
 from bookkeeper.stores.store import Store
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
-#: whoever reads a manifest holds about 2 KiB per entry: with few columns, 8 MiB would be 100,000 entries and 200 MiB
+#: a reader of a manifest holds about 2 KiB per entry: with few columns, 8 MiB would be 100,000 entries and 200 MiB
 MOST_FILES = 25_000
 
 
 def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
     """
-    Groups of data manifests, each to become one; oldest first within a group. Usually none.
+    Groups of data manifests, each to become one manifest; oldest first in a group. Usually there are none.
     """
     tiers: dict[tuple[int, int], list[ManifestFile]] = {}
     for manifest in manifests:
-        files = live_files(manifest)
-        if manifest.content == ManifestContent.DATA and files and _has_room(manifest):
+        files = live_file_count(manifest)
+        room = manifest.manifest_length < TARGET_BYTES // 2 and files < MOST_FILES // 2
+        if manifest.content == ManifestContent.DATA and files and room:
             tiers.setdefault((manifest.partition_spec_id, tier(files)), []).append(manifest)
     return [_oldest(group) for group in tiers.values() if len(group) >= FAN]
-
-
-def _has_room(manifest: ManifestFile) -> bool:
-    return manifest.manifest_length < TARGET_BYTES // 2 and live_files(manifest) < MOST_FILES // 2
 
 
 def tier(files: int) -> int:
@@ -50,7 +45,7 @@ def tier(files: int) -> int:
     return level
 
 
-def live_files(manifest: ManifestFile) -> int:
+def live_file_count(manifest: ManifestFile) -> int:
     """
     How many live entries a manifest has.
     """
@@ -58,20 +53,20 @@ def live_files(manifest: ManifestFile) -> int:
 
 
 def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
-    """The oldest of them, as many as fit in one manifest: neighbours in time stay together."""
+    """The oldest manifests, as many as fit in one: neighbours in time stay together."""
     chosen: list[ManifestFile] = []
     size = files = 0
     for manifest in sorted(group, key=lambda item: item.min_sequence_number or 0):
-        size, files = size + manifest.manifest_length, files + live_files(manifest)
+        size, files = size + manifest.manifest_length, files + live_file_count(manifest)
         if len(chosen) > 1 and (size > TARGET_BYTES or files > MOST_FILES):
             break
         chosen.append(manifest)
     return chosen
 
 
-def merged(store: Store, group: Sequence[ManifestFile], header: Header, memory: BlockCache) -> ManifestBody:
+def merge(store: Store, group: Sequence[ManifestFile], header: Header, cache: BlockCache) -> ManifestBody:
     """
     The live records of a group as EXISTING, with snapshot id and both sequence numbers written out.
     """
-    found = (opened(store, manifest, header, memory, lambda _: False) for manifest in group)
-    return assembled((piece for item in found for piece in carried(item, header)), header, memory)
+    sources = (open_manifest(store, manifest, header, cache, lambda _: False) for manifest in group)
+    return assemble((block for source in sources for block in copy_entries(source, header)), header, cache)

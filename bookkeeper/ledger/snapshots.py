@@ -1,5 +1,5 @@
 """
-Snapshots in the making: what one `commit_table` call adds, and what guards it.
+The snapshots and guards of one commit: what one `commit_table` call adds, and what guards it.
 
 Append, delete and replace are snapshots of their own in one call, each the child of the one before; never one
 `overwrite` snapshot, which stops streams.
@@ -28,8 +28,8 @@ from bookkeeper.ledger.view import MAIN, View
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """A commit in the making: its moment, and a tag that makes its files' names unique."""
+class Attempt:
+    """One try to commit: its time, and a tag that makes its files' names unique."""
 
     started: datetime
     timestamp_ms: int
@@ -37,7 +37,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NewSnapshot:
     """One snapshot of a commit: what it does, the manifests it lists, and its part of the summary."""
 
     id: int
@@ -46,28 +46,28 @@ class Step:
     counts: Mapping[str, str]
 
 
-def new_id(taken: Sequence[int] = ()) -> int:
+def new_snapshot_id(taken: Sequence[int] = ()) -> int:
     """
-    A snapshot id that this commit has not; the catalog refuses the one that the table has, once in 10^14 commits.
+    A snapshot id that is not `taken` in this commit; one that the table has (once in 10^14 commits) is refused there.
     """
     while (number := randbits(63)) in (0, *taken):
         pass
     return number
 
 
-def guards(seen: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
+def guards(view: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
     """
     The same table, and `main` still the snapshot whose marks were read (none for an empty table).
     """
-    head = seen.head.snapshot_id if seen.head else None
-    return (AssertTableUUID(uuid=seen.metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=head))
+    head = view.head.snapshot_id if view.head else None
+    return (AssertTableUUID(uuid=view.metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=head))
 
 
-def updates(seen: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[TableUpdate, ...]:
+def updates(view: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[TableUpdate, ...]:
     """
-    Adds the snapshots, moves `main` to the last, sets the marks; keeps what `main` is configured to.
+    Adds the snapshots, moves `main` to the last, sets the marks; keeps the retention settings of `main`.
     """
-    ref = seen.metadata.refs.get(MAIN)
+    ref = view.metadata.refs.get(MAIN)
     move = SetSnapshotRefUpdate(
         ref_name=MAIN,
         type=SnapshotRefType.BRANCH,
@@ -76,5 +76,5 @@ def updates(seen: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[Ta
         max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
         min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
     )
-    carried = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
-    return (*(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots), move, carried)
+    set_marks = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
+    return (*(AddSnapshotUpdate(snapshot=snapshot) for snapshot in snapshots), move, set_marks)

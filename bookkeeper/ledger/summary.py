@@ -2,8 +2,8 @@
 Snapshot summaries (Iceberg spec, Appendix F "Snapshot summary").
 
 Exact, always: Spark's stream trusts `added-data-files` and silently loses rows when it is too small. Totals of
-files and rows come from the manifest list itself, so a wrong total of somebody else is not carried on. What no long
-holds (a table may name files that say they have more) is written as the largest one, which every reader takes.
+files and rows come from the manifest list itself, so a wrong total of another committer is not continued. A sum that
+no long holds (files may state impossible row counts) is written as the largest long, which every reader takes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,44 +12,46 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
-from bookkeeper.format.records import LARGEST, saturated
+from bookkeeper.format.records import LARGEST, saturate
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.manifests import Partition
+from bookkeeper.ledger.manifests import PartitionKey
 from bookkeeper.ledger.view import TXLOGS
 
 _TXLOGS_BYTES = 4096
 
 
-def appended(files: Sequence[EntrySummary]) -> dict[str, str]:
+def append_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
     """
     The counts of an append.
     """
     return {
         "added-data-files": str(len(files)),
-        "added-records": str(saturated(sum(file.record_count for file in files))),
-        "added-files-size": str(saturated(sum(file.size_bytes for file in files))),
+        "added-records": str(saturate(sum(file.record_count for file in files))),
+        "added-files-size": str(saturate(sum(file.size_bytes for file in files))),
     }
 
 
-def deleted(files: Sequence[EntrySummary]) -> dict[str, str]:
+def delete_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
     """
     The counts of a whole-file delete.
     """
     return {
         "deleted-data-files": str(len(files)),
-        "deleted-records": str(saturated(sum(file.record_count for file in files))),
-        "removed-files-size": str(saturated(sum(file.size_bytes for file in files))),
+        "deleted-records": str(saturate(sum(file.record_count for file in files))),
+        "removed-files-size": str(saturate(sum(file.size_bytes for file in files))),
     }
 
 
-def changed(partitions: Collection[Partition]) -> dict[str, str]:
+def partition_count(partitions: Collection[PartitionKey]) -> dict[str, str]:
     """
     How many partitions a snapshot touches; the same tuple in two specs is two.
     """
     return {"changed-partition-count": str(len(partitions))}
 
 
-def merged(created: Sequence[ManifestFile], replaced: Collection[str], kept: Sequence[ManifestFile]) -> dict[str, str]:
+def merge_counts(
+    created: Sequence[ManifestFile], replaced: Collection[str], kept: Sequence[ManifestFile]
+) -> dict[str, str]:
     """
     The counts of a merge of manifests.
     """
@@ -82,14 +84,14 @@ def summary(
     if known_size:
         change = int(counts.get("added-files-size", 0)) - int(counts.get("removed-files-size", 0))
         size = int(before.get("total-files-size", 0))
-        # What was saturated is not known any more, whatever is added or taken away.
+        # A saturated total is unknown from then on, whatever is added or taken away.
         totals["total-files-size"] = size if size >= LARGEST else size + change
     deletes = ("total-delete-files", "total-position-deletes", "total-equality-deletes")
-    carried = {key: before.get(key, "0") for key in deletes}
-    return Summary(operation, **counts, **{key: str(saturated(value)) for key, value in totals.items()}, **carried)
+    unchanged = {key: before.get(key, "0") for key in deletes}
+    return Summary(operation, **counts, **{key: str(saturate(value)) for key, value in totals.items()}, **unchanged)
 
 
-def named(names: Iterable[TxlogName]) -> dict[str, str]:
+def txlog_names(names: Iterable[TxlogName]) -> dict[str, str]:
     """
     Which txlogs a snapshot holds, `incarnation:from-to` per incarnation, cut at 4 KiB.
     """

@@ -1,5 +1,5 @@
 """
-From the txlogs of a batch to the records of their manifests: joined as bytes, one manifest per schema and spec.
+The txlogs of a batch as the records of manifests: joined as bytes, one manifest per schema and spec.
 """
 
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.avro import Block
-from bookkeeper.format.records import ADDED, Records, counted, joined
+from bookkeeper.format.records import ADDED, Records, count_by_status, join_blocks
 from bookkeeper.ledger.manifests import Header
 
 
@@ -20,18 +20,17 @@ class TxlogGroup:
     txlogs: Sequence[Txlog]
 
     def records(self, header: Header) -> Records:
-        """All their records, never decoded where they lie as we write them."""
+        """All their records; those of our own layout are not decoded."""
         rows = [row for txlog in self.txlogs for row in txlog.rows]
+        blocks = list[Block]()
+        for txlog in self.txlogs:
+            # Records of another layout must not stand beside ours in one manifest.
+            blocks += txlog.body.blocks if header.joins(txlog.body.layout) else header.encode_blocks(txlog.entries)
         return Records(
-            list(joined(block for txlog in self.txlogs for block in _blocks(txlog, header))),
-            counted((ADDED, row.record_count) for row in rows),
+            list(join_blocks(blocks)),
+            count_by_status((ADDED, row.record_count) for row in rows),
             frozenset(row.partition for row in rows),
         )
-
-
-def _blocks(txlog: Txlog, header: Header) -> Sequence[Block]:
-    # Records of another layout must not stand beside ours in one manifest.
-    return txlog.body.blocks if header.joins(txlog.body.layout) else header.blocks(txlog.entries)
 
 
 def grouped_by_spec(txlogs: Iterable[Txlog]) -> list[TxlogGroup]:

@@ -130,9 +130,9 @@ def _committed_before(max_age: timedelta | None, times: Times, now: datetime) ->
     return max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
 
 
-def noted(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:
+def with_commit(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:
     """
-    `times` with this commit noted, about 64 points per max-age, and what is long past left out.
+    `times` with this commit, about 64 points per max-age, and what is long past left out.
 
     A file is known to be committed at the time of the first point at or after its sequence number, so it lives
     at most max-age / 64 longer than it should.
@@ -149,8 +149,8 @@ def noted(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) ->
     return (*kept, (sequence, at_ms))
 
 
-def braked(doomed: int, live: int, brake: float) -> bool:
+def braked(dropped: int, live: int, brake: float) -> bool:
     """
     Whether one step would drop a larger share of the live files than a person allowed.
     """
-    return brake < 1.0 and doomed > brake * live
+    return brake < 1.0 and dropped > brake * live

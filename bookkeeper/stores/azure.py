@@ -39,7 +39,7 @@ _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "Path
 _DELETES_AT_ONCE = 16
 _COPY_PAUSE = 0.5
 _NO_BATCHES: "WeakSet[AzureBlobFileSystem]" = WeakSet()
-# Asking again is the store's: the SDK would wait for 15 s and more.
+# ObjectStore retries; the SDK would wait for 15 s and more.
 _ONCE: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 30}
 
 
@@ -72,9 +72,9 @@ class AzureRemote:
         part = {} if most is None else {"offset": 0, "length": most + 1}
         try:
             with self._translated(path):
-                # As it is stored: a Content-Encoding is the writer's word, and may be wrong or a bomb.
+                # As it is stored: the writer chose the Content-Encoding, which may be wrong, or a bomb.
                 stream = await self._blob(path).download_blob(max_concurrency=4, decompress=False, **part, **_ONCE)
-                # Of a large blob this has the first 32 MiB: the rest is not asked for in vain.
+                # This has the first 32 MiB of a large blob; the rest is not requested yet.
                 size = whole_size(stream.properties.content_range)
                 bytes_there = int(stream.size) if size is None else size
                 check_bound(self._where(path), bytes_there, most, str(stream.properties.etag))
@@ -128,7 +128,7 @@ class AzureRemote:
 
     async def copy(self, path: str, to: str) -> None:
         with self._translated(path):
-            # Within an account the answer comes at once, or soon; the deadline of the request is the caller's.
+            # Within an account the copy is done at once, or soon; the caller has the deadline.
             target = self._blob(to)
             status = (await target.start_copy_from_url(self._blob(path).url, **_ONCE))["copy_status"]
             while status == "pending":
@@ -138,7 +138,7 @@ class AzureRemote:
             raise StorageUnavailable(f"{self._where(to)}: the copy ended as {status}")
 
     async def begin(self, path: str) -> str:
-        # Blocks of two that write under one name must not mix.
+        # Blocks of two uploads under one name must not mix.
         return secrets.token_hex(8)
 
     async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
@@ -152,7 +152,7 @@ class AzureRemote:
             await self._blob(path).commit_block_list(list(blocks), **_ONCE)
 
     async def abandon(self, path: str, upload: str) -> None:
-        return None  # Azure forgets blocks that were not committed after a week
+        return None  # Azure deletes uncommitted blocks after a week
 
     async def page(self, prefix: str, token: str | None) -> tuple[list[Listed], str | None]:
         with self._translated(prefix):
@@ -174,7 +174,7 @@ class AzureRemote:
         await asyncio.gather(*[one(path) for path in paths])
 
     async def _delete_batch(self, paths: Sequence[str]) -> bool:
-        """One request for all; False where the server takes no batches (some emulators do not)."""
+        """One request for all; False when the server does not support batches (some emulators do not)."""
         with self._translated(paths[0]):
             replies = await self.container.delete_blobs(*paths, raise_on_any_failure=False, **_ONCE)
             statuses = [reply.status_code async for reply in replies]
@@ -194,28 +194,28 @@ class AzureRemote:
         except Missing:
             return
 
-    async def take_lease(self, path: str, lease: str, seconds: int, said: bytes) -> bool:
-        """Leases the blob, made if need be, and writes into it who did; False while another has it."""
+    async def take_lease(self, path: str, lease: str, seconds: int, holder: bytes) -> bool:
+        """Leases the blob, created if missing, and writes the holder into it; False while another has it."""
         blob = self._blob(path)
         try:
             with self._translated(path):
                 await blob.acquire_lease(seconds, lease_id=lease, **_ONCE)
         except Missing:
             with suppress(Changed):
-                await self.put(path, said, "")
-            return await self.take_lease(path, lease, seconds, said)
+                await self.put(path, holder, "")
+            return await self.take_lease(path, lease, seconds, holder)
         except _Leased:
             return False
         with suppress(_Leased), self._translated(path):
-            await blob.upload_blob(said, length=len(said), overwrite=True, lease=lease, **_ONCE)
+            await blob.upload_blob(holder, length=len(holder), overwrite=True, lease=lease, **_ONCE)
         return True
 
     async def renew_lease(self, path: str, lease: str) -> bool:
-        """Whether it is still ours, for as long again."""
+        """Renews the lease; False when it is no longer ours."""
         return await self._with_lease(path, lease, "renew")
 
     async def release_lease(self, path: str, lease: str) -> bool:
-        """Gives it back, if it is still ours."""
+        """Gives the lease back, if it is still ours."""
         return await self._with_lease(path, lease, "release")
 
     async def _with_lease(self, path: str, lease: str, act: str) -> bool:
@@ -254,7 +254,7 @@ class _NoRange(StorageUnavailable):
 
 
 class _Leased(StorageUnavailable):
-    """Somebody has a lease on it."""
+    """Another process has a lease on it."""
 
 
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:
@@ -273,7 +273,7 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
     if code == "BlobNotFound":
         return Missing(f"{where} is not there")
     if code in _TAKEN:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if status == 416:
         return _NoRange(f"{where}: {status} {code}")
     if code.startswith("Lease"):

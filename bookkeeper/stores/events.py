@@ -1,8 +1,8 @@
 """
-What storages' events say, whatever carries them: which object appeared.
+Reads which objects were created from the events of storages.
 
-S3 (plain, through SNS, through EventBridge) and Azure Event Grid (its own schema and CloudEvents). Anything else says
-nothing.
+Knows S3 (plain, through SNS, through EventBridge) and Azure Event Grid (its own schema and CloudEvents). A message of
+another kind names no object.
 """
 
 import base64
@@ -17,7 +17,7 @@ Place = tuple[str, str]  # bucket or container, and the object's key
 
 def places(message: str | bytes) -> list[Place]:
     """
-    The objects that a message says were created, in its order; empty for a message of another kind.
+    The objects that a message reports as created, in its order; empty for a message of another kind.
     """
     try:
         return list(_places(_decoded(message)))
@@ -37,19 +37,19 @@ def _decoded(message: str | bytes) -> Any:
         raise ValueError("neither JSON nor base64") from exc
 
 
-def _places(said: Any) -> Iterator[Place]:
-    if isinstance(said, list):
-        for item in said:
+def _places(event: Any) -> Iterator[Place]:
+    if isinstance(event, list):
+        for item in event:
             yield from _places(item)
-    elif isinstance(said.get("Message"), str):
-        yield from _places(json.loads(said["Message"]))  # SNS
-    elif "Records" in said:
-        for record in said["Records"]:
+    elif isinstance(event.get("Message"), str):
+        yield from _places(json.loads(event["Message"]))  # SNS
+    elif "Records" in event:
+        for record in event["Records"]:
             yield from _s3(record)
-    elif said.get("detail-type") == "Object Created":
-        yield said["detail"]["bucket"]["name"], said["detail"]["object"]["key"]
-    elif (said.get("eventType") or said.get("type")) == "Microsoft.Storage.BlobCreated":
-        yield _azure(said)
+    elif event.get("detail-type") == "Object Created":
+        yield event["detail"]["bucket"]["name"], event["detail"]["object"]["key"]
+    elif (event.get("eventType") or event.get("type")) == "Microsoft.Storage.BlobCreated":
+        yield _azure(event)
 
 
 def _s3(record: Any) -> Iterator[Place]:

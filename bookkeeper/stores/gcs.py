@@ -79,8 +79,8 @@ class GcsRemote:
         there = f"{quote(path, safe='')}/rewriteTo/b/{quote(self.bucket)}/o/{quote(to, safe='')}"
         more: dict[str, str] = {}
         while True:
-            _, said = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
-            reply = self._json(path, said)
+            _, body = await self._ask("POST", path, f"{self._bucket_url()}/o/{there}", **more)
+            reply = self._json(path, body)
             if reply.get("done"):
                 return
             more = {"rewriteToken": str(reply.get("rewriteToken"))}
@@ -105,7 +105,7 @@ class GcsRemote:
             Listed(item["name"], int(item["size"]), datetime.fromisoformat(item["updated"]))
             for item in reply.get("items", ())
         ]
-        # A name that ends in / is what consoles make of a folder.
+        # Consoles create an object whose name ends in / for a folder.
         return [item for item in items if not item.key.endswith("/")], reply.get("nextPageToken") or None
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class GcsRemote:
         more: Mapping[str, str] | None = None,
         **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Asks for one object; raises Missing only when it is known that the bucket is there and the object not."""
+        """Asks for one object; raises Missing only when the bucket is known to exist and the object not to."""
         try:
             where = f"{self._bucket_url()}/o/{quote(path, safe='')}"
             return await self._ask(method, path, where, most=most, more=more, **asked)
@@ -165,18 +165,18 @@ class GcsRemote:
         **asked: Any,
     ) -> tuple[Mapping[str, str], bytes]:
         """Sends one request, with the headers in `more`; returns headers and body of the answer."""
-        # Not gcsfs' own call: that repeats for a minute, a conditional put too.
+        # Not gcsfs' own call: it retries for a minute, conditional puts too.
         with self._translated(path):
             headers = await asyncio.to_thread(self.fs._get_headers, {**(more or {})})  # may fetch a token
             session = await self.fs._set_session()
             given = {"params": self.fs._get_params(asked), "headers": headers, "data": data, "timeout": _TIMEOUT}
-            given["auto_decompress"] = False  # a Content-Encoding is the word of whoever wrote the object
+            given["auto_decompress"] = False  # the writer of the object chose its Content-Encoding
             async with session.request(method, url, **given) as reply:
-                said = await (reply.read() if most is None else _part(reply.content, most + 1))
+                body = await (reply.read() if most is None else _part(reply.content, most + 1))
         if reply.status >= 400:
-            raise _meaning(self._where(path), reply.status, said)
-        check_bound(self._where(path), len(said), most, reply.headers.get("X-Goog-Generation", ""))
-        return reply.headers, said
+            raise _meaning(self._where(path), reply.status, body)
+        check_bound(self._where(path), len(body), most, reply.headers.get("X-Goog-Generation", ""))
+        return reply.headers, body
 
     def _where(self, path: str) -> str:
         return f"gs://{self.bucket}/{path}"
@@ -199,7 +199,7 @@ class _NoRange(StorageUnavailable):
 
 
 async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
-    """No more than so many bytes: what was stored compressed may come without a length."""
+    """At most so many bytes: an object stored compressed may come without a length."""
     try:
         return await body.readexactly(most)
     except asyncio.IncompleteReadError as exc:
@@ -207,21 +207,21 @@ async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
 
 
 class _NotFound(StorageUnavailable):
-    """Something is not there; `of_the_object`: the answer says that it is the object."""
+    """Not found; `of_the_object`: the answer names the object, not the bucket."""
 
     def __init__(self, message: str, of_the_object: bool) -> None:
         super().__init__(message)
         self.of_the_object = of_the_object
 
 
-def _meaning(where: str, status: int, said: bytes) -> Exception:
+def _meaning(where: str, status: int, body: bytes) -> Exception:
     # Only the status: the answer may hold what was sent.
     if status == 404:
-        return _NotFound(f"{where}: 404", b"No such object" in said[:2000])
+        return _NotFound(f"{where}: 404", b"No such object" in body[:2000])
     if status == 416:
         return _NoRange(f"{where}: 416")
     if status == 412:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if status in (408, 429) or status >= 500:
         return Transient(f"{where}: {status}")
     return StorageUnavailable(f"{where}: {status}")

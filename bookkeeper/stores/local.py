@@ -31,21 +31,21 @@ from bookkeeper.stores.store import (
 )
 
 T = TypeVar("T")
-#: Linux looks for one large page per write: 46 ms for 20 MB at once, 8 ms in pieces
+#: Linux searches for one large page per write: 46 ms for 20 MB at once, 8 ms in pieces
 _PIECE = 2**20
 TEMPORARY = ".tmp"
 LOCK = ".lock"
-#: what the disk says of a name under which there can be no object
+#: the disk's errors for a name that no object can have
 _NO_OBJECT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO)
-#: of what strangers can write: a link is not followed, a pipe is not waited for
+#: for files that others can write: does not follow a link, does not wait for a pipe
 _UNTRUSTED = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-#: begins the tag of what was not read: by inode and time, if it is a file, instead of by content
+#: begins the tag of an object that was not read: made of inode and time instead of the content
 _UNREAD = "unread-"
 
 
 FOLDER_GONE = (
-    "Is the disk mounted, was the txlog folder moved? Put it back, with what is pending in it. Only if it is lost: "
-    "`bookkeeper init` makes it again for its table."
+    "Is the disk mounted? Was the txlog folder moved? Put it back with its pending txlogs. Only if it is lost: "
+    "`bookkeeper init` creates it again for its table."
 )
 
 
@@ -55,13 +55,13 @@ class LocalStore:
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
-        #: whether the root was there once: then it is never made again
+        #: whether the root existed once: then it is never created again
         self._rooted = False
-        #: what to do when the root is not there
+        #: the advice when the root is missing
         self._hint = "Is the disk mounted?"
 
     def keep_root(self) -> None:
-        """From now on the root is never made: it is a txlog folder, which only `init` makes."""
+        """From now on the root is never created: it is a txlog folder, which only `init` creates."""
         self._rooted, self._hint = True, FOLDER_GONE
 
     def read(self, key: str, most: int | None = None) -> bytes:
@@ -69,7 +69,7 @@ class LocalStore:
             return _whole(self._path(key), most)
         except OSError:
             pass
-        with self._reading(key):  # which costs more than reading a small file: only to say what is wrong
+        with self._reading(key):  # it costs more than reading a small file, so it is used only to translate an error
             return _whole(self._path(key), most)
 
     def read_many(
@@ -99,7 +99,7 @@ class LocalStore:
                 _sync_directory(os.path.dirname(path))
 
     def move(self, key: str, to: str) -> None:
-        # Not by link: the kernel may forbid that for the files of another user.
+        # Not by a hard link: the kernel may forbid those to files of another user.
         source, target = self._path(key), self._path(to)
         with self._writing(to):
             self._make_parent(target)
@@ -124,7 +124,7 @@ class LocalStore:
     def _stat(self, key: str) -> os.stat_result:
         with self._reading(key):
             found = os.stat(self._path(key))
-            if not stat.S_ISREG(found.st_mode):  # as a listing shows it
+            if not stat.S_ISREG(found.st_mode):  # a listing shows regular files only
                 raise IsADirectoryError(errno.EISDIR, "a directory, a pipe, a socket or a device")
             return found
 
@@ -141,7 +141,7 @@ class LocalStore:
             return Head(self.size(key), None)
         except OSError:
             pass
-        with self._reading(key):  # only to say what is wrong, as in `read`
+        with self._reading(key):  # only to translate an error, as in `read`
             return _beginning(self._path(key))
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -191,7 +191,7 @@ class LocalStore:
             raise StorageUnavailable(f"{self.root}/{key}: its directory vanished", hint=self._hint) from exc
 
     def _check_root(self) -> None:
-        # A disk that is not mounted shows nothing at all: that is no proof that a file is gone.
+        # Below a disk that is not mounted nothing exists, which does not prove that a file is gone.
         if not os.path.isdir(self.root):
             raise StorageUnavailable(f"{self.root} is not there", hint=self._hint)
         self._rooted = True
@@ -199,7 +199,7 @@ class LocalStore:
     def _make_parent(self, path: str) -> None:
         if self._rooted:
             self._check_root()
-        # The root may vanish right here: what is above it is then not made either.
+        # The root may vanish right here; then the folders above it are not created either.
         _make_directory(os.path.dirname(path), below=self.root if self._rooted else "")
         self._rooted = True
 
@@ -213,11 +213,11 @@ class LocalStore:
         except Unfit as exc:
             tag = exc.tag
         if tag != if_match:
-            raise Changed(f"{self.root}/{key} was replaced by somebody else")
+            raise Changed(f"{self.root}/{key} was replaced by another process")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # Never through a link: it would make a file wherever that leads.
+        # Never through a link: that would create a file at its target.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(os.path.join(self.root, LOCK), flags, 0o666)
         try:
@@ -228,7 +228,7 @@ class LocalStore:
 
 
 def _tag(data: bytes) -> str:
-    """Says the size too: who compares need not read more."""
+    """Begins with the size: a comparison need not read more than that."""
     return f"{len(data)}-{content_tag(data)}"
 
 
@@ -255,7 +255,7 @@ def _whole(path: str, most: int | None) -> bytes:
 
 
 def _beginning(path: str) -> Head:
-    # A pipe that nobody writes to must not make us wait.
+    # Must not wait for a pipe without a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         found = os.fstat(handle)
@@ -270,7 +270,7 @@ def _untrusted(path: str) -> int:
     try:
         return os.open(path, _UNTRUSTED)
     except OSError:
-        _check_file(path, os.lstat(path))  # a link says ELOOP, a socket ENXIO: neither says what it is
+        _check_file(path, os.lstat(path))  # the errors for a link (ELOOP) and a socket (ENXIO) do not name the kind
         raise
 
 
@@ -283,7 +283,7 @@ def _check_file(path: str, found: os.stat_result) -> None:
 
 def kept(store: Store) -> Store:
     """
-    The store of a txlog folder: on a local disk its root is never made.
+    The store of a txlog folder: on a local disk its root is never created.
     """
     if isinstance(store, LocalStore):
         store.keep_root()
@@ -292,7 +292,7 @@ def kept(store: Store) -> Store:
 
 @contextmanager
 def _no_object() -> Iterator[None]:
-    """A name that no object can have is as good as absent, as on an object store."""
+    """A name that no object can have counts as absent, as on an object store."""
     try:
         yield
     except OSError as exc:
@@ -303,7 +303,7 @@ def _no_object() -> Iterator[None]:
 
 @contextmanager
 def _temporary(path: str, data: Buffer) -> Iterator[str]:
-    """A durable copy of `data` beside `path`; a full disk must not fill up further with what was not finished."""
+    """A durable copy of `data` beside `path`, deleted in the end: a full disk must not keep unfinished files."""
     name = f"{path}.{secrets.token_hex(6)}{TEMPORARY}"
     try:
         _write_durably(name, data)
@@ -321,7 +321,7 @@ def _link(temporary: str, path: str) -> None:
             raise IsADirectoryError(errno.EISDIR, "a directory") from exc
         raise
     finally:
-        # Also when it was there: who finds his own bytes takes them for durable.
+        # Also when the key was taken: a writer that finds its own bytes there takes them for durable.
         _sync_directory(os.path.dirname(path))
 
 
@@ -337,7 +337,7 @@ def _rename(source: str, target: str) -> None:
 
 
 def _make_directory(path: str, below: str = "") -> None:
-    """Makes `path` and what is missing above it, but not `below` itself or above; every level durable."""
+    """Creates `path` and missing folders above it, but not `below` or anything above that; each is durable."""
     if os.path.isdir(path) or path == below:
         return
     above = os.path.dirname(path)

@@ -11,7 +11,7 @@ from bookkeeper.errors import PathRefused
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
-#: what `normal` leaves as it is; only says yes where the rest of it would
+#: the common case: what `normal` returns unchanged
 _NORMAL = re.compile(r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+")
 
 
@@ -19,7 +19,7 @@ def normal(location: str) -> str:
     """
     One spelling per file: `/x`, `file:/x` and `file:///x` become `file:///x`, aliases of a scheme become one.
 
-    Raises PathRefused for anything that could resolve to another place than it says.
+    Raises PathRefused for a location that storage could resolve to another place.
     """
     if _NORMAL.fullmatch(location):
         return location

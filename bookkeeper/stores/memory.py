@@ -62,7 +62,7 @@ class MemoryStore:
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
         with _MEMORY:
             if if_match is not None and self._tag(key) != if_match:
-                raise Changed(f"{self.url}/{key} was replaced by somebody else")
+                raise Changed(f"{self.url}/{key} was replaced by another process")
             self._put(key, data)
 
     def move(self, key: str, to: str) -> None:

@@ -1,8 +1,8 @@
 """
 Store on an object storage: what S3, Azure and Google have in common.
 
-Owns keys, parallelism, deadlines and repetition; what one request means on one storage is its Remote's. Nothing is
-ever renamed. What a crash leaves: an object whole or not at all; of a large upload, blocks that no listing shows.
+It owns keys, parallelism, deadlines and retries; a Remote owns the requests of one storage. Nothing is ever renamed. A
+crash leaves an object whole or not at all, and of a large upload blocks that no listing shows.
 """
 
 import asyncio
@@ -35,12 +35,12 @@ _SLOWEST = 2**20
 
 
 class Transient(StorageUnavailable):
-    """The storage was busy or did not answer: the same request may do better a moment later."""
+    """The storage was busy or did not answer: the same request may succeed a moment later."""
 
 
 def whole_size(content_range: str | None) -> int | None:
     """
-    Bytes of the object that a Content-Range speaks of (`bytes 0-3/1234`); None where it does not say.
+    The object's size in a Content-Range (`bytes 0-3/1234`); None when it has none.
     """
     total = (content_range or "").rpartition("/")[2]
     return int(total) if total.isdecimal() else None
@@ -48,7 +48,7 @@ def whole_size(content_range: str | None) -> int | None:
 
 class Remote(Protocol):
     """
-    One bucket or container, asked once for each call; it raises our errors, Transient where asking again may help.
+    One bucket or container, with one request for each call; it raises our errors, and Transient where a retry may help.
     """
 
     #: keys that one delete request takes
@@ -72,13 +72,13 @@ class Remote(Protocol):
         """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
 
     async def copy(self, path: str, to: str) -> None:
-        """The storage's own copy, at most MOST_COPIED bytes; whole or not at all, over what is there."""
+        """The storage's own copy, at most MOST_COPIED bytes; whole or not at all; replaces an object at `to`."""
 
     async def begin(self, path: str) -> str:
         """Begins a large upload."""
 
     async def block(self, path: str, upload: str, number: int, data: bytes) -> Any:
-        """One block of it, numbered from 1; returns what `finish` wants to know of it."""
+        """One block of it, numbered from 1; returns what `finish` needs of it."""
 
     async def finish(self, path: str, upload: str, blocks: Sequence[Any]) -> None:
         """Makes it an object."""
@@ -90,7 +90,7 @@ class Remote(Protocol):
         """One page of a listing (keys as the storage has them), and the token of the next one."""
 
     async def delete(self, paths: Sequence[str]) -> None:
-        """Deletes what is there, at most `deletes_at_once`."""
+        """Deletes at most `deletes_at_once` objects; ignores missing ones."""
 
 
 class ObjectStore:
@@ -105,7 +105,7 @@ class ObjectStore:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        #: how it is reached, for what lies beside it (a queue); holds secrets
+        #: the options it was opened with, for a queue beside it; holds secrets
         self.options = options or {}
         self.url = url.rstrip("/")
         self.root = root.strip("/") + "/" if root.strip("/") else ""
@@ -118,12 +118,12 @@ class ObjectStore:
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
         async def read(key: str, path: str) -> bytes:
-            return (await self._again(self.remote.get, path, bound_of(key, most)))[0]
+            return (await self._retry(self.remote.get, path, bound_of(key, most)))[0]
 
         return self._each(read, keys)
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
-        return self._now(self._again(self.remote.get, self._there(key), most))
+        return self._wait(self._retry(self.remote.get, self._readable_path(key), most))
 
     def create(self, key: str, data: bytes) -> None:
         try:
@@ -139,7 +139,7 @@ class ObjectStore:
         with suppress(Missing):
             self.size(to)
             raise AlreadyExists(f"{self.url}/{to} is there already")
-        self._now(self._again(self.remote.copy, self._there(key), self._path(to), slow=size / _SLOWEST))
+        self._wait(self._retry(self.remote.copy, self._readable_path(key), self._path(to), slow=size / _SLOWEST))
         self.delete_many([key])
 
     def upload(self, key: str, data: Buffer) -> None:
@@ -147,13 +147,13 @@ class ObjectStore:
         if view.nbytes <= self.remote.largest_put:
             self._put(key, view, None)
         else:
-            self._now(self._upload(path, view))
+            self._wait(self._upload(path, view))
 
     def size(self, key: str) -> int:
-        return self._now(self._size(key, self._there(key)))
+        return self._wait(self._size(key, self._readable_path(key)))
 
     def modified(self, key: str) -> datetime:
-        return self._now(self._again(self.remote.modified, self._there(key)))
+        return self._wait(self._retry(self.remote.modified, self._readable_path(key)))
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
         return self._each(self._size, keys)
@@ -165,7 +165,7 @@ class ObjectStore:
         start = self._path(prefix.rstrip("/")) + "/" if prefix else self.root
         token: str | None = None
         while True:
-            page: Page = self._now(self._again(self.remote.page, start, token))
+            page: Page = self._wait(self._retry(self.remote.page, start, token))
             found, token = page
             for item in found:
                 yield Listed(item.key[len(self.root) :], item.size, item.modified)
@@ -178,18 +178,18 @@ class ObjectStore:
         parts = []
         while part := list(islice(paths, self.remote.deletes_at_once)):
             parts.append(part)
-        self._now(self._all([self._again(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
+        self._wait(self._all([self._retry(self.remote.delete, part) for part in parts], BLOCKS_AT_ONCE))
         return len(given)
 
     def ask(self, act: Callable[..., Coroutine[Any, Any, T]], key: str, *given: Any) -> T:
-        """What the remote alone can do with one object (a lease), asked for like everything else."""
-        return self._now(self._again(act, self._path(key), *given))
+        """A request that only this kind of remote has (a lease), with the same retries and deadline."""
+        return self._wait(self._retry(act, self._path(key), *given))
 
     def _path(self, key: str) -> str:
         return self.root + checked_key(key)
 
-    def _there(self, key: str) -> str:
-        """Where a key is; raises Missing when no object can have that name."""
+    def _readable_path(self, key: str) -> str:
+        """The path of a key; raises Missing when no object can have that name."""
         path = self._path(key)
         if len(path.encode("utf-8", "surrogateescape")) > LONGEST:
             raise Missing(f"{self.url}/{key[:100]}... is too long for an object's name")
@@ -197,51 +197,51 @@ class ObjectStore:
 
     def _put(self, key: str, data: Buffer, if_match: str | None) -> None:
         try:
-            self._now(self._again(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
+            self._wait(self._retry(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
         except Missing as exc:
             raise StorageUnavailable(f"{self.url}/{key} cannot be written") from exc
 
     async def _size(self, key: str, path: str) -> int:
-        return await self._again(self.remote.size, path)
+        return await self._retry(self.remote.size, path)
 
     async def _head(self, key: str, path: str) -> Head:
-        return await self._again(self.remote.head, path)
+        return await self._retry(self.remote.head, path)
 
     async def _upload(self, path: str, view: memoryview) -> None:
-        upload = await self._again(self.remote.begin, path)
+        upload = await self._retry(self.remote.begin, path)
         try:
             parts = range(0, view.nbytes, BLOCK)
             blocks = [self._block(path, upload, number, view[at : at + BLOCK]) for number, at in enumerate(parts, 1)]
             done = await self._all(blocks, BLOCKS_AT_ONCE)
-            await self._again(self.remote.finish, path, upload, done)
+            await self._retry(self.remote.finish, path, upload, done)
         except BaseException:
             await self._abandon(path, upload)
             raise
 
     async def _block(self, path: str, upload: str, number: int, part: memoryview) -> Any:
-        # Only what is under way is copied, a block each.
-        return await self._again(self.remote.block, path, upload, number, bytes(part))
+        # Only the blocks under way are copied.
+        return await self._retry(self.remote.block, path, upload, number, bytes(part))
 
     async def _abandon(self, path: str, upload: str) -> None:
         try:
             await self.remote.abandon(path, upload)
         except StorageUnavailable:
-            return  # the storage forgets it by age
+            return  # the storage deletes it by age
 
     def _each(self, act: Callable[[str, str], Coroutine[Any, Any, T]], keys: Sequence[str]) -> dict[str, Any]:
         for key in keys:
             checked_key(key)
-        answers = self._now(self._all([self._outcome(act, key) for key in keys], AT_ONCE))
+        answers = self._wait(self._all([self._outcome(act, key) for key in keys], AT_ONCE))
         return dict(zip(keys, answers, strict=True))
 
     async def _outcome(self, act: Callable[[str, str], Coroutine[Any, Any, T]], key: str) -> Any:
         try:
-            return await act(key, self._there(key))
+            return await act(key, self._readable_path(key))
         except (Missing, Unfit, StorageUnavailable) as exc:
             return exc
 
     async def _all(self, acts: Sequence[Coroutine[Any, Any, T]], most: int) -> Sequence[T]:
-        """Every result, `most` under way at a time; the first error ends it all."""
+        """Every result, with `most` requests under way at a time; the first error ends all."""
         free = asyncio.Semaphore(most)
 
         async def one(act: Coroutine[Any, Any, T]) -> T:
@@ -258,8 +258,8 @@ class ObjectStore:
             for act in acts:
                 act.close()
 
-    async def _again(self, act: Callable[..., Coroutine[Any, Any, T]], *given: Any, slow: float = 0) -> T:
-        """The answer, asked for a few times while the storage is busy, each time with a deadline."""
+    async def _retry(self, act: Callable[..., Coroutine[Any, Any, T]], *given: Any, slow: float = 0) -> T:
+        """Sends a request, a few times while the storage is busy, each time with a deadline."""
         for pause in (*self.pauses, None):
             try:
                 async with asyncio.timeout(_PATIENCE_SECONDS + slow):
@@ -269,10 +269,10 @@ class ObjectStore:
                     raise
             except TimeoutError as exc:
                 raise StorageUnavailable(f"{self.url} did not answer for {_PATIENCE_SECONDS} s") from exc
-            # Many that were refused at the same moment should not come back at the same moment.
+            # Requests that were refused at the same moment should not return at the same moment.
             await self.sleep(pause * random.uniform(0.5, 1.5))
         raise AssertionError("unreachable")
 
-    def _now(self, act: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, act: Coroutine[Any, Any, T]) -> T:
         result: T = sync(get_loop(), lambda: act)
         return result

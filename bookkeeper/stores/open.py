@@ -31,7 +31,7 @@ _SECRETS = frozenset({
 
 def stores_with(options: Mapping[str, Any]) -> Callable[[str], Store]:
     """
-    `open_store` with these options: what a configuration or a catalog says of the storage.
+    `open_store` with these options, as a configuration or a catalog has them.
     """
     return partial(open_store, options=options)
 
@@ -56,7 +56,7 @@ def open_store(url: str, options: Mapping[str, Any] | None = None) -> Store:
 
 def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
     """
-    The store at `url`; raises ConfigInvalid for a scheme that is none, ExtraMissing when its client is not installed.
+    The store at `url`; raises ConfigInvalid for an unknown scheme, ExtraMissing when its client is not installed.
     """
     parts = urlsplit(normal(url))
     if parts.scheme not in _KINDS:
@@ -72,13 +72,13 @@ def object_store(url: str, options: Mapping[str, Any]) -> ObjectStore:
 
 def keys_of(prefix: str, bucket: str, options: Mapping[str, Any]) -> dict[str, str]:
     """
-    What reaches this bucket or container: keys of its own (`s3.bucket.NAME.endpoint`), and else those of all.
+    The options of this bucket or container: its own (`s3.bucket.NAME.endpoint`) override the shared ones.
     """
     others = f"{prefix}bucket."
     found = {key: str(value) for key, value in options.items() if key.startswith((prefix, _CLIENT))}
     mine = f"{others}{bucket}."
     own = {prefix + key.removeprefix(mine): value for key, value in found.items() if key.startswith(mine)}
-    # Half of one credential and half of another is none.
+    # Half of one credential and half of another do not make one.
     taken = _SECRETS if any(key.removeprefix(prefix) in _SECRETS for key in own) else frozenset[str]()
     shared = {
         key: value
@@ -102,7 +102,7 @@ def _filesystem(scheme: str, host: str, options: frozenset[tuple[str, str]], pro
     try:
         return make(dict(options), host) if scheme == "abfss" else make(dict(options))
     except ValueError as exc:
-        # adlfs says in its message what it was given.
+        # adlfs repeats the credentials in its message, so the message is not shown.
         raise ConfigInvalid(
             f"{scheme}: no usable credentials for {host or 'this account'} ({type(exc).__name__})",
             hint="docs/stores.md says which keys and which variables of the environment are read.",

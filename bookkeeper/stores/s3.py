@@ -38,11 +38,11 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
     client = account(options)
     profile = client.pop("profile", None)
     config: dict[str, Any] = {
-        # Asking again is the store's: a conditional put must not be repeated behind its back.
+        # ObjectStore retries; a conditional put must not be repeated by the client.
         "retries": {"total_max_attempts": 1, "mode": "standard"},
         "connect_timeout": float(options.get("s3.connect-timeout", 10)),
         "read_timeout": float(options.get("s3.request-timeout", 30)),
-        # For all tables together: one that is frozen holds on to as many as it asks at once.
+        # For all tables together: a frozen server keeps as many connections as are asked at once.
         "max_pool_connections": 16 * AT_ONCE,
     }
     if proxy := options.get("s3.proxy-uri"):
@@ -62,7 +62,7 @@ def filesystem(options: Mapping[str, Any]) -> S3FileSystem:
 
 def account(options: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Endpoint, keys, region and profile, as far as they are said, in botocore's words.
+    Endpoint, keys, region and profile, as far as they are given, under botocore's names.
     """
     wanted = {**_KEYS, "profile": ("s3.profile-name", "client.profile-name")}
     found = {name: _first(options, keys) for name, keys in wanted.items()}
@@ -92,7 +92,7 @@ class S3Remote:
         with self._translated(path):
             async with reply["Body"] as body:
                 if most is not None and reply["ContentLength"] > most:
-                    body.close()  # the rest of it must not come
+                    body.close()  # the rest must not be transferred
                     check_bound(self._where(path), reply["ContentLength"], most, reply["ETag"])
                 return await body.read(), reply["ETag"]
 
@@ -100,7 +100,7 @@ class S3Remote:
         try:
             return int((await self._ask("head_object", path))["ContentLength"])
         except _Unsaid:
-            # The answer to HEAD has no body, so a missing bucket looks the same: a GET tells.
+            # The answer to HEAD has no body, so a missing bucket looks the same; the answer to GET distinguishes them.
             reply = await self._ask("get_object", path)
             reply["Body"].close()
             return int(reply["ContentLength"])
@@ -117,7 +117,7 @@ class S3Remote:
         return Head(int(reply["ContentLength"]) if size is None else size, start)
 
     async def modified(self, path: str) -> datetime:
-        await self.size(path)  # which knows what a missing object is
+        await self.size(path)  # raises Missing for a missing object
         reply = await self._ask("head_object", path)
         found: datetime = reply["LastModified"]
         return found
@@ -146,7 +146,7 @@ class S3Remote:
         try:
             await self._ask("complete_multipart_upload", path, UploadId=upload, MultipartUpload=parts)
         except _NoUpload:
-            # Ours, if an earlier reply was lost: then the object is there.
+            # If an earlier reply was lost, the upload is complete and the object exists.
             await self.size(path)
 
     async def abandon(self, path: str, upload: str) -> None:
@@ -156,7 +156,7 @@ class S3Remote:
         more = {"ContinuationToken": token} if token else {}
         reply = await self._ask("list_objects_v2", None, Prefix=prefix, **more)
         items = [Listed(item["Key"], item["Size"], item["LastModified"]) for item in reply.get("Contents", ())]
-        # A name that ends in / is what consoles make of a folder.
+        # Consoles create an object whose name ends in / for a folder.
         return [item for item in items if not item.key.endswith("/")], reply.get("NextContinuationToken")
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -192,14 +192,14 @@ class S3Remote:
 
 
 def _fit(endpoint: str) -> None:
-    """Google takes S3's requests, but not its conditions: two that create the same would both be told that they won."""
+    """Google accepts S3's requests but ignores its conditions: two creates of one key would both succeed."""
     host = urlsplit(endpoint).hostname or ""
     if host == _GOOGLE or host.endswith(f".{_GOOGLE}"):
         raise ConfigInvalid(f"{endpoint} ignores If-None-Match, so rows could be lost", hint="Use gs:// and [gcs].")
 
 
 class _Unsaid(StorageUnavailable):
-    """Refused without a word about why: it was a HEAD."""
+    """Refused without a reason: the answer to a HEAD has no body."""
 
 
 class _NoRange(StorageUnavailable):
@@ -210,7 +210,7 @@ class _NoUpload(StorageUnavailable):
     """There is no such multipart upload."""
 
 
-#: what servers on a disk say of a name below an object
+#: the answers of servers on a disk for a name below an object
 _NEVER_THERE = {"ObjectParentIsFile", "NoSuchVersion"}
 
 
@@ -218,15 +218,15 @@ def _meaning(where: str, exc: ClientError) -> Exception:
     # Only status and code: the message may hold what was sent.
     status = int(exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     code = str(exc.response.get("Error", {}).get("Code", ""))
-    said = f"{where}: {status} {code}"
+    message = f"{where}: {status} {code}"
     if code in _NO_OBJECT:
         return Missing(f"{where} is not there")
     if status == 412:
-        return Changed(f"{where} was replaced by somebody else")
+        return Changed(f"{where} was replaced by another process")
     if (status == 409 and code in _BUSY) or status == 429 or status >= 500 or code in _BUSY:
-        return Transient(said)
+        return Transient(message)
     if status == 416 or code == "NoSuchUpload":
-        return _NoRange(said) if status == 416 else _NoUpload(said)
+        return _NoRange(message) if status == 416 else _NoUpload(message)
     if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
-        return _Unsaid(said)
-    return StorageUnavailable(said)
+        return _Unsaid(message)
+    return StorageUnavailable(message)

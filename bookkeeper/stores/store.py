@@ -1,8 +1,8 @@
 """
-Store: the one seam to storage.
+Store: the only way to storage. Its docstrings are a contract; one test suite holds every backend to it.
 
-Keys are relative to the store's root and use `/`. Every method raises StorageUnavailable when the storage
-does not answer; Missing is raised only for a definite "there is nothing", never on any other error.
+Keys are relative to the store's root and use `/`. Every method raises StorageUnavailable when the storage does not
+answer. Missing means that the storage answered "there is nothing"; no other error becomes Missing.
 """
 
 import hashlib
@@ -17,24 +17,24 @@ from bookkeeper.stores.locations import inside, normal
 
 _KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
-#: bytes that may be read of each object: the same for all, or by key; None trusts whoever wrote it
+#: the most bytes to read of an object: one bound for all, or one by key; None for objects whose writer is trusted
 Most = int | Mapping[str, int] | None
 
 
 class Listed(NamedTuple):
-    """One object of a listing: key below the root, size in bytes, time of last change (UTC)."""
+    """One object of a listing: key below the root, size in bytes, time of the last change (UTC)."""
 
     key: str
     size: int
     modified: datetime
 
 
-#: how much of an object's beginning a look at it reads
+#: bytes that `heads` reads of each object
 HEAD_BYTES = 4
 
 
 class Head(NamedTuple):
-    """Size of an object in bytes, and its first HEAD_BYTES; None where it may be looked up but not read."""
+    """An object's size in bytes and its first HEAD_BYTES; None when the credentials allow a lookup but no read."""
 
     size: int
     start: bytes | None
@@ -42,67 +42,72 @@ class Head(NamedTuple):
 
 class Store(Protocol):
     """
-    What we ask of a storage, and what it guarantees.
+    A storage, as the bookkeeper, writers and reaper use it.
 
-    A folder is no object: under its name there is nothing to read, and it need not exist before a write. A read with
-    a bound (`most`, in bytes) is for what strangers can write: it takes no more memory than that, raises TooLarge for
-    a larger object, and NotAFile for what is no regular file on a local disk, which it neither follows nor waits for.
+    * A folder is not an object: a read of its name raises Missing, and it need not exist before a write.
+    * A read with a bound (`most`, in bytes) is safe for objects that others can write. It takes no more memory than
+      the bound and raises TooLarge for a larger object. It raises NotAFile for anything but a regular file on a local
+      disk; it does not follow a link and does not wait for a pipe.
     """
 
     url: str
 
     def read(self, key: str, most: int | None = None) -> bytes:
-        """The whole object; raises Missing, TooLarge, NotAFile."""
+        """The whole object. Raises Missing, TooLarge, NotAFile."""
 
     def read_many(
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, "bytes | Missing | Unfit | StorageUnavailable"]:
-        """Every object, or what went wrong with it; one failure never hides the others."""
+        """Each object, or the error of reading it; the error of one key does not affect the others."""
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
-        """The object and the tag of this very version; raises Missing, NotAFile, and TooLarge with the tag."""
+        """The object and the tag of the version that was read. Raises Missing, NotAFile, and TooLarge with the tag."""
 
     def create(self, key: str, data: bytes) -> None:
-        """Durable and whole, or not there at all; raises AlreadyExists, and of many at once one wins."""
+        """
+        Creates the object: durable and whole, or not at all.
+
+        Raises AlreadyExists when the key is taken; of several creates at once exactly one succeeds.
+        """
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
         """
-        Atomic and durable: a reader sees the old object or the new one.
+        Writes the object, atomic and durable: a reader sees the old object or the new one.
 
-        With `if_match` (a tag, or "" for "not there yet") only if unchanged since; raises Changed.
+        With `if_match`, only if the object still has this tag ("": does not exist yet); otherwise raises Changed.
         """
 
     def move(self, key: str, to: str) -> None:
         """
-        Gives the object another key without reading it, however large it is; a crash leaves it under one or both.
+        Gives the object another key without reading it, whatever its size. After a crash it has one key or both.
 
-        Raises Missing, AlreadyExists when something is there, and TooLarge where the storage cannot do that at once.
+        Raises Missing, AlreadyExists when `to` is taken, TooLarge when the storage cannot copy it in one request.
         """
 
     def upload(self, key: str, data: Buffer) -> None:
-        """A large object under a name nobody else uses; durable when it returns, maybe torn when it raises."""
+        """Writes a large object under a key that is used once: durable on return, maybe incomplete on an error."""
 
     def size(self, key: str) -> int:
-        """Bytes of the object; raises Missing."""
+        """The object's size in bytes. Raises Missing."""
 
     def modified(self, key: str) -> datetime:
-        """When this version was written, by the storage's clock (UTC); raises Missing."""
+        """When this version was written, by the storage's clock (UTC). Raises Missing."""
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | StorageUnavailable"]:
-        """Size of every object, or what went wrong with it."""
+        """The size of each object, or the error of looking it up."""
 
     def heads(self, keys: Sequence[str]) -> Mapping[str, "Head | Missing | StorageUnavailable"]:
-        """Size and first bytes of every object, or what went wrong with it; one request each."""
+        """The size and first bytes of each object, or the error of reading them; one request each."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """
-        Objects whose key starts with the folder `prefix`, in any order.
+        The objects below the folder `prefix`, in any order.
 
-        It is no snapshot: what comes or goes meanwhile may be in it or not.
+        A listing is not a snapshot: an object that is created or deleted meanwhile may or may not be in it.
         """
 
     def delete_many(self, keys: Iterable[str]) -> int:
-        """Deletes what is there, passes over what is not; returns how many keys it was given."""
+        """Deletes these objects and ignores missing ones; returns the number of keys given."""
 
 
 class Creating(Protocol):
@@ -118,7 +123,7 @@ class Creating(Protocol):
 
 
 class Nowhere:
-    """A place to create objects in where nothing is kept."""
+    """Accepts objects and keeps none, for a rehearsal."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -132,7 +137,7 @@ class Nowhere:
 
 def bound_of(key: str, most: Most) -> int | None:
     """
-    What `most` says of this key.
+    The bound of this key.
     """
     return most[key] if isinstance(most, Mapping) else most
 
@@ -147,14 +152,14 @@ def check_bound(what: str, size: int, most: int | None, tag: str = "") -> None:
 
 def content_tag(data: bytes) -> str:
     """
-    A version tag made from the content, for storages that keep none.
+    A version tag made of the content, for storages that have no tags.
     """
     return hashlib.sha256(data).hexdigest()
 
 
 def checked_key(key: str) -> str:
     """
-    `key` itself; raises PathRefused when it would leave the store's root.
+    The same key; raises PathRefused when it would leave the store's root.
     """
     if not _KEY.fullmatch(key):
         raise PathRefused(f"{key[:300]!r} is not a key below the store's root")
@@ -172,10 +177,11 @@ def key_in(store: Store, location: str) -> str:
 
 def create_once(store: Creating, key: str, data: bytes, consumed: bool = False) -> None:
     """
-    Creates an object under a name that only we use, where a put may be sent again.
+    Creates an object under a key that no other process uses; safe to repeat when a reply was lost.
 
-    A put whose reply was lost finds its own bytes: that is success; so does one whose object was `consumed`
-    meanwhile, where somebody does that. Raises AlreadyExists when other bytes are there, Missing when none are.
+    A put that was applied although its reply was lost finds its own bytes: that is success. With `consumed`, another
+    process may have deleted the object meanwhile: that is success too; without it, that raises Missing. Raises
+    AlreadyExists when the key holds other bytes.
     """
     try:
         store.create(key, data)
@@ -195,7 +201,7 @@ def create_once(store: Creating, key: str, data: bytes, consumed: bool = False) 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """
-    Turns the storage's exceptions into ours, once, where they enter: Missing, AlreadyExists, StorageUnavailable.
+    Translates the operating system's exceptions to Missing, AlreadyExists and StorageUnavailable.
     """
     try:
         yield

@@ -17,9 +17,9 @@ from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
-from bookkeeper.format.expressions import COUNTS, MOST_COUNT
 from bookkeeper.format.layout import Physical, physical
 from bookkeeper.format.skim import EntrySummary, StatsShape
+from bookkeeper.format.skim.expressions import COUNTS, MOST_COUNT
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 

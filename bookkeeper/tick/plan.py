@@ -21,8 +21,8 @@ from bookkeeper.errors import (
     Reject,
     without_frames,
 )
-from bookkeeper.format.expressions import MOST_COUNT
 from bookkeeper.format.records import LARGEST
+from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.tick.order import Limits, gaps
 
 IncarnationKey = tuple[str, str]  # writer and incarnation

@@ -38,6 +38,7 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
+from bookkeeper.retention.apply import with_commit_time
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.check import rules_of
 from bookkeeper.tick.culprits import culprits
@@ -46,7 +47,7 @@ from bookkeeper.tick.order import Limits, cut, gaps, in_turn, writers_left
 from bookkeeper.tick.plan import Batch, IncarnationKey, Known, plan, resumed
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.result import Commit, TickResult
-from bookkeeper.tick.upkeep import Upkeep, noted
+from bookkeeper.tick.upkeep import Upkeep
 
 log = logging.getLogger("bookkeeper")
 
@@ -233,7 +234,7 @@ class Bookkeeper:
         at = self.ledger.stamp(now)
         marks = batch.before.advanced(batch.names, batch.positions, _ms(at))
         marks = self.upkeep.pruned(marks, now)
-        marks = noted(marks, view, self.settings, at)
+        marks = with_commit_time(marks, view, self.settings.retention, at)
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:

@@ -6,25 +6,20 @@ Everything destructive first compares our clock with the storage's and counts wh
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from pyiceberg.manifest import ManifestFile
-
-from bookkeeper.config.settings import Retention, Table
+from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.clock import SMALL, keeps_time
 from bookkeeper.core.folder import Folder, Found, MarksCopy
 from bookkeeper.core.marks import Marks
-from bookkeeper.errors import BookkeeperError, ClockAhead, ConfigInvalid, Retry
+from bookkeeper.errors import BookkeeperError, ClockAhead, Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_behind
-from bookkeeper.ledger.retain import Reaches
 from bookkeeper.ledger.view import View
-from bookkeeper.retention import rule as retention
-from bookkeeper.retention.rule import Rule
+from bookkeeper.retention.apply import apply_retention, with_commit_time
 from bookkeeper.tick.card import card_of
 
 log = logging.getLogger("bookkeeper")
@@ -38,78 +33,6 @@ PRUNE_EVERY = timedelta(minutes=10)
 READ_AT_ONCE = 20_000
 #: marks are written with every commit, and read by everybody who loads the table
 LARGE_MARKS_BYTES = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Retained:
-    """How many of the live files are past retention, why they stay, or the view after they went."""
-
-    files: int = 0
-    live: int = 0
-    held_back: str = ""
-    after: View | None = None
-    #: nothing was decided yet: there are manifests that were not read
-    unread: bool = False
-
-
-def retained(
-    ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True, most: int | None = None
-) -> Retained:
-    """
-    Drops the files past retention in one commit, unless the brake holds it back. Raises Retry.
-
-    Of manifests that were never read about `most` entries are, and nothing goes before all were: the brake weighs
-    what goes against what stays.
-    """
-    try:
-        rule = retention.rule(settings, view.metadata.schema(), view.marks.times, now)
-    except ConfigInvalid as error:
-        return Retained(held_back=str(error))
-    if rule is None or view.head is None:
-        return Retained()
-    excess = ledger.live_bytes(view) - settings.keep_bytes if settings.keep_bytes is not None else 0
-    if excess > 0:
-        rule = rule.up_to(ledger.oldest(view, rule.column, excess))
-    if rule.idle:
-        return Retained(live=ledger.live_count(view))
-    reaches = _reaches(view, rule)
-    if most is not None and not ledger.learn(view, rule.column, reaches, most):
-        return Retained(unread=True)
-    doomed = ledger.find(
-        view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches
-    )
-    files, live = sum(len(item.dropped) for item in doomed), ledger.live_count(view)
-    if retention.braked(files, live, settings.brake):
-        return Retained(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
-    return Retained(files, live, after=ledger.drop(view, doomed) if files and commit else None)
-
-
-def _reaches(view: View, rule: Rule) -> Reaches:
-    def reaches(manifest: ManifestFile) -> bool:
-        spec = view.specs[manifest.partition_spec_id]
-        schema = view.schema_for(spec.spec_id)
-        return schema is None or rule.reaches(manifest, spec, schema)
-
-    return reaches
-
-
-def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:
-    """
-    How many live files `keep` cannot judge; decodes every manifest, so only a person should ask.
-    """
-    try:
-        rule = retention.rule(settings, view.metadata.schema(), view.marks.times, now)
-    except ConfigInvalid:
-        return 0
-    return sum(rule.goes_by_commit_only(file) for file in ledger.live_files(view)) if rule else 0
-
-
-def noted(marks: Marks, view: View, settings: Table, now: datetime) -> Marks:
-    """
-    `marks` with the time of the commit that comes after `view`: max-age counts from it.
-    """
-    sequence, at_ms = view.metadata.last_sequence_number + 1, int(now.timestamp() * 1000)
-    return replace(marks, times=retention.noted(marks.times, sequence, at_ms, settings.retention.max_age))
 
 
 class Upkeep:
@@ -242,7 +165,7 @@ class Upkeep:
         if age < self.settings.marks_renew:
             return view
         at = self.ledger.stamp(now)
-        after = self.ledger.record(view, noted(marks, view, self.settings, at), "renew")
+        after = self.ledger.record(view, with_commit_time(marks, view, self.settings.retention, at), "renew")
         log.info("marks renewed", extra=self._about("renew", snapshot=after.marks.snapshot))
         return after
 
@@ -251,7 +174,7 @@ class Upkeep:
             return self._stay(view, "the clock cannot be relied on: see action=clock in the log")
         # More each time: what is committed meanwhile must be read too.
         self.looks += 1
-        found = retained(self.ledger, view, self.settings.retention, now, most=self.looks * READ_AT_ONCE)
+        found = apply_retention(self.ledger, view, self.settings.retention, now, most=self.looks * READ_AT_ONCE)
         if found.unread:
             del self.done["retention"]  # the next tick goes on: rows do not wait for it
             return view

@@ -17,7 +17,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from bookkeeper.catalogs.applying import applied
+from bookkeeper.catalogs.metadata_json import apply_updates
 from tests.support.lake import Lake, Writes
 
 
@@ -63,7 +63,7 @@ def changes(base: TableMetadata) -> dict[str, Sequence[TableUpdate]]:
 @pytest.mark.parametrize("what", WHAT)
 def test_they_give_what_pyiceberg_makes_of_them(base: TableMetadata, what: str) -> None:
     updates = tuple(changes(base)[what])
-    ours = applied(base, updates, "file:///before.metadata.json")
+    ours = apply_updates(base, updates, "file:///before.metadata.json")
     theirs = update_table_metadata(base, updates, metadata_location="file:///before.metadata.json")
     assert _untimed(ours) == _untimed(theirs)
 
@@ -77,9 +77,9 @@ def _untimed(metadata: TableMetadata) -> tuple[TableMetadata, list[int]]:
 def test_a_snapshot_that_is_there_already_is_refused(base: TableMetadata) -> None:
     again = child(base.snapshots[-1], base.snapshots[0].snapshot_id)
     with pytest.raises(ValueError, match="already exists"):
-        applied(base, (AddSnapshotUpdate(snapshot=again), main_is(again)), "file:///before.metadata.json")
+        apply_updates(base, (AddSnapshotUpdate(snapshot=again), main_is(again)), "file:///before.metadata.json")
 
 
 def test_main_goes_to_no_snapshot_that_is_unknown(base: TableMetadata) -> None:
     with pytest.raises(ValueError, match="unknown snapshot"):
-        applied(base, (main_is(child(base.snapshots[-1], 4711)),), "file:///before.metadata.json")
+        apply_updates(base, (main_is(child(base.snapshots[-1], 4711)),), "file:///before.metadata.json")

@@ -65,7 +65,7 @@ def test_a_class_of_a_catalog_that_is_not_there_is_a_wrong_configuration() -> No
 
 
 def test_a_database_that_sqlalchemy_does_not_know_is_a_wrong_configuration() -> None:
-    with pytest.raises(ConfigInvalid, match="SQLAlchemy has nothing for 'nosuchsql'") as refused:
+    with pytest.raises(ConfigInvalid, match="SQLAlchemy has no dialect for 'nosuchsql'") as refused:
         open_catalog(Catalog(properties={**SQL, "uri": "nosuchsql://user:secret@host/db"}))
     assert "secret" not in str(refused.value)
 

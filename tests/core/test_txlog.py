@@ -67,7 +67,9 @@ def test_a_txlog_whose_header_is_of_a_known_kind_is_read_or_refused_as_any_other
 
 
 def test_a_key_of_iceberg_behind_our_own_is_read_from_each_header() -> None:
-    meta = {key: value for key, value in avro.read_meta(txlog()).items() if key not in ("schema-id", "avro.codec")}
+    meta = {
+        key: value for key, value in avro.read_header(txlog()).meta.items() if key not in ("schema-id", "avro.codec")
+    }
     last = avro.encode({**meta, "schema-id": b"7"}, avro.decode(txlog(), MOST).blocks)
     assert [decoded(data).schema_id for data in (txlog(), last, last, last, last)] == [0, 7, 7, 7, 7]
 
@@ -79,7 +81,7 @@ def test_a_writers_txlogs_are_of_a_known_kind_from_the_third_on() -> None:
 
 
 def test_a_schema_is_not_parsed_where_the_txlog_or_the_schema_is_too_large() -> None:
-    meta = {key: value for key, value in avro.read_meta(txlog()).items() if key != "schema-id"}
+    meta = {key: value for key, value in avro.read_header(txlog()).meta.items() if key != "schema-id"}
     large = avro.encode({**meta, "schema": b"[" + b"[]," * 2**20 + b"[]]"}, avro.decode(txlog(), MOST).blocks)
     with pytest.raises(TxlogTooLarge):
         decode(NAME, large, 2**20)

@@ -16,7 +16,7 @@ from bookkeeper.format import avro
 from tests.support.txlogs import MOST, NAME, txlog
 
 GOOD = txlog(3)
-HEADER = avro.read_meta(GOOD)
+HEADER = avro.read_header(GOOD).meta
 BLOCKS = avro.decode(GOOD, MOST).blocks
 SCHEMA = json.loads(HEADER["avro.schema"])
 

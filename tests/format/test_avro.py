@@ -28,7 +28,7 @@ def test_a_container_is_read_as_it_was_written(meta: dict[str, bytes], parts: li
     found = avro.decode(data, MOST)
     assert found.meta == {**meta, "avro.codec": codec.encode()}
     assert list(found.blocks) == parts
-    assert avro.read_meta(data) == found.meta
+    assert avro.read_header(data).meta == found.meta
     assert avro.encode(meta, parts, codec) == data
 
 
@@ -153,7 +153,7 @@ def test_metadata_written_in_sized_chunks_is_read() -> None:
 def test_a_header_key_that_is_no_text_is_refused() -> None:
     good = avro.encode({"some-key": b"value"}, [])
     with pytest.raises(TxlogCorrupt, match="UTF-8"):
-        avro.read_meta(good.replace(b"some-key", b"some\xffkey"))
+        avro.read_header(good.replace(b"some-key", b"some\xffkey"))
 
 
 def test_a_file_larger_than_allowed_is_refused_unread() -> None:

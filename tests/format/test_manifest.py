@@ -33,7 +33,7 @@ def test_entries_are_read_as_they_were_written(data: st.DataObject, spec: Partit
     encoded = manifest.encode(header, written)
     found = manifest.decode(encoded, MOST)
     assert found.entries == tuple(written)
-    assert {key: value for key, value in avro.read_meta(encoded).items() if key != "avro.codec"} == header
+    assert {key: value for key, value in avro.read_header(encoded).meta.items() if key != "avro.codec"} == header
     assert [number for number, _ in found.layout.partition] == [field.field_id for field in spec.fields]
     assert manifest.encode(header, found.entries) == encoded
 

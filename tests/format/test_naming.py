@@ -11,7 +11,7 @@ from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import RECORD_BYTES
 from bookkeeper.format.entries import DataFile, added
-from bookkeeper.format.naming import locations
+from bookkeeper.format.locations import locations
 from tests.format.strategies import entries, header_of, specs
 
 MOST = 2**24
@@ -59,7 +59,7 @@ def test_records_are_found_across_the_pieces_of_a_large_block(codec: str) -> Non
 
 
 def test_entries_are_counted_before_anything_is_decompressed() -> None:
-    data = avro.encode(PLAIN, [avro.Stored(6, b"no deflate"), avro.Stored(5, b"no")])
+    data = avro.encode(PLAIN, [avro.PackedBlock(6, b"no deflate"), avro.PackedBlock(5, b"no")])
     with pytest.raises(TxlogTooLarge, match="11 entries, at most 10 are allowed"):
         named(data, most_entries=10)
 

@@ -201,7 +201,7 @@ def our_header(data: bytes) -> dict[str, Any]:
     """
     The header of a txlog but for the Avro schema: our keys as bytes, Iceberg's as text.
     """
-    meta = avro.read_meta(data)
+    meta = avro.read_header(data).meta
     positions = ("bookkeeper.position", "bookkeeper.previous-position")
     return {
         key: value if key in positions else value.decode()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.format import summaries
+from bookkeeper.format import partition
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
-from bookkeeper.ledger import blocks as parts
-from bookkeeper.ledger import manifests, retain, summary
-from bookkeeper.ledger.copy_entries import _StatusRewrite
+from bookkeeper.ledger import blocks, manifests, summary
+from bookkeeper.ledger.blocks import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
+from bookkeeper.retention import find as retention_find
 from tests.histories.walk import walk
 from tests.histories.world import SPECS, World
 
@@ -32,28 +32,28 @@ def totals_off_by_one() -> Broken:
 
 
 def carried_with_the_manifests_sequence_number() -> Broken:
-    def broken(fates: Any, raw: bytes, gone: bool) -> Any:
-        made = rightly(fates, raw, gone)
-        after = made and replace(made[0], sequence=fates._manifest.sequence_number)
+    def broken(rewrite: Any, raw: bytes, gone: bool) -> Any:
+        made = rightly(rewrite, raw, gone)
+        after = made and replace(made[0], sequence=rewrite._manifest.sequence_number)
         return after and (after, write_prefix(after))
 
-    rightly = _StatusRewrite._made
-    return _StatusRewrite, "_made", broken
+    rightly = _StatusRewrite._rewrite
+    return _StatusRewrite, "_rewrite", broken
 
 
 def bounds_of_the_first_partition_only() -> Broken:
     def broken(kinds: Any, tuples: Any) -> Any:
-        return summaries.summarise(kinds, list(tuples)[:1])
+        return partition.summarise(kinds, list(tuples)[:1])
 
     return manifests, "summarise", broken
 
 
 def tombstones_left_out() -> Broken:
-    def broken(fates: Any, raw: bytes, gone: bool) -> Any:
-        return None if gone else rightly(fates, raw, gone)
+    def broken(rewrite: Any, raw: bytes, gone: bool) -> Any:
+        return None if gone else rightly(rewrite, raw, gone)
 
-    rightly = _StatusRewrite._made
-    return _StatusRewrite, "_made", broken
+    rightly = _StatusRewrite._rewrite
+    return _StatusRewrite, "_rewrite", broken
 
 
 def joined_across_layouts() -> Broken:
@@ -64,7 +64,7 @@ def blocks_known_by_their_count_only() -> Broken:
     def broken(avro_schema: bytes) -> Any:
         return lambda block: b"%d" % block.count
 
-    return parts, "digests", broken
+    return blocks, "digester", broken
 
 
 def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
@@ -72,16 +72,16 @@ def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
         written = write_prefix(Prefix(EXISTING, 1, 1, 1))
         return rightly([row._replace(prefix=written) for row in rows], size)
 
-    rightly = parts.stretch_of
-    return parts, "stretch_of", broken
+    rightly = blocks.stats_of
+    return blocks, "stats_of", broken
 
 
 def blocks_that_lose_files_not_read() -> Broken:
     def broken(*given: Any) -> Any:
         return rightly(*given[:-1], lambda _: False)
 
-    rightly = retain.opened
-    return retain, "opened", broken
+    rightly = retention_find.open_manifest
+    return retention_find, "open_manifest", broken
 
 
 CAUGHT = {

@@ -12,10 +12,11 @@ from bookkeeper.format import avro, records
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.format.skim import Skimmer
-from bookkeeper.ledger import block_cache as memory
-from bookkeeper.ledger import blocks as parts
-from bookkeeper.ledger import contents, merge
-from bookkeeper.ledger.block_cache import NOTHING, BlockCache, BlockStats, Range, digests, spanned, united
+from bookkeeper.ledger import block_cache, contents, merge
+from bookkeeper.ledger.block_cache import EMPTY, BlockCache, BlockStats, Range, digester, range_of, union
+from bookkeeper.ledger.blocks import stats_of
+from bookkeeper.retention.find import find
+from bookkeeper.retention.size_cutoff import size_cutoff
 from tests.support.lake import Lake, Writes
 
 #: of about four records
@@ -80,11 +81,13 @@ def test_which_commits_are_too_many_bytes_is_found_in_the_oldest_blocks(lake: La
     book = lake.book()
     merged(lake, book)
     view, ledger = lake.view(), book.ledger
-    live = [entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger._store(view), item)]
+    live = [
+        entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger.metadata_store(view), item)
+    ]
     sizes = sorted((entry.sequence_number, entry.data_file.size_bytes) for entry in live)
     for dropped in (1, 3):
         read, excess = skimmed["records"], sum(size for _, size in sizes[:dropped])
-        assert ledger.oldest(view, ledger.memory.column, excess) == sizes[dropped - 1][0]
+        assert size_cutoff(ledger, view, ledger.cache.column, excess) == sizes[dropped - 1][0]
         assert skimmed["records"] - read < len(live) // 2
 
 
@@ -94,7 +97,7 @@ def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counte
     view, read = lake.view(), skimmed["records"]
     group = [item for item in book.ledger.manifests(view) if not item.added_files_count]
     header = book.ledger.writer.header(view.metadata.schema(), view.metadata.spec())
-    found = merge.merged(book.ledger._store(view), group, header, book.ledger.memory).records
+    found = merge.merge(book.ledger.metadata_store(view), group, header, book.ledger.cache).records
     assert found.counts[records.EXISTING][0] == sum(item.existing_files_count or 0 for item in group) >= merge.FAN
     assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
 
@@ -157,70 +160,70 @@ def test_a_block_with_anything_to_inherit_is_not_carried_on_unread(lake: Lake, i
     item = book.ledger.manifests(lake.view())[0]
     (row, *_) = manifest_format.decode(_local(item.manifest_path).read_bytes(), 2**24).rows
     whole, lacking = (write_prefix(Prefix(EXISTING, *given)) for given in ((7, 3, 3), ids))
-    assert parts.stretch_of([row._replace(prefix=whole)], 1) is not None
-    assert parts.stretch_of([row._replace(prefix=lacking)], 1) is None
+    assert stats_of([row._replace(prefix=whole)], 1) is not None
+    assert stats_of([row._replace(prefix=lacking)], 1) is None
 
 
 def test_a_find_by_another_column_in_between_does_not_make_a_drop_forget(lake: Lake) -> None:
     book = lake.book()
     merged(lake, book)
     view, ledger = lake.view(), book.ledger
-    drops = ledger.find(view, None, lambda _: True, lambda row, _: row.path.endswith("-k20.parquet"))
+    drops = find(ledger, view, None, lambda _: True, lambda row, _: row.path.endswith("-k20.parquet"))
     every = (lambda found: found.least_upper is not None, lambda row, _: row.upper is not None)
-    before = ledger.find(view, 1, *every)
-    after = ledger.find(ledger.drop(view, drops), 1, *every)
+    before = find(ledger, view, 1, *every)
+    after = find(ledger, ledger.drop(view, drops), 1, *every)
     assert len(drops) == 1
     assert sum(len(item.dropped) for item in after) == sum(len(item.dropped) for item in before) - 1
 
 
 def test_the_same_bytes_are_another_block_under_another_schema_or_count() -> None:
-    block = avro.Stored(3, b"packed")
-    same = digests(b"schema")(block)
-    assert digests(b"schema")(avro.Stored(3, b"packed")) == same
-    others = [avro.Stored(2, b"packed"), avro.Stored(3, b"packet")]
-    assert len({same, digests(b"scheme")(block), *map(digests(b"schema"), others)}) == 4
+    block = avro.PackedBlock(3, b"packed")
+    same = digester(b"schema")(block)
+    assert digester(b"schema")(avro.PackedBlock(3, b"packed")) == same
+    others = [avro.PackedBlock(2, b"packed"), avro.PackedBlock(3, b"packet")]
+    assert len({same, digester(b"scheme")(block), *map(digester(b"schema"), others)}) == 4
 
 
-def stretch(*partitions: tuple[Any, ...]) -> BlockStats:
-    return BlockStats(1, 1, 1, NOTHING, frozenset(partitions))
+def stats(*partitions: tuple[Any, ...]) -> BlockStats:
+    return BlockStats(1, 1, 1, EMPTY, frozenset(partitions))
 
 
 def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(block_cache, "_MOST_BYTES", 20_000)
     for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1000,)]):
         known = BlockCache()
         for number in range(100):
-            known.note(b"%d" % number, stretch(*partitions))
-            known.stretch(b"0")
-        kept = [number for number in range(100) if known.stretch(b"%d" % number)]
+            known.put_block(b"%d" % number, stats(*partitions))
+            known.block_stats(b"0")
+        kept = [number for number in range(100) if known.block_stats(b"%d" % number)]
         assert kept == [0, *range(101 - len(kept), 100)]
         assert 5 <= len(kept) <= 40
 
 
 def test_a_block_that_would_push_out_all_others_is_not_remembered() -> None:
     known = BlockCache()
-    known.note(b"a", stretch((1,)))
-    known.note(b"b", stretch(*((number,) for number in range(200_000))))
-    assert known.stretch(b"a")
-    assert not known.stretch(b"b")
+    known.put_block(b"a", stats((1,)))
+    known.put_block(b"b", stats(*((number,) for number in range(200_000))))
+    assert known.block_stats(b"a")
+    assert not known.block_stats(b"b")
 
 
 def test_what_no_live_manifest_has_is_forgotten() -> None:
     known = BlockCache()
     for number in range(300):
         name = b"%d" % number
-        known.note(name, stretch((number,)))
-        known.put(name.decode(), NOTHING, [name])
-        known.keep([name.decode(), "0"])
-    left = [number for number in range(300) if known.stretch(b"%d" % number)]
+        known.put_block(name, stats((number,)))
+        known.put_manifest(name.decode(), EMPTY, [name])
+        known.forget_unlisted([name.decode(), "0"])
+    left = [number for number in range(300) if known.block_stats(b"%d" % number)]
     assert {0, 299} <= set(left)
     assert len(left) < 100
-    assert [number for number in range(300) if known.range(str(number))] == left
+    assert [number for number in range(300) if known.manifest_range(str(number))] == left
 
 
 def test_ranges_unite_to_the_range_of_all() -> None:
     files = [(b"\x05" + bytes(7), 7), (None, 3), (b"\xff" * 8, 9)]  # -1 is the least
-    assert spanned(files) == united(spanned([item]) for item in files) == Range(b"\xff" * 8, 3)
-    assert united([]) == NOTHING
+    assert range_of(files) == union(range_of([item]) for item in files) == Range(b"\xff" * 8, 3)
+    assert union([]) == EMPTY

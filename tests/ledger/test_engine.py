@@ -9,6 +9,7 @@ import pytest
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.ledger import merge
+from bookkeeper.retention.find import find
 from tests.support.lake import Lake, Writes
 
 
@@ -73,7 +74,7 @@ def test_merging_carries_on_what_a_manifest_with_deleted_entries_has_left(lake: 
     book = lake.book()
     view = lake.view()
     gone = sorted(entry.data_file.file_path for entry in entries(lake))[0]
-    doomed = book.ledger.find(view, None, lambda _: True, lambda file, _: file.path == gone)
+    doomed = find(book.ledger, view, None, lambda _: True, lambda file, _: file.path == gone)
     book.ledger.drop(view, doomed)
     commits(lake, 2 * merge.FAN)
     assert gone not in {entry.data_file.file_path for entry in entries(lake)}
@@ -108,7 +109,7 @@ def test_a_txlog_in_another_layout_is_committed_beside_ours(lake: Lake) -> None:
 def without_field_143(data: bytes) -> bytes:
     """The same txlog as Iceberg libraries without that field write it."""
     ours = manifest_format.decode(data, 2**24)
-    meta = avro.read_meta(data)
+    meta = avro.read_header(data).meta
     schema = json.loads(meta["avro.schema"])
     data_file = next(field for field in schema["fields"] if field["name"] == "data_file")["type"]
     del data_file["fields"][-1]

@@ -2,7 +2,7 @@
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.ledger.merge import FAN, MOST_FILES, TARGET_BYTES, groups, live_files
+from bookkeeper.ledger.merge import FAN, MOST_FILES, TARGET_BYTES, groups, live_file_count
 
 
 def manifest(number: int, files: int, size: int = 1000) -> ManifestFile:
@@ -32,7 +32,7 @@ def test_a_full_tier_is_merged_oldest_first() -> None:
 def test_a_merged_manifest_has_a_bounded_number_of_entries() -> None:
     made = [manifest(number, MOST_FILES * 2 // 5) for number in range(FAN)]
     assert merged(*made) == [["m0", "m1"]]
-    assert all(sum(map(live_files, group)) <= MOST_FILES for group in groups(made))
+    assert all(sum(map(live_file_count, group)) <= MOST_FILES for group in groups(made))
 
 
 def test_a_merged_manifest_has_a_bounded_size() -> None:

@@ -163,7 +163,7 @@ def test_what_is_larger_once_decompressed_than_any_bookkeeper_takes_stops_nothin
     squeeze = zlib.compressobj(9, zlib.DEFLATED, -15)
     record = manifest.encode_record(meta["avro.schema"], added(DataFile("x" * 2**22, "PARQUET", (), 1, 100)))[:-100]
     packed = b"".join(squeeze.compress(record) for _ in range(70)) + squeeze.flush()
-    (old.folder / "rejected" / str(NAME)).write_bytes(avro.encode(meta, [avro.Stored(70, packed)]))
+    (old.folder / "rejected" / str(NAME)).write_bytes(avro.encode(meta, [avro.PackedBlock(70, packed)]))
     tracemalloc.start()
     assert old.reap().data_files == 1
     assert tracemalloc.get_traced_memory()[1] < 2**26

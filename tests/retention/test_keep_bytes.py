@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.format import records
-from bookkeeper.tick.upkeep import retained, without_bounds
+from bookkeeper.retention.apply import apply_retention, without_bounds
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Writes, live_files
 
@@ -30,7 +30,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 def retain(lake: Lake, faults: Faults | None = None, **rule: Any) -> Any:
     book = lake.book(faults)
     view = book.ledger.load(lake.folder.card().folder)
-    return retained(book.ledger, view, Retention(**{"brake": 1.0, **rule}), lake.clock.move(seconds=1))
+    return apply_retention(book.ledger, view, Retention(**{"brake": 1.0, **rule}), lake.clock.move(seconds=1))
 
 
 def left(lake: Lake) -> list[int]:

@@ -14,7 +14,7 @@ from pyiceberg.types import DateType, LongType, NestedField, TimestampType, Time
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.ledger.block_cache import Range
-from bookkeeper.retention.rule import braked, noted, rule
+from bookkeeper.retention.rule import braked, rule, with_commit
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -88,7 +88,7 @@ def test_noted_times_stay_few_and_never_let_a_file_live_much_too_long(gaps: list
     for sequence, gap in enumerate(gaps, start=1):
         now_ms += gap * 60_000
         commits.append((sequence, now_ms))
-        times = noted(times, sequence, now_ms, age)
+        times = with_commit(times, sequence, now_ms, age)
         assert len(times) <= 2 * 64 + 3
         found = rule(Retention(max_age=age), schema(), times, datetime.fromtimestamp(now_ms / 1000, UTC))
         assert found is not None
@@ -99,7 +99,7 @@ def test_noted_times_stay_few_and_never_let_a_file_live_much_too_long(gaps: list
 
 
 def test_times_are_not_noted_without_max_age() -> None:
-    assert noted(((1, 1),), 2, 2, None) == ()
+    assert with_commit(((1, 1),), 2, 2, None) == ()
 
 
 @pytest.mark.parametrize(

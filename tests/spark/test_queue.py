@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.ledger import merge
+from bookkeeper.retention.find import find
 from spark_jobs import read_stream
 from tests.spark.test_read_stream import Consumer
 from tests.support.lake import Lake as Queue
@@ -48,7 +49,7 @@ def test_a_stream_sees_every_row_once_across_merges_retention_and_foreign_mainte
     commits(queue, merge.FAN + 2, writer, book)
     view = queue.view()
     first = f"-{writer.keys[0]}.parquet"
-    book.ledger.drop(view, book.ledger.find(view, None, lambda _: True, lambda file, _: file.path.endswith(first)))
+    book.ledger.drop(view, find(book.ledger, view, None, lambda _: True, lambda file, _: file.path.endswith(first)))
     consumer.drain()
     spark.sql(f"CALL lake.system.rewrite_manifests('{queue.settings.identifier}')").collect()
     spark.sql(f"CALL lake.system.rewrite_data_files('{queue.settings.identifier}')").collect()

@@ -100,7 +100,7 @@ def test_the_storage_section_is_added_to_what_the_catalog_says() -> None:
 def test_a_client_that_is_not_installed_is_named_with_its_pip_line(url: str, module: str, extra: str) -> None:
     program = (
         f"import sys; sys.modules[{module!r}] = None\n"
-        "from bookkeeper.stores.store import open_store\n"
+        "from bookkeeper.stores.open import open_store\n"
         "from bookkeeper.errors import ExtraMissing\n"
         "try:\n"
         f"    open_store({url!r})\n"

@@ -64,6 +64,6 @@ def block_ends(data: bytes) -> Iterable[int]:
     Where the header and each block but the last end: cut there, it is still a whole Avro file.
     """
     blocks = avro.decode(data, MOST).blocks
-    meta = avro.read_meta(data)
+    meta = avro.read_header(data).meta
     for count in range(len(blocks)):
         yield len(avro.encode({key: meta[key] for key in meta}, blocks[:count]))

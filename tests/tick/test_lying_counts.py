@@ -15,7 +15,7 @@ from bookkeeper.config.settings import Retention
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
-from bookkeeper.format.expressions import MOST_COUNT
+from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
@@ -248,7 +248,7 @@ def test_a_merge_that_fails_stops_no_append(lake: Lake, monkeypatch: pytest.Monk
     def broken(*_: Any) -> Any:
         raise OverflowError("int too big to convert")
 
-    monkeypatch.setattr(merge, "merged", broken)
+    monkeypatch.setattr(merge, "merge", broken)
     keys = commit(lake, merge.FAN + 3)
     assert lake.keys() == sorted(keys)
     assert "replace" not in lake.operations()

@@ -19,9 +19,9 @@ _VARINT_32 = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"
 _EVEN_LAST = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0, 0x80, 2)) + b"]"
 _EVEN_MORE = b"[" + b"".join(re.escape(bytes([byte])) for byte in range(0x80, 0x100, 2)) + b"]"
 _NATURAL = b"(?:" + _EVEN_LAST + b"|" + _EVEN_MORE + rb"[\x80-\xff]{0,7}[\x00-\x7f])"
-#: a count in statistics: what has more than six bytes is decoded in full
+#: a count in statistics; a record with a count of more than six bytes is decoded in full
 _COUNT = b"(?:" + _EVEN_LAST + b"|" + _EVEN_MORE + rb"[\x80-\xff]{0,4}[\x00-\x7f])"
-#: what six bytes hold, less the sign
+#: the largest count in six bytes, without the sign
 MOST_COUNT = 2**41 - 1
 _OPTIONAL_LONG = rb"(?:\x00|\x02" + _VARINT_64 + rb")"
 #: status, snapshot id, sequence number, file sequence number; then content and the length of the path

@@ -1,8 +1,8 @@
 """
-Which data files a manifest names, when nothing else of it is wanted: every record is stepped through, none is kept.
+The locations of the data files that a manifest names: every record is stepped through, none is kept.
 
-Memory and time are bounded by the bytes and entries that are allowed, whatever the bytes are: a block is decompressed
-a piece at a time, and of a record only the location is decoded. It accepts what a full decode accepts, and more.
+Memory and time are bounded by the bytes and entries that are allowed, whatever the bytes are. A block is decompressed
+piece by piece, and only the location of a record is decoded. It accepts all that a full decode accepts, and more.
 """
 
 import re
@@ -12,12 +12,12 @@ from typing import Any, cast
 
 from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
-from bookkeeper.format.avro import CODEC, CODECS, Cursor, Header, Stored
+from bookkeeper.format.avro import CODEC, CODECS, Cursor, Header, PackedBlock
 from bookkeeper.format.decoder import RECORD_BYTES
 from bookkeeper.format.layout import parse_layout
 
 Step = Callable[[Cursor], None]
-#: compressed bytes taken at a time: what is left of them is copied each time
+#: compressed bytes taken at a time; zlib copies the unused ones each time
 _FED = 2**16
 _FIXED = {"boolean": 1, "float": 4, "double": 8}
 _NUMBER = rb"[\x80-\xff]{0,9}[\0-\x7f]"
@@ -38,7 +38,7 @@ def locations(data: bytes, header: Header, most_bytes: int, most_entries: int) -
     if codec not in CODECS:
         raise TxlogCorrupt(f"Avro codec {codec[:40]!r} is not supported; null and deflate are")
     location = _location(parse_layout(header.meta.get("avro.schema", b"")).schema)
-    blocks = avro.stored_blocks(cast(bytes, memoryview(data)), header.end)  # which copies none of them
+    blocks = avro.packed_blocks(cast(bytes, memoryview(data)), header.end)  # a view copies no block
     count = sum(block.count for block in blocks)
     if count > most_entries:  # before any of them is decompressed
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")
@@ -52,7 +52,7 @@ def locations(data: bytes, header: Header, most_bytes: int, most_entries: int) -
 class _Pieces:
     """The records of a block, decompressed a piece at a time; `given` counts their bytes."""
 
-    def __init__(self, block: Stored, packed: bool, most_bytes: int) -> None:
+    def __init__(self, block: PackedBlock, packed: bool, most_bytes: int) -> None:
         self._cursor, self._most = Cursor(block.packed), most_bytes
         self._inflate = zlib.decompressobj(-15) if packed else None
         self.given = 0
@@ -94,7 +94,7 @@ def _of_block(source: _Pieces, count: int, location: Callable[[Cursor], str]) ->
 
 
 def _location(schema: Any) -> Callable[[Cursor], str]:
-    """Steps over a record of this schema, and says its location."""
+    """A function that steps over a record of this schema and returns its location."""
     entry = schema["fields"]
     at = next(index for index, field in enumerate(entry) if field["name"] == "data_file")
     file = _inner(entry[at]["type"])["fields"]

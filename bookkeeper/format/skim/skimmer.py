@@ -1,10 +1,13 @@
 """
 Skims the records of a manifest: proves each one's length and reads the few fields a commit needs.
 
-Decoding every statistic of every file would cost more than all the rest of a commit. So a regular expression is
-made from a record of a kind (which columns its statistics name, in which order) and matched against the following
-ones: it accepts only bytes that a full decoder would, with those columns, counts that are not negative, and bounds
-of the length their columns had. A record that does not match is decoded in full, and may make another expression.
+Decoding every statistic of every file would cost more than all the rest of a commit. So the skimmer learns from
+records that it decoded in full:
+
+1. A record whose statistics name the same columns in the same order as an earlier one makes a regular expression.
+2. The expression accepts only bytes that the full decoder accepts, with those columns, with counts that are not
+   negative, and with bounds of the length that their columns had.
+3. Later records are matched against the expressions. A record that matches none is decoded in full.
 """
 
 import re
@@ -18,14 +21,14 @@ from typing import Any, NamedTuple
 from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.decoder import decode_one
 from bookkeeper.format.entries import DataFile, Entry
-from bookkeeper.format.expressions import BOUNDS, COUNTS, HEAD, expression_for
 from bookkeeper.format.layout import Layout, Physical, parse_layout
+from bookkeeper.format.skim.expressions import BOUNDS, COUNTS, HEAD, expression_for
 
 _MOST_EXPRESSIONS = 32
 _MOST_SIGNATURES = 1000
 _MOST_TRIES = 6
 _MOST_TUPLES = 10_000
-#: making an expression takes about 1 ms a column
+#: of a record that makes an expression, which takes about 1 ms a column
 _MOST_COLUMNS = 300
 
 Signature = tuple[tuple[int, ...], ...]
@@ -35,9 +38,9 @@ _UNPACK = {"float": "<f", "double": "<d", "boolean": "<?"}
 @dataclass(frozen=True, slots=True)
 class StatsShape:
     """
-    What statistics of a kind of record look like: the columns they name, and the bytes of each bound.
+    The shape of the statistics of a kind of record: the columns they name, and the bytes of each bound.
 
-    A bound whose length varies from record to record has the width None.
+    The width of a bound is None where it varies from record to record.
     """
 
     columns: frozenset[int]
@@ -63,7 +66,7 @@ class EntrySummary(NamedTuple):
     sort_order_id: int | None
     shape: StatsShape
     entry: Entry | None
-    #: of the column that was asked for, None where the statistics do not say
+    #: of the skimmer's column; None where the statistics do not have them
     nulls: int | None = None
     upper: bytes | None = None
 
@@ -71,13 +74,13 @@ class EntrySummary(NamedTuple):
 @dataclass
 class Skimmer:
     """
-    Skims blocks of one layout, and the statistics of one `column`; what it learns from one block serves the next.
+    Skims blocks of one layout, with the null count and upper bound of one `column`; keeps what it learned.
     """
 
     layout: Layout
     column: int | None = None
     expressions: list[tuple[re.Pattern[bytes], StatsShape]] = field(default_factory=list)
-    #: of each signature: how often it was decoded in full, and the widths that all of those had
+    #: by signature: how many records were decoded in full, and the bound widths that all of them had
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
     learning: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -90,14 +93,14 @@ class Skimmer:
             raise TxlogCorrupt(f"{count} records in {len(payload)} bytes")
         at, rows = 0, list[EntrySummary]()
         for _ in range(count):
-            row = self._quick(payload, at) or self._slow(payload, at)
+            row = self._match(payload, at) or self._decode(payload, at)
             at = row.end
             rows.append(row)
         if at != len(payload):
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
         return tuple(rows)
 
-    def _quick(self, payload: bytes, at: int) -> EntrySummary | None:
+    def _match(self, payload: bytes, at: int) -> EntrySummary | None:
         head = HEAD.match(payload, at)
         if head is None:
             return None
@@ -125,7 +128,7 @@ class Skimmer:
                 shape,
                 None,
                 _number(nulls) if nulls else None,
-                _text(upper) if upper else None,
+                _bytes(upper) if upper else None,
             )
         except UnicodeDecodeError:
             return None
@@ -139,11 +142,11 @@ class Skimmer:
                 self.tuples[raw] = known
         return known
 
-    def _slow(self, payload: bytes, at: int) -> EntrySummary:
+    def _decode(self, payload: bytes, at: int) -> EntrySummary:
         entry, end = decode_one(payload, at, self.layout)
         file, head = entry.data_file, HEAD.match(payload, at)
         if self.layout.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
-            with self.learning:  # all tables of the same columns learn here
+            with self.learning:  # tables of the same columns share a skimmer
                 self._learn(entry)
         return EntrySummary(
             at,
@@ -162,7 +165,7 @@ class Skimmer:
         )
 
     def _learn(self, entry: Entry) -> None:
-        """Makes an expression for the second record of a signature, a looser one each time it was too tight."""
+        """Makes an expression from a signature's second record, and a looser one from each that did not match."""
         file = entry.data_file
         signature = tuple(tuple(getattr(file, name)) for name in (*COUNTS, *BOUNDS))
         times, before = self.met.get(signature, (0, widths_of(file)))
@@ -177,7 +180,7 @@ class Skimmer:
 
 
 @lru_cache(maxsize=1024)
-def skimmer(avro_schema: bytes, column: int | None = None) -> Skimmer:
+def skimmer_for(avro_schema: bytes, column: int | None = None) -> Skimmer:
     """
     The skimmer of all manifests with this Avro schema; raises TxlogCorrupt like `parse_layout`.
     """
@@ -193,7 +196,7 @@ def columns_of(file: DataFile) -> frozenset[int]:
 
 def widths_of(file: DataFile) -> dict[int, int]:
     """
-    The length of each column's bounds; -1 where lower and upper differ.
+    The length of each column's bounds; -1 where the two lengths differ.
     """
     widths = {number: len(value) for number, value in file.lower_bounds.items()}
     for number, value in file.upper_bounds.items():
@@ -227,10 +230,10 @@ def _partition_value(raw: bytes, kind: Physical) -> Any:
         return _signed(value)
     if kind in _UNPACK:
         return struct.unpack(_UNPACK[kind], value)[0]
-    text = _text(value)
+    text = _bytes(value)
     return text.decode() if kind == "string" else text
 
 
-def _text(raw: bytes) -> bytes:
+def _bytes(raw: bytes) -> bytes:
     # Up to 63 bytes have a length of one byte, more have one of two.
     return raw[1:] if raw[0] < 0x80 else raw[2:]

@@ -1,0 +1,101 @@
+"""
+Retention: which rule holds now, which files it drops, whether the brake allows that, and the commit without them.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from bookkeeper.config.settings import Retention
+from bookkeeper.core.marks import Marks
+from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.records import LARGEST
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.ledger.view import View
+from bookkeeper.retention import rule as rules
+from bookkeeper.retention.find import find, warm_cache
+from bookkeeper.retention.rule import Rule
+from bookkeeper.retention.size_cutoff import size_cutoff
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionResult:
+    """How many of the live files are past retention, why they stay, or the view after they went."""
+
+    files: int = 0
+    live: int = 0
+    held_back: str = ""
+    after: View | None = None
+    #: nothing was decided yet: there are manifests that were not read
+    unread: bool = False
+
+
+def apply_retention(
+    ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True, most: int | None = None
+) -> RetentionResult:
+    """
+    Drops the files past retention in one commit, unless the brake holds it back. Raises Retry.
+
+    With `most`, about so many entries of manifests that were never read are read; no file goes before all were,
+    because the brake weighs what goes against what stays.
+    """
+    try:
+        rule = rules.rule(settings, view.metadata.schema(), view.marks.times, now)
+    except ConfigInvalid as error:
+        return RetentionResult(held_back=str(error))
+    if rule is None or view.head is None:
+        return RetentionResult()
+    excess = _live_bytes(view) - settings.keep_bytes if settings.keep_bytes is not None else 0
+    if excess > 0:
+        rule = rule.up_to(size_cutoff(ledger, view, rule.column, excess))
+    if rule.idle:
+        return RetentionResult(live=_live_count(ledger, view))
+
+    def reaches(manifest: ManifestFile) -> bool:
+        return _reaches(rule, view, manifest)
+
+    if most is not None and not warm_cache(ledger, view, rule.column, reaches, most):
+        return RetentionResult(unread=True)
+    drops = find(
+        ledger, view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches
+    )
+    files, live = sum(len(item.dropped) for item in drops), _live_count(ledger, view)
+    if rules.braked(files, live, settings.brake):
+        return RetentionResult(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
+    return RetentionResult(files, live, after=ledger.drop(view, drops) if files and commit else None)
+
+
+def _live_bytes(view: View) -> int:
+    """Bytes of all live data files, as the head's summary counts them; 0 where it does not know."""
+    size = view.total("total-files-size")
+    return size if size < LARGEST else 0
+
+
+def _live_count(ledger: Ledger, view: View) -> int:
+    return sum(live_file_count(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
+
+
+def _reaches(rule: Rule, view: View, manifest: ManifestFile) -> bool:
+    schema = view.schema_for(manifest.partition_spec_id)
+    return schema is None or rule.reaches(manifest, view.specs[manifest.partition_spec_id], schema)
+
+
+def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:
+    """
+    How many live files `keep` cannot judge. Decodes every manifest: for a command, not for the tick.
+    """
+    try:
+        rule = rules.rule(settings, view.metadata.schema(), view.marks.times, now)
+    except ConfigInvalid:
+        return 0
+    return sum(rule.goes_by_commit_only(file) for file in ledger.live_files(view)) if rule else 0
+
+
+def with_commit_time(marks: Marks, view: View, settings: Retention, at: datetime) -> Marks:
+    """
+    `marks` with the time of the commit that comes after `view`: max-age counts from it.
+    """
+    sequence, at_ms = view.metadata.last_sequence_number + 1, int(at.timestamp() * 1000)
+    return replace(marks, times=rules.with_commit(marks.times, sequence, at_ms, settings.max_age))
