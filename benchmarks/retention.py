@@ -31,6 +31,7 @@ from benchmarks.made import Queue, moment
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Retention
+from bookkeeper.retention.apply import apply_retention
 
 MATCH, PER_TXLOG, PER_MANIFEST = 100, 10_000, 1_000
 
@@ -84,7 +85,7 @@ def ours_and_floor(queue: Queue, rounds: int) -> tuple[list[Took], list[Took]]:
     for turn in range(1, rounds + 1):
         before, found = floor.sizes_in(queue.metadata), []
         rule, _ = settings_for(turn * MATCH)
-        drop = partial(retained, book.ledger, view, rule, now())
+        drop = partial(apply_retention, book.ledger, view, rule, now())
         ours.append(timed(lambda drop=drop, found=found: found.append(drop())))  # type: ignore[misc]
         assert found[0].files == MATCH and found[0].after is not None, found
         view = replace(found[0].after)

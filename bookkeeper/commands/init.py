@@ -37,6 +37,7 @@ from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.history import is_ours
 from bookkeeper.core.known_table import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import (
@@ -48,7 +49,7 @@ from bookkeeper.errors import (
     TableUnusable,
     WrongFolder,
 )
-from bookkeeper.ledger.view import MAIN, View, has_marks_in_summaries
+from bookkeeper.ledger.view import MAIN, View
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
@@ -249,7 +250,7 @@ def _known_folder(view: View) -> str | None:
 
 def _set_marks(table: IcebergTable, folder: str) -> bool:
     """Whether this run set them; another that runs at the same time may be quicker."""
-    if has_marks_in_summaries(table.metadata):
+    if any(map(is_ours, table.metadata.snapshots)):
         raise TableUnusable(
             f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
             hint="bookkeeper restore-marks puts it back from marks.json or from an older metadata file.",

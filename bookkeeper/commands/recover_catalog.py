@@ -8,7 +8,7 @@ nor the same history are left to a person: one of them is an attempt that was re
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -163,15 +163,7 @@ def _knows(metadata: TableMetadata, marks: Marks, copy: MarksCopy | None) -> boo
 
 
 def _ancestors(metadata: TableMetadata) -> set[int]:
-    return set(_line(metadata))
-
-
-def _line(metadata: TableMetadata) -> Iterator[int]:
-    parents = {item.snapshot_id: item.parent_snapshot_id for item in metadata.snapshots}
-    current = metadata.current_snapshot_id
-    while current is not None and current in parents:
-        yield current
-        current = parents.pop(current)
+    return {snapshot.snapshot_id for snapshot in history.ancestors(metadata)}
 
 
 def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> MetadataFile:

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.history import descends, older
+from bookkeeper.core.history import ancestors, descends, is_ours, older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
 from bookkeeper.ledger.ledger import Ledger
@@ -68,10 +68,9 @@ def _is_last(table: Table, marks: Marks) -> bool:
     """Whether the snapshot these marks came with is on `main`, and no later one there is ours."""
     if marks.snapshot is not None and not descends(table, marks.snapshot):
         return False
-    for snapshot in View(table, marks).ancestors():
+    for snapshot in ancestors(table.metadata):
         if snapshot.snapshot_id == marks.snapshot:
             return True
-        keys = snapshot.summary.additional_properties if snapshot.summary else {}
-        if any(key.startswith("bookkeeper.") for key in keys):
+        if is_ours(snapshot):
             return False
     return True

@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.settings import Table
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.folder import REJECTED, Folder, Found
+from bookkeeper.core.history import ancestors
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import BookkeeperError, Missing
@@ -169,7 +170,7 @@ def _added_counts(audit: Audit) -> Iterator[Finding]:
 def _parents(audit: Audit) -> Iterator[Finding]:
     """Expiry must take a contiguous prefix: a hole kills the streams behind it."""
     metadata = audit.view.metadata
-    chain = list(audit.view.ancestors())
+    chain = list(ancestors(audit.view.metadata))
     if not chain:
         return
     # The parent of the oldest one tells nothing: pyiceberg forgets it when it expires, Iceberg Java does not.
@@ -185,7 +186,7 @@ def _parents(audit: Audit) -> Iterator[Finding]:
 
 def _marks_behind(audit: Audit) -> Iterator[Finding]:
     marks = audit.view.marks
-    for snapshot in audit.view.ancestors():
+    for snapshot in ancestors(audit.view.metadata):
         for first, last in txlogs_of(snapshot):
             known = marks.mark(last)
             if known is None:
