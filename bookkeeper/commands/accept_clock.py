@@ -18,6 +18,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import CLOCK_BEHIND, Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.view import View
@@ -67,7 +68,7 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     metadata = dated(logged.model_copy(update={"properties": properties}), now_ms)
     catalogs.replace_metadata(view.table, metadata)
     after = load(ledger, folder)[0]
-    folder.publish_marks(after.marks_copy)
+    Committer(ledger, folder).publish(after)
     return after
 
 

@@ -12,6 +12,7 @@ from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.view import View
@@ -64,9 +65,8 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
     Raises Retry when somebody else committed since `view`: look again, then.
     """
     marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
-    after = ledger.record(view, marks, f"discard {_shown(given.run)} up to {given.run.sequence}")
-    folder.publish_marks(after.marks_copy)
-    return after
+    why = f"discard {_shown(given.run)} up to {given.run.sequence}"
+    return Committer(ledger, folder).record(view, marks, why)
 
 
 def _mark(view: View, run: TxlogName) -> Mark:

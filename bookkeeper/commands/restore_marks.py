@@ -14,6 +14,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import ancestors, descends, is_ours, older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
@@ -42,9 +43,7 @@ def restore(ledger: Ledger, folder: Folder, view: View) -> View:
     """
     Puts them back in one guarded commit with an empty snapshot. Raises Retry when somebody committed since.
     """
-    after = ledger.record(view, view.marks, "restore-marks")
-    folder.publish_marks(after.marks_copy)
-    return after
+    return Committer(ledger, folder).record(view, view.marks, "restore-marks")
 
 
 def _copies(table: Table, folder: Folder) -> Iterator[tuple[Marks, str]]:

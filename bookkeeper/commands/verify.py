@@ -24,6 +24,7 @@ from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import saturated
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.view import View, txlogs_of
@@ -277,6 +278,6 @@ def repair(audit: Audit, findings: list[Finding]) -> int:
     leftovers = [TxlogName.parse(finding.where) for finding in mendable if finding.severity == INFO]
     # marks.json first: a starting writer must find a txlog in pending/ or in the marks.
     if any(finding.severity == WARNING for finding in mendable) or leftovers:
-        audit.folder.publish_marks(audit.view.marks_copy)
+        Committer(audit.ledger, audit.folder).publish(audit.view)
     audit.folder.delete(leftovers)
     return len(mendable)

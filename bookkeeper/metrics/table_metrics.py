@@ -121,7 +121,7 @@ class TableMetrics:
             self.visibility_seconds.observe(max(age, timedelta(0)).total_seconds())
 
     def _see(self, book: Bookkeeper) -> None:
-        view, self.brake = book.view, book.upkeep.warned
+        view, self.brake = book.view, book.duties.retention.held_back
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stand = view, stand_of(view)

@@ -123,7 +123,7 @@ def _ticked(slot: TableLoop, book: Bookkeeper, now: datetime) -> TickResult:
     try:
         return book.tick(now)
     finally:
-        slot.begun = book.turn
+        slot.begun = book.result
 
 
 def _waits(slot: TableLoop, book: Bookkeeper, now: datetime) -> bool:
@@ -161,7 +161,7 @@ def close(slot: TableLoop) -> None:
     """Gives back the lease and what notices txlogs; the next turn opens the table anew."""
     book, slot.book = slot.book, None
     if book is not None:
-        book.noticed.discovery.close()
+        book.pending_index.discovery.close()
         with suppress(BookkeeperError):
             book.lease.release()
 
@@ -259,4 +259,4 @@ def _keep(slot: TableLoop, now: datetime) -> None:
 
 def _discovery(slot: TableLoop) -> Discovery | None:
     """Of a table whose next tick would take its hints: a hint that nobody takes would end every pause."""
-    return slot.book.noticed.discovery if slot.book and slot.next_at is None and not slot.standby else None
+    return slot.book.pending_index.discovery if slot.book and slot.next_at is None and not slot.standby else None

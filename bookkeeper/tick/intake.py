@@ -42,7 +42,7 @@ class Intake:
     bad: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     #: txlogs whose data files could not be looked up: storage trouble, by name
-    unsure: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
+    troubles: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
     looked_up: set[TxlogName] = field(default_factory=set)
 
     def read(self, names: Sequence[TxlogName]) -> None:
@@ -51,10 +51,10 @@ class Intake:
         sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
         for name, data in self.folder.read(todo, sizes).items():
             if isinstance(data, bytes):
-                self.unsure.pop(name, None)
+                self.troubles.pop(name, None)
                 self._decode(name, data)
             elif isinstance(data, StorageUnavailable):
-                self.unsure[name] = data
+                self.troubles[name] = data
             elif isinstance(data, TooLarge):
                 # Of what grows, nobody can say how much memory it takes; what is published is whole.
                 self.bad[name] = TxlogCorrupt(f"it grew after it was found: a txlog is published whole ({data})")
@@ -67,7 +67,7 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - whatever it is, the other txlogs go on
             self._against(name, error)
 
-    def judge(self, rules: Rules, now_ms: int) -> None:
+    def check(self, rules: Rules, now_ms: int) -> None:
         """Moves what the table cannot take from good to bad; judged anew whenever the table was loaded again."""
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
         for name, txlog in self.decoded.items():
@@ -84,7 +84,7 @@ class Intake:
         else:
             self.held[name] = defect(error)
 
-    def look_up(self, store: Store) -> None:
+    def check_files(self, store: Store) -> None:
         """Checks that every data file is there, with the size and the format its txlog says."""
         against = self.bad.keys() | self.held.keys() | self.looked_up
         todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
@@ -96,7 +96,7 @@ class Intake:
     def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
         for file, head in zip(txlog.rows, heads, strict=True):
             if isinstance(head, StorageUnavailable):
-                self.unsure[txlog.name] = head
+                self.troubles[txlog.name] = head
                 return
             if isinstance(head, Missing):
                 self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
@@ -112,7 +112,7 @@ class Intake:
                 )
                 return
         self.looked_up.add(txlog.name)
-        self.unsure.pop(txlog.name, None)
+        self.troubles.pop(txlog.name, None)
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
         """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
@@ -122,13 +122,13 @@ class Intake:
                 if not self.folder.exists(name):
                     (gone if self.folder.exists(name, REJECTED) else missing).add(name)
             except StorageUnavailable as error:
-                self.unsure[name] = error
+                self.troubles[name] = error
         return frozenset(missing), frozenset(gone)
 
     @property
     def good(self) -> Mapping[TxlogName, Txlog]:
         """Txlogs with nothing known against them."""
-        against = self.bad.keys() | self.unsure.keys() | self.held.keys()
+        against = self.bad.keys() | self.troubles.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
 
 

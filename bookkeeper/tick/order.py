@@ -22,7 +22,7 @@ class Limits:
     reads: int = READ_BYTES
 
 
-def in_turn(found: Sequence[Found]) -> list[Found]:
+def in_order(found: Sequence[Found]) -> list[Found]:
     """
     Pending txlogs, oldest first, and each incarnation in its own order whatever the storage's clock says.
     """

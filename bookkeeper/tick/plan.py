@@ -29,12 +29,12 @@ IncarnationKey = tuple[str, str]  # writer and incarnation
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CheckedTxlogs:
     """
-    What was found out about pending txlogs.
+    What reading and checking pending txlogs found out.
 
     `good` were read and checked; `bad` were refused for what they hold; `absent` are sequences that are definitely
-    in neither pending/ nor on their way (holes). A name in none of them is unknown: it stops its incarnation. `rows`
+    in neither pending/ nor on their way (holes). A name in none of them is unknown: it blocks its incarnation. `rows`
     and `bytes` are the table's totals.
     """
 
@@ -57,7 +57,7 @@ class Batch:
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     holes: list[TxlogName] = field(default_factory=list)
     #: incarnations that could not go on, however much room there was
-    stuck: set[IncarnationKey] = field(default_factory=set)
+    blocked: set[IncarnationKey] = field(default_factory=set)
     #: whether `before` holds incarnations that go on after their marks were pruned
     resumed: bool = False
 
@@ -98,24 +98,24 @@ def resumed(
 
 def plan(
     order: Sequence[TxlogName],
-    known: Known,
+    checked: CheckedTxlogs,
     marks: Marks,
     limits: Limits,
     recent: Mapping[str, TxlogName],
     left: Set[str] = frozenset(),
 ) -> Batch:
     """
-    The batch for txlogs in `order` (see `in_turn`) that are not in yet; `recent` maps committed paths to their txlog.
+    The batch for txlogs in `order` (see `in_order`) that are not in yet; `recent` maps committed paths to their txlog.
 
     `left` are the writers of pending txlogs that are not in `order`: no position of theirs is refused.
     """
-    planner = _Planner(known, marks, limits, recent)
+    planner = _Planner(checked, marks, limits, recent)
     planner.waiting.update(left)
-    while planner.turn(order):
+    while planner.go_through(order):
         pass
     if len(planner.accepted) < len(order):
         planner.refuse = True
-        planner.turn(order)
+        planner.go_through(order)
     return planner.batch
 
 
@@ -125,12 +125,12 @@ class _Waits(Exception):
 
 class _Planner:
     """
-    Goes through the txlogs in turns: a chain of positions may lie spread over incarnations, in any order. Only
-    when a turn adds nothing more, a position that does not fit is refused.
+    Goes through the txlogs in passes: a chain of positions may lie spread over incarnations, in any order. Only
+    when a pass adds nothing more, a position that does not fit is refused.
     """
 
-    def __init__(self, known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
-        self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
+    def __init__(self, checked: CheckedTxlogs, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
+        self.checked, self.marks, self.limits, self.recent = checked, marks, limits, recent
         self.batch = Batch(marks)
         self.refuse = self.unfit = False
         self.stopped: set[IncarnationKey] = set()
@@ -142,31 +142,31 @@ class _Planner:
         self.pruned: set[IncarnationKey] = set()
         self.files = self.bytes = self.rows = 0
 
-    def turn(self, order: Sequence[TxlogName]) -> bool:
-        """Whether a further turn may add something."""
+    def go_through(self, order: Sequence[TxlogName]) -> bool:
+        """Goes through all txlogs once; returns whether another pass may add something."""
         before = len(self.accepted)
-        self.stopped, self.batch.stuck, self.unfit = set(), set(), False
+        self.stopped, self.batch.blocked, self.unfit = set(), set(), False
         for name in order:
             self._consider(name)
         return self.unfit and len(self.accepted) > before
 
     def _consider(self, name: TxlogName) -> None:
         run = (name.writer, name.incarnation)
-        if run in self.stopped or name in self.known.bad or name in self.accepted or name in self.batch.refused:
+        if run in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.refused:
             return
-        txlog, mark = self.known.good.get(name), self._mark(name)
+        txlog, mark = self.checked.good.get(name), self._mark(name)
         if txlog is None or not self._contiguous(name, mark):
-            self._stop(run, stuck=True)
+            self._stop(run, blocks=True)
         elif not self._fits(txlog):
-            self._stop(run, stuck=False)
+            self._stop(run, blocks=False)
         else:
             self._try(txlog, run, mark)
 
-    def _stop(self, run: IncarnationKey, stuck: bool) -> None:
+    def _stop(self, run: IncarnationKey, blocks: bool) -> None:
         self.stopped.add(run)
         self.waiting.add(run[0])
-        if stuck:
-            self.batch.stuck.add(run)
+        if blocks:
+            self.batch.blocked.add(run)
 
     def _try(self, txlog: Txlog, run: IncarnationKey, mark: Mark) -> None:
         try:
@@ -174,19 +174,19 @@ class _Planner:
         except _Waits:
             self.unfit = True
             self.stopped.add(run)
-            self.batch.stuck.add(run)
+            self.batch.blocked.add(run)
         except Reject as error:
             self.batch.refused[txlog.name] = without_frames(error)
         except Hold as error:
             self.batch.held[txlog.name] = without_frames(error)
-            self._stop(run, stuck=True)
+            self._stop(run, blocks=True)
 
     def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
         gap = name.sequence - mark.last - 1
         if gap <= 0 or gap > MOST_HOLES:  # a longer one is refused as TooManyHoles whatever is in it
             return True
-        gone = (self.known.absent, self.known.bad, self.batch.refused)
-        return all(any(name.at(number) in known for known in gone) for number in mark.passed(name))
+        gone = (self.checked.absent, self.checked.bad, self.batch.refused)
+        return all(any(name.at(number) in names for names in gone) for number in mark.passed(name))
 
     def _mark(self, name: TxlogName) -> Mark:
         return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or NO_MARK
@@ -245,7 +245,7 @@ class _Planner:
 
         A small txlog is never the culprit: it gets in, and totals are saturated.
         """
-        rows, size = self.known.rows + self.rows, self.known.bytes + self.bytes
+        rows, size = self.checked.rows + self.rows, self.checked.bytes + self.bytes
         if txlog.row_count > MOST_COUNT and rows + txlog.row_count > LARGEST:
             raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
         if txlog.data_bytes > MOST_BYTES and size + txlog.data_bytes > LARGEST:

@@ -27,8 +27,8 @@ class Book:
         self.answers = list(answers)
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
-        self.turn = TickResult()
-        self.noticed = SimpleNamespace(discovery=Listing())
+        self.result = TickResult()
+        self.pending_index = SimpleNamespace(discovery=Listing())
 
     def tick(self, now: datetime) -> TickResult:
         self.ticks.append(now)

@@ -8,6 +8,7 @@ from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NotPossible, PositionTaken
+from bookkeeper.tick.tick import Bookkeeper
 from tests.support.lake import Lake, Writes
 
 
@@ -37,8 +38,7 @@ def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer:
     writer.publish("a")
     unlisted = writer.publish("b")
     writer.publish("c")
-    book = lake.book()
-    book.folder = book.upkeep.folder = blind(lake, unlisted)
+    book = Bookkeeper(lake.settings, blind(lake, unlisted), lake.book().ledger, store=lake.store)
     turn = lake.tick(book)
     assert (lake.keys(), turn.waiting, turn.holes) == (["a"], 1, [])
     assert lake.tick(book).holes == []
