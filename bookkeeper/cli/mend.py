@@ -168,14 +168,14 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
-    from bookkeeper.retention.apply import apply_retention, without_bounds
+    from bookkeeper.retention.apply import past_retention, without_bounds
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
-    found = apply_retention(there.ledger, view, limits, now, commit=not dry_run)
-    if found.after is not None:
-        there.committer.publish(found.after)
+    found = past_retention(there.ledger, view, limits, now)
+    if found.drops and not dry_run:
+        there.committer.drop(view, found.drops)
     outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
     record = {"table": there.table.name, "files": found.files, "live_files": found.live}
     record |= {"without_bounds": without_bounds(there.ledger, view, limits, now), "outcome": outcome}

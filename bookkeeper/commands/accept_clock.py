@@ -1,5 +1,5 @@
 """
-Accept-clock: a clock that was far ahead has stamped the table, and nobody can commit until that time has come.
+Accept-clock: a clock that was far ahead has stamped the table, which takes no commit until that time has come.
 
 No Iceberg commit turns time back, so the metadata is written anew: the same snapshots, ids, files and history, and no
 time in it that has not come yet. It takes the place of the old metadata like any commit, or not at all.
@@ -43,7 +43,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
     """
     How far the table is ahead of this clock; nothing is changed yet.
 
-    Raises NotPossible when it is not, or when its catalog lets nobody mend that; ClockAhead; Halt; Retry.
+    Raises NotPossible when it is not, or when its catalog does not let that be mended; ClockAhead; Halt; Retry.
     """
     view, now = load(ledger, folder)[0], ledger.clock()
     ledger.ahead(now)
@@ -58,7 +58,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
 
 def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     """
-    Dates back to now whatever in the table's metadata and marks is later. Raises Retry when somebody committed since.
+    Dates back to now whatever in the table's metadata and marks is later. Raises Retry after another commit.
     """
     view, now_ms = found.view, millis(ledger.stamp(ledger.clock()) - _EPOCH)
     marks = _with_pruned(view, now_ms).dated_back(now_ms)

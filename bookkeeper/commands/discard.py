@@ -62,7 +62,7 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
     """
     Gives it up in one commit, guarded like any other; a crash after it leaves marks.json to the next tick.
 
-    Raises Retry when somebody else committed since `view`: look again, then.
+    Raises Retry after another commit since `view`: call `outlook` again.
     """
     marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
     why = f"discard {_shown(given.run)} up to {given.run.sequence}"

@@ -1,7 +1,7 @@
 """
 Recover-catalog: the catalog or its entry of a table is lost, and the newest metadata file is registered again.
 
-Takes a metadata file only when it knows the last commit that marks.json tells of, for the table must not go back; and
+Takes a metadata file only when it knows the last commit in marks.json, for the table must not go back; and
 only one that is no base of another, for every metadata file names those before it. Two that name neither each other
 nor the same history are left to a person: one of them is an attempt that was refused.
 """
@@ -167,7 +167,7 @@ def _ancestors(metadata: TableMetadata) -> set[int]:
 
 
 def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> MetadataFile:
-    """The last one; raises NotPossible when there is none, or when it cannot be told which."""
+    """The last one; raises NotPossible when there is none, or when two could be the newest."""
     if not fitting:
         raise _none_fits(place, copy, passed)
     bases = {entry.metadata_file.rpartition("/")[2] for file in fitting for entry in file.metadata.metadata_log}
@@ -187,14 +187,14 @@ def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, pas
 def _none_fits(place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> NotPossible:
     shown = "".join(f"\n  {name}: {why}" for name, why in list(passed.items())[:5])
     more = f"\n  and {len(passed) - 5} more" if len(passed) > 5 else ""
-    told = (
+    wanted = (
         f"the last commit that marks.json tells of is snapshot {copy.marks.snapshot}, sequence number "
         f"{copy.sequence_number}"
         if copy
         else "there is no marks.json"
     )
     return NotPossible(
-        f"no metadata file in {place} will do; {told}{shown}{more}",
+        f"no metadata file in {place} will do; {wanted}{shown}{more}",
         hint="Look for later ones in a backup or in the bucket's versions, put them there, and try again: with an "
         "older one rows that were committed would be lost.",
     )

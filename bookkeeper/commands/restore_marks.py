@@ -1,7 +1,7 @@
 """
 Restore-marks: the property `bookkeeper.marks` is gone or spoilt, and a copy of it puts it back.
 
-Takes a copy only when no snapshot on `main` tells of a later commit of ours: an older one would let txlogs in twice.
+Takes a copy only when no snapshot on `main` is of a later commit of ours: an older one would let txlogs in twice.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def restorable(ledger: Ledger, folder: Folder) -> tuple[View, str]:
 
 def restore(ledger: Ledger, folder: Folder, view: View) -> View:
     """
-    Puts them back in one guarded commit with an empty snapshot. Raises Retry when somebody committed since.
+    Puts them back in one guarded commit with an empty snapshot. Raises Retry after another commit.
     """
     return Committer(ledger, folder).record(view, view.marks, "restore-marks")
 

@@ -1,11 +1,11 @@
 """
-`verify`: an audit of table against folder. Reads only; what it would mend is said first.
+`verify`: checks the table against its folder and its files. Reads only; `repair` does what its findings name.
 
 Commits may go on meanwhile. So the folder is always listed before the table is loaded, as a tick does, and what is
-found wrong is looked at again in a later load of the table: what is not wrong there was only on its way.
+found wrong is checked again in a later load of the table: what is right there was only on its way.
 
 Every finding names what is wrong, where, and how bad: `error` means rows are or may be wrong, `warning` means
-somebody should look, `info` mends itself.
+a person should look, `info` mends itself.
 """
 
 from collections import Counter
@@ -148,23 +148,23 @@ def _totals(audit: Audit) -> Iterator[Finding]:
         "total-files-size": saturated(sum(file.size_bytes for file in files)),
     }
     for key, count in truth.items():
-        said = head.summary.additional_properties.get(key)
-        if said is not None and int(said) != count:
-            yield Finding(WARNING, f"the summary says {key} = {said}, in truth it is {count}", _snapshot(head))
+        stated = head.summary.additional_properties.get(key)
+        if stated is not None and int(stated) != count:
+            yield Finding(WARNING, f"the summary says {key} = {stated}, in truth it is {count}", _snapshot(head))
 
 
 def _added_counts(audit: Audit) -> Iterator[Finding]:
     """Spark's stream trusts `added-data-files` and loses rows when it is too small."""
     for snapshot in audit.view.metadata.snapshots:
-        said = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
+        stated = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
         manifests = [
             item
             for item in snapshot.manifests(audit.view.table.io)
             if item.added_snapshot_id == snapshot.snapshot_id and item.content == ManifestContent.DATA
         ]
         added = sum(item.added_files_count or 0 for item in manifests)
-        if int(said or 0) != added:
-            what = f"the summary says {said or 0} added data files, its manifests hold {added}: streams may lose rows"
+        if int(stated or 0) != added:
+            what = f"the summary says {stated or 0} added data files, its manifests hold {added}: streams may lose rows"
             yield Finding(ERROR, what, _snapshot(snapshot))
 
 
@@ -221,7 +221,7 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
 
 
 def _missing(audit: Audit) -> Iterator[Finding]:
-    """Published txlogs that are nowhere: n was durable before n + 1 was written, so somebody deleted them."""
+    """Published txlogs that are nowhere: n was durable before n + 1 was written, so they were deleted from outside."""
     listed = [item.name for item in audit.folder.pending()]
     marks = audit.later().view.marks
     waiting = [name for name in listed if not marks.is_in(name) and not _may_be_pruned(marks, name)]
@@ -241,7 +241,7 @@ def _missing(audit: Audit) -> Iterator[Finding]:
 
 
 def _may_be_pruned(marks: Marks, name: TxlogName) -> bool:
-    """Whether nobody can tell how far its run was."""
+    """Whether its mark was pruned, so that it is unknown how far its incarnation was."""
     return marks.mark(name) is None and started_ms(name.incarnation) < marks.pruned_before_ms
 
 

@@ -4,12 +4,13 @@ The history of `main`: its snapshots, newest first, and whether it still is what
 That is never guessed, only proven:
 
 1. Marks and `main` go back together, so marks.json shows an older table in its place. It must be read before the
-   table is loaded, because it is written after the commit it tells of.
+   table is loaded, because it is written after the commit it was made for.
 2. Parents never change; pyiceberg only forgets those that expire. So an older metadata file that still knows the
-   snapshot of our marks, and a child of it that is an ancestor of `main` now, proves that nobody rolled back behind it.
+   snapshot of our marks, and a child of it that is an ancestor of `main` now, proves that `main` was not rolled back
+   behind it.
    Example: `main` is 5, and of 1 ← 2 ← 3 ← 4 ← 5 only 4 and 5 are kept. The marks came with 2. A metadata file from
    before the expiry says that 2 is the parent of 3 and 3 that of 4: main descends from 2.
-3. Without such a file nobody can tell, and the table is halted.
+3. Without such a file neither is proven, and the table is halted.
 """
 
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def is_ours(snapshot: Snapshot) -> bool:
 
 def is_older(metadata: TableMetadata, snapshot: int | None, copy: MarksCopy | None) -> bool:
     """
-    Whether this metadata, whose marks came with `snapshot`, is older than the commit that `copy` tells of.
+    Whether this metadata, whose marks came with `snapshot`, is older than the commit that `copy` was made for.
     """
     if copy is None or copy.table_uuid != str(metadata.table_uuid) or copy.marks.snapshot in (None, snapshot):
         return False

@@ -1,5 +1,5 @@
 """
-What a tick finds pending: by listing, or by the names that were noticed since the last listing.
+What a tick finds pending: by listing, or by the names that were hinted since the last listing.
 
 Listing stays the truth: the first tick lists, one in every few does, and whenever the discovery cannot tell. What is
 remembered between two listings only saves listing; a name that is not there (foreign, late, double) is passed over.
@@ -14,7 +14,7 @@ from bookkeeper.discover.discovery import LOOK, Discovery
 
 
 class PendingIndex:
-    """The pending txlogs of one folder, as far as they were noticed; `misnamed` are those the last listing showed."""
+    """The pending txlogs of one folder, as far as they are known; `misnamed` are keys that the last listing showed."""
 
     def __init__(self, discovery: Discovery, look_every: int) -> None:
         self.discovery = discovery

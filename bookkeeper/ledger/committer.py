@@ -6,6 +6,7 @@ consumed txlog is deleted. A crash in between is harmless: every tick compares m
 """
 
 import logging
+from collections.abc import Sequence
 
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
@@ -35,7 +36,7 @@ class Committer:
         """Changes marks only, with an empty snapshot; raises Retry."""
         return self._published_after(self.ledger.record(view, marks, why), even_older)
 
-    def drop(self, view: View, drops: list[ManifestDelete]) -> View:
+    def drop(self, view: View, drops: Sequence[ManifestDelete]) -> View:
         """Drops data files; raises Retry."""
         return self._published_after(self.ledger.drop(view, drops), even_older=False)
 

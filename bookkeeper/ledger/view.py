@@ -50,7 +50,7 @@ class View:
     def head(self) -> Snapshot | None:
         """The snapshot of `main`; None for an empty table."""
         current = self.metadata.current_snapshot_id
-        # From the end, where it mostly is: pyiceberg's own look takes a millisecond at 10,000 snapshots.
+        # From the end, where it mostly is: pyiceberg's own search takes a millisecond at 10,000 snapshots.
         return next((item for item in reversed(self.metadata.snapshots) if item.snapshot_id == current), None)
 
     @cached_property
@@ -64,7 +64,7 @@ class View:
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
 
     def total(self, key: str) -> int:
-        """A count of the head's summary, like `total-records`; 0 where it does not say."""
+        """A count of the head's summary, like `total-records`; 0 where it has none."""
         counts = self.head.summary.additional_properties if self.head and self.head.summary else {}
         return int(counts.get(key, 0))
 
@@ -90,7 +90,7 @@ class View:
         The root for looking up data files: the table's location where that holds them.
 
         Iceberg's metadata lies there, so an absent root means a disk that is not mounted; an absent data path
-        may just mean that nobody has written yet.
+        may just mean that no row was written yet.
         """
         location = self.metadata.location
         return location if inside(self.data_path, location) else self.data_path

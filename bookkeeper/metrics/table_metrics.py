@@ -78,7 +78,7 @@ class TableMetrics:
 
     def note(self, slot: TableLoop, took: float | None, now: datetime) -> None:
         """One turn is over."""
-        turn = slot.begun
+        turn = slot.last_result
         self.ticks[_outcome(slot, turn)] += 1
         self.tick_seconds.observe(took or 0.0)
         if turn is not None:

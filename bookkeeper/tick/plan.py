@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.errors import (
     DuplicatePath,
@@ -24,8 +24,6 @@ from bookkeeper.errors import (
 from bookkeeper.format.expressions import MOST_COUNT
 from bookkeeper.format.records import LARGEST
 from bookkeeper.tick.order import Limits, gaps
-
-IncarnationKey = tuple[str, str]  # writer and incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class CheckedTxlogs:
 
 @dataclass
 class Batch:
-    """The next commit, and what has to be said of the others; `before` are the marks it was planned against."""
+    """The next commit, and why other txlogs are not in it; `before` are the marks it was planned against."""
 
     before: Marks
     txlogs: list[Txlog] = field(default_factory=list)
@@ -63,7 +61,7 @@ class Batch:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it says something that only a second look at listing and marks can say."""
+        """Whether it refuses, resumes or finds holes: only a second listing and newer marks can prove that."""
         return bool(self.refused or self.holes or self.resumed)
 
     @property
@@ -82,17 +80,17 @@ def resumed(
     """
     `marks`, with one more for each incarnation that goes on after its own was pruned.
 
-    Nobody can tell which of its earlier sequences are in, so all of them count as in except those in rejected/.
+    Which of its earlier sequences are in is unknown, so all of them count as in except those in rejected/.
     """
     firsts: dict[IncarnationKey, TxlogName] = {}
     for name in order:
-        firsts.setdefault((name.writer, name.incarnation), name)
+        firsts.setdefault(name.incarnation_key, name)
     for name in firsts.values():
         txlog = good.get(name)
         if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
             continue
-        run = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
-        marks = marks.gone_on(name, [sequence for sequence in run if sequence < name.sequence])
+        refused = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
+        marks = marks.gone_on(name, [sequence for sequence in refused if sequence < name.sequence])
     return marks
 
 
@@ -120,7 +118,7 @@ def plan(
 
 
 class _Waits(Exception):
-    """Its position does not fit yet, and nobody knows whether it will."""
+    """Its position does not fit yet, and may still do so."""
 
 
 class _Planner:
@@ -151,35 +149,35 @@ class _Planner:
         return self.unfit and len(self.accepted) > before
 
     def _consider(self, name: TxlogName) -> None:
-        run = (name.writer, name.incarnation)
-        if run in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.refused:
+        key = name.incarnation_key
+        if key in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.refused:
             return
         txlog, mark = self.checked.good.get(name), self._mark(name)
         if txlog is None or not self._contiguous(name, mark):
-            self._stop(run, blocks=True)
+            self._stop(key, blocks=True)
         elif not self._fits(txlog):
-            self._stop(run, blocks=False)
+            self._stop(key, blocks=False)
         else:
-            self._try(txlog, run, mark)
+            self._try(txlog, key, mark)
 
-    def _stop(self, run: IncarnationKey, blocks: bool) -> None:
-        self.stopped.add(run)
-        self.waiting.add(run[0])
+    def _stop(self, key: IncarnationKey, blocks: bool) -> None:
+        self.stopped.add(key)
+        self.waiting.add(key[0])
         if blocks:
-            self.batch.blocked.add(run)
+            self.batch.blocked.add(key)
 
-    def _try(self, txlog: Txlog, run: IncarnationKey, mark: Mark) -> None:
+    def _try(self, txlog: Txlog, key: IncarnationKey, mark: Mark) -> None:
         try:
             self._accept(txlog, mark)
         except _Waits:
             self.unfit = True
-            self.stopped.add(run)
-            self.batch.blocked.add(run)
+            self.stopped.add(key)
+            self.batch.blocked.add(key)
         except Reject as error:
             self.batch.refused[txlog.name] = without_frames(error)
         except Hold as error:
             self.batch.held[txlog.name] = without_frames(error)
-            self._stop(run, blocks=True)
+            self._stop(key, blocks=True)
 
     def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
         gap = name.sequence - mark.last - 1
@@ -189,7 +187,7 @@ class _Planner:
         return all(any(name.at(number) in names for names in gone) for number in mark.passed(name))
 
     def _mark(self, name: TxlogName) -> Mark:
-        return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or NO_MARK
+        return self.last.get(name.incarnation_key) or self.marks.mark(name) or NO_MARK
 
     def _fits(self, txlog: Txlog) -> bool:
         batch = self.batch.txlogs
@@ -203,13 +201,13 @@ class _Planner:
     def _accept(self, txlog: Txlog, mark: Mark) -> None:
         name = txlog.name
         self._check_age(txlog)
-        # Before position and paths: where too many are missing, nobody knows what those say.
+        # Before position and paths: where too many are missing, those would be refused for the wrong reason.
         advanced = mark.advanced(name)
         self._check_position(txlog)
         self._check_totals(txlog)
         self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
-        self.last[name.writer, name.incarnation] = advanced
+        self.last[name.incarnation_key] = advanced
         self.files += len(txlog.rows)
         self.bytes += txlog.data_bytes
         self.rows += txlog.row_count
@@ -219,11 +217,11 @@ class _Planner:
             self.batch.positions[name.writer] = txlog.position
 
     def _check_age(self, txlog: Txlog) -> None:
-        name, run = txlog.name, (txlog.name.writer, txlog.name.incarnation)
-        if self.marks.is_pruned(name, txlog.created_ms) and run not in self.last:
-            self.pruned.add(run)
+        name, key = txlog.name, txlog.name.incarnation_key
+        if self.marks.is_pruned(name, txlog.created_ms) and key not in self.last:
+            self.pruned.add(key)
             raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
-        if run in self.pruned:
+        if key in self.pruned:
             raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
 
     def _check_position(self, txlog: Txlog) -> None:
@@ -261,7 +259,7 @@ class _Planner:
         return paths
 
     def _committed(self, path: str) -> TxlogName | None:
-        # An attempt that failed is remembered too: only the marks know whether it got in.
+        # Paths of a failed attempt are kept too: only the marks know whether it got in.
         name = self.recent.get(path)
         return name if name is not None and self.marks.is_in(name) else None
 

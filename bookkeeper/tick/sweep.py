@@ -1,5 +1,5 @@
 """
-The sweep of the folder: rejected txlogs that nobody needs any more, and what a crash left of local writes.
+The sweep of the folder: rejected txlogs that are not needed any more, and what a crash left of local writes.
 """
 
 import logging

@@ -15,7 +15,7 @@ from itertools import islice
 
 from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.pending_index import PendingIndex
@@ -44,7 +44,7 @@ from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.intake import Intake, defect
 from bookkeeper.tick.order import Limits, cut, gaps, in_order, writers_left
 from bookkeeper.tick.pace import Pace
-from bookkeeper.tick.plan import CheckedTxlogs, IncarnationKey, plan, resumed
+from bookkeeper.tick.plan import CheckedTxlogs, plan, resumed
 from bookkeeper.tick.prune import Prune
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.reject import Rejects
@@ -189,7 +189,7 @@ class Bookkeeper:
         self.clock.listed(tick.found)
         rest = in_order([item for item in tick.left if item.size <= self.settings.max_txlog_bytes])
         # What could not go on comes last next time, or enough of it would take every place.
-        rest.sort(key=lambda item: (item.name.writer, item.name.incarnation) in self.blocked)
+        rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
         full = len(rest) >= tick.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(tick.now - min(item.modified for item in rest)) >= self.settings.window)
