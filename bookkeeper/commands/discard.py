@@ -73,7 +73,7 @@ def _mark(view: View, run: TxlogName) -> Mark:
     mark = view.marks.mark(run)
     if mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms:
         raise NotPossible(
-            f"the mark of {_shown(run)} was pruned, so nobody can tell which of its txlogs are in the table",
+            f"the mark of {_shown(run)} was pruned, so it is unknown which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
         )
     if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:

@@ -155,7 +155,7 @@ def _parsed(data: bytes, name: str) -> TableMetadata:
 
 
 def _knows(metadata: TableMetadata, marks: Marks, copy: MarksCopy | None) -> bool:
-    """Whether the commit that marks.json tells of is in this table."""
+    """Whether the last commit in marks.json is in this table."""
     last = copy.marks.snapshot if copy is not None else None
     if last is None or marks.snapshot == last:
         return True
@@ -177,7 +177,7 @@ def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, pas
     others = [file.name for file in last if file.metadata.current_snapshot_id not in (None, *line)]
     if others:
         raise NotPossible(
-            f"{newest.name} and {', '.join(others)} follow the last commit that marks.json tells of, and not each "
+            f"{newest.name} and {', '.join(others)} follow the last commit in marks.json, and not each "
             "other: one was committed, the rest are attempts that were refused",
             hint="Look which rows are in which, or ask who else commits to this table; then name one: --metadata FILE.",
         )
@@ -188,8 +188,7 @@ def _none_fits(place: str, copy: MarksCopy | None, passed: Mapping[str, str]) ->
     shown = "".join(f"\n  {name}: {why}" for name, why in list(passed.items())[:5])
     more = f"\n  and {len(passed) - 5} more" if len(passed) > 5 else ""
     wanted = (
-        f"the last commit that marks.json tells of is snapshot {copy.marks.snapshot}, sequence number "
-        f"{copy.sequence_number}"
+        f"the last commit in marks.json is snapshot {copy.marks.snapshot}, sequence number {copy.sequence_number}"
         if copy
         else "there is no marks.json"
     )

@@ -18,7 +18,7 @@ from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
-_BY_HAND = "Nobody can tell what is in. Make a new table and folder, or set the property by hand from a backup."
+_BY_HAND = "It is unknown what is in. Make a new table and folder, or set the property by hand from a backup."
 
 
 def restorable(ledger: Ledger, folder: Folder) -> tuple[View, str]:

@@ -234,7 +234,7 @@ def _missing(audit: Audit) -> Iterator[Finding]:
     for name in sorted({*gaps(waiting, marks), *holes}.difference(listed)):
         if not (audit.folder.exists(name) or audit.folder.exists(name, REJECTED)):
             what = (
-                "it was published, and is neither in the table nor pending nor rejected: somebody deleted it, its rows "
+                "it was published, and is neither in the table nor pending nor rejected: it was deleted, its rows "
                 "are lost unless its writer wrote them again"
             )
             yield Finding(WARNING, what, str(name))

@@ -46,7 +46,7 @@ class Committer:
 
     def publish(self, view: View, even_older: bool = False) -> None:
         """
-        Makes marks.json say what the table says, unless it tells of a later commit; raises StorageUnavailable.
+        Makes marks.json say what the table says, unless that is of a later commit; raises StorageUnavailable.
 
         `even_older` is for a person who took the table back on purpose.
         """
@@ -62,7 +62,7 @@ class Committer:
         sequence = -1 if copy is None else copy.sequence_number
         lost = copy is None and view.marks.snapshot is not None
         if (self._highest < 0 or sequence < self._highest) and (lost or is_behind(view, copy)):
-            self._warn_behind("it is gone" if lost else f"it tells of sequence number {sequence}")
+            self._warn_behind("it is gone" if lost else f"it is of sequence number {sequence}")
             self._published = None
         self._highest = max(sequence, 0)
 

@@ -13,7 +13,8 @@ from bookkeeper.config.share import TRIES
 from bookkeeper.core.folder import Found
 from bookkeeper.discover.discovery import Discovery
 from bookkeeper.errors import BookkeeperError, Halt, Retry
-from bookkeeper.tick.tick import Bookkeeper, TickResult
+from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 

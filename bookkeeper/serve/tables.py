@@ -17,7 +17,8 @@ from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.serve.loop import Observer, TableLoop, close, repeat, tick_once
-from bookkeeper.tick.tick import Bookkeeper, TickResult
+from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from bookkeeper.core.folder import Found
+from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError, CommitConflict
 from bookkeeper.tick.intake import Intake
@@ -46,7 +47,7 @@ class Tick:
     names: list[TxlogName] = field(default_factory=list)
     #: writers of pending txlogs that it does not read: another one may continue from those
     unread_writers: Set[str] = frozenset()
-    batch: Batch | None = None
+    batch: Batch = field(default_factory=lambda: Batch(Marks("")))
     #: whether the view was loaded after the first listing: only then may it condemn a txlog
     fresh: bool = False
     listed_twice: bool = False

@@ -125,6 +125,7 @@ class Bookkeeper:
         return tick.result
 
     def _commit_pending(self, tick: Tick) -> None:
+        """Plans and commits until a commit is confirmed or nothing is due; each attempt starts from the table's marks."""
         for _ in range(ATTEMPTS):
             view = self._current(tick)
             self._delete_committed(tick, view)
@@ -135,7 +136,7 @@ class Bookkeeper:
             step = self._plan(tick, view)
             if step is Next.COMMIT:
                 step = self._commit(tick, view)
-            if step is Next.IDLE:
+            if step is Next.IDLE:  # it is in
                 self.committer.publish(self.view)  # before the delete: writers read pending/ first, then the marks
                 self._settle(tick)
                 self._delete(tick.batch.names)
@@ -199,6 +200,7 @@ class Bookkeeper:
         return Next.COMMIT if tick.names else Next.IDLE
 
     def _read(self, tick: Tick, view: View) -> None:
+        # A clock that is wrong must neither condemn a txlog nor stamp a commit.
         self.ledger.check_clock(view)
         self.clock.check_ahead(tick.now)
         tick.intake.sizes = {item.name: item.size for item in tick.found}
@@ -215,6 +217,7 @@ class Bookkeeper:
         intake = tick.intake
         if intake.bad and not tick.fresh:
             return Next.RELOAD  # the schema or the spec it names may be newer than the view
+        # A txlog from the future is its writer's fault only if our own clock is right.
         if any(isinstance(why, FromTheFuture) for why in intake.bad.values()) and not self.clock.agrees():
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
         self.rejects.reject(tick, intake.bad)
@@ -231,6 +234,7 @@ class Bookkeeper:
         if batch.doubtful and not tick.listed_twice:
             # Whatever came before a txlog that a first listing shows, a second listing or the marks must show.
             return Next.LOOK_AGAIN
+        # A name that only the second listing shows may follow others that this listing misses: the next tick decides.
         batch.refused = {name: why for name, why in batch.refused.items() if name in tick.first_listed}
         return Next.COMMIT
 

@@ -30,8 +30,8 @@ def told(lake: Lake, *answers: Hints, faults: Faults | None = None) -> Bookkeepe
 
 def committed(lake: Lake, book: Bookkeeper, ticks: int) -> list[int]:
     """Txlogs that each of the next ticks commits."""
-    turns = [lake.tick(book) for _ in range(ticks)]
-    return [turn.commit.txlogs if turn.commit else 0 for turn in turns]
+    results = [lake.tick(book) for _ in range(ticks)]
+    return [result.commit.txlogs if result.commit else 0 for result in results]
 
 
 def names(*found: TxlogName) -> frozenset[TxlogName]:

@@ -31,8 +31,8 @@ def test_a_file_goes_when_its_newest_row_is_past_the_cutoff_and_not_before(tmp_p
     name, data = writer.encoded([writer.file(["old-too", "new"], now - 2 * HOUR, now - timedelta(minutes=30))])
     lake.folder.publish(name, data)
     writer.publish("newest")
-    turn = lake.tick()
-    assert turn.dropped_files == 1
+    result = lake.tick()
+    assert result.dropped_files == 1
     assert lake.keys() == ["new", "newest", "old-too"]
     lake.tick(minutes=29)
     assert lake.keys() == ["new", "newest", "old-too"]

@@ -78,15 +78,15 @@ def test_after_a_start_manifests_are_read_over_many_ticks_and_rows_do_not_wait(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, writer, book = started_anew(tmp_path, faults, 1, monkeypatch, brake=1.0)
-    turns, read = [], [0]
-    while not turns or not turns[-1].dropped_files:
-        turns.append(lake.tick(book, seconds=1))
+    results, read = [], [0]
+    while not results or not results[-1].dropped_files:
+        results.append(lake.tick(book, seconds=1))
         read.append(read_manifests(faults))
-        assert turns[-1].commit is not None
-        writer.publish(f"b{len(turns)}")
+        assert results[-1].commit is not None
+        writer.publish(f"b{len(results)}")
     # One more each time, or a busy table would never come to its end; those that lose a file are read once more.
     assert [after - before for before, after in pairwise(read)] == [1, 2, 3, 2 + 4]
-    assert [turn.dropped_files for turn in turns] == [0, 0, 0, 4]
+    assert [result.dropped_files for result in results] == [0, 0, 0, 4]
     assert lake.keys() == ["b1", "b2", "b3", "new"]
 
 

@@ -20,7 +20,7 @@ SETTINGS = Daemon(every=SECOND, backoff_most=timedelta(seconds=8), not_ready_aft
 
 
 class Book:
-    """A bookkeeper that does, tick by tick, what it is told: a turn, or an error."""
+    """A bookkeeper that does, tick by tick, what it was given: a result, or an error."""
 
     def __init__(self, *answers: TickResult | Exception) -> None:
         self.answers = list(answers)

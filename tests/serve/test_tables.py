@@ -232,6 +232,6 @@ def test_one_turn_of_each_does_not_wait_for_who_is_frozen() -> None:
     world.takes["b"] = answer.wait
     slots = [TableLoop(name, lambda name=name: Book(world, Table(name))) for name in "abc"]  # type: ignore[misc]
     done = once(slots, DAEMON, lambda: NOW, patience=timedelta(seconds=1))
-    assert [turn is not None for turn in done] == [True, False, True]
+    assert [result is not None for result in done] == [True, False, True]
     assert slots[1].trouble == HANGING and Lease.held == {"b"}
     answer.set()

@@ -84,8 +84,8 @@ def test_a_successor_waits_for_a_predecessor_that_cannot_be_read_now(
     again.position = b"1"
     again.goes_on(b"2", "b")
     book = lake.book(faults.on(f"read folder/pending/{unread}", BEFORE, StorageUnavailable))
-    turn = lake.tick(book)
-    assert (turn.waiting, lake.rejected()) == (2, {})
+    result = lake.tick(book)
+    assert (result.waiting, lake.rejected()) == (2, {})
     faults.clear()
     lake.tick(book)
     assert (lake.keys(), position(lake)) == (["a", "b"], b"2")
