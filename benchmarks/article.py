@@ -89,8 +89,11 @@ class Experiment:
         while self.queue.files < self.live:
             self.queue.publish(1, min(FILES_IN_HISTORY, self.live - self.queue.files), now())
             assert self.book.tick(now()).commit is not None
-        self.stages = {"list": Stage(self.book.noticed, "found"), "delete txlogs": Stage(self.book.folder, "delete")}
-        self.stages["retention"] = Stage(self.book.upkeep, "run")
+        self.stages = {
+            "list": Stage(self.book.pending_index, "found"),
+            "delete txlogs": Stage(self.book.folder, "delete"),
+        }
+        self.stages["retention"] = Stage(self.book.duties, "run")
 
     def round(self, turn: int) -> None:
         """One commit, what belongs to it, and its times."""
@@ -112,8 +115,8 @@ class Experiment:
         at = now()
         keep = at - moment(self.queue.files) + timedelta(seconds=self.live)
         retention = replace(self.queue.settings.retention, keep=keep, every=timedelta(hours=1), brake=1.0)
-        self.book.upkeep.settings = replace(self.queue.settings, retention=retention)
-        self.book.upkeep.done["retention"] = at - timedelta(days=1) if due else at
+        self.book.duties.retention.settings = replace(self.queue.settings, retention=retention)
+        self.book.duties.retention.due.last = at - timedelta(days=1) if due else at
 
     def _reap(self) -> None:
         catalog = open_catalog(self.queue.catalog)

@@ -79,7 +79,7 @@ class Retaining:
         """Sets retention so that the newest `live` files are kept; it looks every 10 commits."""
         aged = at - moment(self.queue.files) + timedelta(seconds=self.live)
         retention = replace(self.queue.settings.retention, keep=aged, every=timedelta(0), brake=1.0)
-        self.book.upkeep.settings = replace(self.queue.settings, retention=retention)
+        self.book.duties.retention.settings = replace(self.queue.settings, retention=retention)
 
     def commit(self, turn: int) -> Took:
         """One tick with one txlog."""
@@ -87,7 +87,7 @@ class Retaining:
         at = now()
         if turn % 10 == 0:
             self.keep(at)
-        self.book.upkeep.done["retention"] = at if turn % 10 else at - timedelta(days=1)
+        self.book.duties.retention.due.last = at if turn % 10 else at - timedelta(days=1)
         return timed(lambda: self.book.tick(at))
 
     def reap(self) -> Took:

@@ -179,7 +179,7 @@ def idle(stand: Stand, mode: str) -> Counter[str]:
     at = now()
     book = open_bookkeeper(settings, table, lambda: at)
     discovery: Discovery = {"list": Listing, "probe": Probe, "notify": Silent}[mode]()
-    book.noticed = PendingIndex(discovery, table.look_every)
+    book.pending_index = PendingIndex(discovery, table.look_every)
     book.tick(at)
     discovery.after([name for name in stand.crowd.names if name.sequence])
     stand.place.counted()

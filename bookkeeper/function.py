@@ -1,7 +1,7 @@
 """
-`bookkeeper once` as a function that a cloud calls: one tick of each table, whatever the event says.
+`bookkeeper once` as a function that a cloud calls: one tick of each table, whatever the event holds.
 
-An event is only the wish for a tick, so nothing is read from it but the ids of a batch's messages. Two calls at once
+An event only asks for a tick, so nothing is read from it but the ids of a batch's messages. Two calls at once
 are safe: the second finds the lease taken and asks for its event again. Nothing is kept between calls but clients.
 """
 
@@ -41,7 +41,7 @@ def _late(settings: Settings, clock: Callable[[], datetime]) -> dict[str, str]:
     """The tables that had no tick, and why."""
     slots = slots_of(settings, [*settings.tables.values()], opener(settings.bookkeeper, clock))
     done = zip(slots, once(slots, settings.bookkeeper, clock), strict=True)
-    return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, turn in done if turn is None}
+    return {slot.table: slot.trouble or "another bookkeeper is at work" for slot, result in done if result is None}
 
 
 def _messages(event: Any) -> list[str]:

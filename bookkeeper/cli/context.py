@@ -15,6 +15,7 @@ __all__ = ["Opened", "opened", "settings_of", "several_tables", "tables_option",
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
     from bookkeeper.core.folder import Folder
+    from bookkeeper.ledger.committer import Committer
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.ledger.view import View
 
@@ -54,6 +55,13 @@ class Opened:
     folder: "Folder"
     ledger: "Ledger"
 
+    @property
+    def committer(self) -> "Committer":
+        """Commits to the table, and writes marks.json after it."""
+        from bookkeeper.ledger.committer import Committer
+
+        return Committer(self.ledger, self.folder, self.table.name)
+
     def view(self, accept_rollback: bool = False) -> "View":
         """The table now; raises Halt like the daemon."""
         from bookkeeper.ledger.load import load
@@ -69,7 +77,7 @@ def opened(config: str | None, name: str | None) -> Opened:
     from bookkeeper.core.known_table import advising
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.serve.open import open_folder
-    from bookkeeper.tick.upkeep import Upkeep
+    from bookkeeper.tick.clock import StorageClock
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)
@@ -77,7 +85,7 @@ def opened(config: str | None, name: str | None) -> Opened:
         catalog = open_catalog(settings.catalog)
         folder, ledger = open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now)
     # A command that commits stamps the table too, and its clock may be ahead like any other.
-    ledger.ahead = Upkeep(table, folder, ledger).check_ahead
+    ledger.ahead = StorageClock(table, folder, ledger).check_ahead
     return Opened(settings, table, folder, ledger)
 
 

@@ -26,7 +26,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper pending --table events --json
     """
-    from bookkeeper.tick.order import in_turn
+    from bookkeeper.tick.order import in_order
 
     now, found = utc_now(), opened(config, table).folder.pending()
     rows = [
@@ -37,7 +37,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
             "bytes": item.size,
             "txlog": str(item.name),
         }
-        for item in in_turn(found)
+        for item in in_order(found)
     ]
     show_rows(rows, as_json, nothing="no txlog is pending")
 

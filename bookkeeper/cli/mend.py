@@ -84,8 +84,7 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     waiting = [item for item in there.folder.pending() if item.name.writer == writer]
     if waiting:
         raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
-    after = there.ledger.record(view, view.marks.forgotten(writer), f"forget {writer}")
-    there.folder.publish_marks(after.marks_copy)
+    after = there.committer.record(view, view.marks.forgotten(writer), f"forget {writer}")
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -118,8 +117,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
         click.confirm("Go on without the rows of these snapshots?", abort=True, err=True)
-    after = there.ledger.record(view, view.marks, "accept-rollback")
-    there.folder.publish_marks(after.marks_copy, even_older=True)
+    after = there.committer.record(view, view.marks, "accept-rollback", even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -170,14 +168,14 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
-    from bookkeeper.retention.apply import apply_retention, without_bounds
+    from bookkeeper.retention.apply import past_retention, without_bounds
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
-    found = apply_retention(there.ledger, view, limits, now, commit=not dry_run)
-    if found.after is not None:
-        there.folder.publish_marks(found.after.marks_copy)
+    found = past_retention(there.ledger, view, limits, now)
+    if found.drops and not dry_run:
+        there.committer.drop(view, found.drops)
     outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
     record = {"table": there.table.name, "files": found.files, "live_files": found.live}
     record |= {"without_bounds": without_bounds(there.ledger, view, limits, now), "outcome": outcome}

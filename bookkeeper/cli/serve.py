@@ -79,7 +79,7 @@ def run(
         at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
-        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.told:
+        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.on_result:
             at_work.change(settings, chosen)
             looks, settled = count(1), False
             while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):

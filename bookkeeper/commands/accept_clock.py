@@ -1,5 +1,5 @@
 """
-Accept-clock: a clock that was far ahead has stamped the table, and nobody can commit until that time has come.
+Accept-clock: a clock that was far ahead has stamped the table, which takes no commit until that time has come.
 
 No Iceberg commit turns time back, so the metadata is written anew: the same snapshots, ids, files and history, and no
 time in it that has not come yet. It takes the place of the old metadata like any commit, or not at all.
@@ -18,6 +18,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import CLOCK_BEHIND, Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.view import View
@@ -42,7 +43,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
     """
     How far the table is ahead of this clock; nothing is changed yet.
 
-    Raises NotPossible when it is not, or when its catalog lets nobody mend that; ClockAhead; Halt; Retry.
+    Raises NotPossible when it is not, or when its catalog does not let that be mended; ClockAhead; Halt; Retry.
     """
     view, now = load(ledger, folder)[0], ledger.clock()
     ledger.ahead(now)
@@ -57,7 +58,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
 
 def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     """
-    Dates back to now whatever in the table's metadata and marks is later. Raises Retry when somebody committed since.
+    Dates back to now whatever in the table's metadata and marks is later. Raises Retry after another commit.
     """
     view, now_ms = found.view, millis(ledger.stamp(ledger.clock()) - _EPOCH)
     marks = _with_pruned(view, now_ms).dated_back(now_ms)
@@ -67,7 +68,7 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     metadata = dated(logged.model_copy(update={"properties": properties}), now_ms)
     catalogs.replace_metadata(view.table, metadata)
     after = load(ledger, folder)[0]
-    folder.publish_marks(after.marks_copy)
+    Committer(ledger, folder).publish(after)
     return after
 
 

@@ -12,6 +12,7 @@ from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.view import View
@@ -61,19 +62,18 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
     """
     Gives it up in one commit, guarded like any other; a crash after it leaves marks.json to the next tick.
 
-    Raises Retry when somebody else committed since `view`: look again, then.
+    Raises Retry after another commit since `view`: call `outlook` again.
     """
     marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
-    after = ledger.record(view, marks, f"discard {_shown(given.run)} up to {given.run.sequence}")
-    folder.publish_marks(after.marks_copy)
-    return after
+    why = f"discard {_shown(given.run)} up to {given.run.sequence}"
+    return Committer(ledger, folder).record(view, marks, why)
 
 
 def _mark(view: View, run: TxlogName) -> Mark:
     mark = view.marks.mark(run)
     if mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms:
         raise NotPossible(
-            f"the mark of {_shown(run)} was pruned, so nobody can tell which of its txlogs are in the table",
+            f"the mark of {_shown(run)} was pruned, so it is unknown which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
         )
     if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:

@@ -37,6 +37,7 @@ from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.history import is_ours
 from bookkeeper.core.known_table import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import (
@@ -48,7 +49,7 @@ from bookkeeper.errors import (
     TableUnusable,
     WrongFolder,
 )
-from bookkeeper.ledger.view import MAIN, View, has_marks_in_summaries
+from bookkeeper.ledger.view import MAIN, View
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
@@ -71,7 +72,7 @@ class Initialised:
     folder: str
     made: tuple[str, ...]
     partition: str = ""
-    #: what nobody asked for, or what was asked for and is not so
+    #: what was chosen by default, or was asked for and is not so
     notes: tuple[str, ...] = ()
 
 
@@ -99,8 +100,10 @@ def initialise(
     if marks_format.PROPERTY not in table.metadata.properties and _set_marks(table, card.folder):
         made.append("marks")
         notes += _history_note(table, settings)
-    said = partition_text(table.spec(), table.schema())
-    return Initialised(settings.identifier, view.uuid, table.metadata.location, url, tuple(made), said, tuple(notes))
+    partitions = partition_text(table.spec(), table.schema())
+    return Initialised(
+        settings.identifier, view.uuid, table.metadata.location, url, tuple(made), partitions, tuple(notes)
+    )
 
 
 def _table(
@@ -160,17 +163,17 @@ def _compare_partitions(
     there = partition_text(table.spec(), table.schema())
     if asked == there:
         return
-    said = f"the table is there and partitioned by {there}, {why}"
+    found = f"the table is there and partitioned by {there}, {why}"
     if partition is not None:
         raise NotPossible(
-            f"{settings.identifier}: {said}",
+            f"{settings.identifier}: {found}",
             hint="init changes nothing of a table that is there: ALTER TABLE ... ADD PARTITION FIELD in Spark does.",
         )
-    notes.append(f"{said}; init changes nothing of that. Correct partition-by in the configuration.")
+    notes.append(f"{found}; init changes nothing of that. Correct partition-by in the configuration.")
 
 
 def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
-    """The reaper keeps much less than people who know Iceberg expect: said before it has deleted anything."""
+    """The reaper keeps much less than Iceberg's users expect: they should know before it has deleted anything."""
     try:
         found = rules(settings.reaper, table.metadata.properties)
     except TableUnusable as exc:
@@ -224,7 +227,7 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
         )
         made.append("table")
     except TableAlreadyExistsError:
-        pass  # somebody else ran init at the same time
+        pass  # another init ran at the same time
 
 
 def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
@@ -249,7 +252,7 @@ def _known_folder(view: View) -> str | None:
 
 def _set_marks(table: IcebergTable, folder: str) -> bool:
     """Whether this run set them; another that runs at the same time may be quicker."""
-    if has_marks_in_summaries(table.metadata):
+    if any(map(is_ours, table.metadata.snapshots)):
         raise TableUnusable(
             f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
             hint="bookkeeper restore-marks puts it back from marks.json or from an older metadata file.",

@@ -1,14 +1,14 @@
 """
 Recover-catalog: the catalog or its entry of a table is lost, and the newest metadata file is registered again.
 
-Takes a metadata file only when it knows the last commit that marks.json tells of, for the table must not go back; and
+Takes a metadata file only when it knows the last commit in marks.json, for the table must not go back; and
 only one that is no base of another, for every metadata file names those before it. Two that name neither each other
 nor the same history are left to a person: one of them is an attempt that was refused.
 """
 
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -155,7 +155,7 @@ def _parsed(data: bytes, name: str) -> TableMetadata:
 
 
 def _knows(metadata: TableMetadata, marks: Marks, copy: MarksCopy | None) -> bool:
-    """Whether the commit that marks.json tells of is in this table."""
+    """Whether the last commit in marks.json is in this table."""
     last = copy.marks.snapshot if copy is not None else None
     if last is None or marks.snapshot == last:
         return True
@@ -163,19 +163,11 @@ def _knows(metadata: TableMetadata, marks: Marks, copy: MarksCopy | None) -> boo
 
 
 def _ancestors(metadata: TableMetadata) -> set[int]:
-    return set(_line(metadata))
-
-
-def _line(metadata: TableMetadata) -> Iterator[int]:
-    parents = {item.snapshot_id: item.parent_snapshot_id for item in metadata.snapshots}
-    current = metadata.current_snapshot_id
-    while current is not None and current in parents:
-        yield current
-        current = parents.pop(current)
+    return {snapshot.snapshot_id for snapshot in history.ancestors(metadata)}
 
 
 def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> MetadataFile:
-    """The last one; raises NotPossible when there is none, or when it cannot be told which."""
+    """The last one; raises NotPossible when there is none, or when two could be the newest."""
     if not fitting:
         raise _none_fits(place, copy, passed)
     bases = {entry.metadata_file.rpartition("/")[2] for file in fitting for entry in file.metadata.metadata_log}
@@ -185,7 +177,7 @@ def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, pas
     others = [file.name for file in last if file.metadata.current_snapshot_id not in (None, *line)]
     if others:
         raise NotPossible(
-            f"{newest.name} and {', '.join(others)} follow the last commit that marks.json tells of, and not each "
+            f"{newest.name} and {', '.join(others)} follow the last commit in marks.json, and not each "
             "other: one was committed, the rest are attempts that were refused",
             hint="Look which rows are in which, or ask who else commits to this table; then name one: --metadata FILE.",
         )
@@ -195,14 +187,13 @@ def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, pas
 def _none_fits(place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> NotPossible:
     shown = "".join(f"\n  {name}: {why}" for name, why in list(passed.items())[:5])
     more = f"\n  and {len(passed) - 5} more" if len(passed) > 5 else ""
-    told = (
-        f"the last commit that marks.json tells of is snapshot {copy.marks.snapshot}, sequence number "
-        f"{copy.sequence_number}"
+    wanted = (
+        f"the last commit in marks.json is snapshot {copy.marks.snapshot}, sequence number {copy.sequence_number}"
         if copy
         else "there is no marks.json"
     )
     return NotPossible(
-        f"no metadata file in {place} will do; {told}{shown}{more}",
+        f"no metadata file in {place} will do; {wanted}{shown}{more}",
         hint="Look for later ones in a backup or in the bucket's versions, put them there, and try again: with an "
         "older one rows that were committed would be lost.",
     )

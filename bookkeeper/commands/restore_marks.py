@@ -1,7 +1,7 @@
 """
 Restore-marks: the property `bookkeeper.marks` is gone or spoilt, and a copy of it puts it back.
 
-Takes a copy only when no snapshot on `main` tells of a later commit of ours: an older one would let txlogs in twice.
+Takes a copy only when no snapshot on `main` is of a later commit of ours: an older one would let txlogs in twice.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,14 @@ from pyiceberg.table import Table
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.history import descends, older
+from bookkeeper.core.history import ancestors, descends, is_ours, older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
-_BY_HAND = "Nobody can tell what is in. Make a new table and folder, or set the property by hand from a backup."
+_BY_HAND = "It is unknown what is in. Make a new table and folder, or set the property by hand from a backup."
 
 
 def restorable(ledger: Ledger, folder: Folder) -> tuple[View, str]:
@@ -40,11 +41,9 @@ def restorable(ledger: Ledger, folder: Folder) -> tuple[View, str]:
 
 def restore(ledger: Ledger, folder: Folder, view: View) -> View:
     """
-    Puts them back in one guarded commit with an empty snapshot. Raises Retry when somebody committed since.
+    Puts them back in one guarded commit with an empty snapshot. Raises Retry after another commit.
     """
-    after = ledger.record(view, view.marks, "restore-marks")
-    folder.publish_marks(after.marks_copy)
-    return after
+    return Committer(ledger, folder).record(view, view.marks, "restore-marks")
 
 
 def _copies(table: Table, folder: Folder) -> Iterator[tuple[Marks, str]]:
@@ -68,10 +67,9 @@ def _is_last(table: Table, marks: Marks) -> bool:
     """Whether the snapshot these marks came with is on `main`, and no later one there is ours."""
     if marks.snapshot is not None and not descends(table, marks.snapshot):
         return False
-    for snapshot in View(table, marks).ancestors():
+    for snapshot in ancestors(table.metadata):
         if snapshot.snapshot_id == marks.snapshot:
             return True
-        keys = snapshot.summary.additional_properties if snapshot.summary else {}
-        if any(key.startswith("bookkeeper.") for key in keys):
+        if is_ours(snapshot):
             return False
     return True

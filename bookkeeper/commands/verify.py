@@ -1,11 +1,11 @@
 """
-`verify`: an audit of table against folder. Reads only; what it would mend is said first.
+`verify`: checks the table against its folder and its files. Reads only; `repair` does what its findings name.
 
 Commits may go on meanwhile. So the folder is always listed before the table is loaded, as a tick does, and what is
-found wrong is looked at again in a later load of the table: what is not wrong there was only on its way.
+found wrong is checked again in a later load of the table: what is right there was only on its way.
 
 Every finding names what is wrong, where, and how bad: `error` means rows are or may be wrong, `warning` means
-somebody should look, `info` mends itself.
+a person should look, `info` mends itself.
 """
 
 from collections import Counter
@@ -18,11 +18,13 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.settings import Table
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.folder import REJECTED, Folder, Found
+from bookkeeper.core.history import ancestors
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import saturate
+from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.view import View, txlogs_of
@@ -146,30 +148,30 @@ def _totals(audit: Audit) -> Iterator[Finding]:
         "total-files-size": saturate(sum(file.size_bytes for file in files)),
     }
     for key, count in truth.items():
-        said = head.summary.additional_properties.get(key)
-        if said is not None and int(said) != count:
-            yield Finding(WARNING, f"the summary says {key} = {said}, in truth it is {count}", _snapshot(head))
+        stated = head.summary.additional_properties.get(key)
+        if stated is not None and int(stated) != count:
+            yield Finding(WARNING, f"the summary says {key} = {stated}, in truth it is {count}", _snapshot(head))
 
 
 def _added_counts(audit: Audit) -> Iterator[Finding]:
     """Spark's stream trusts `added-data-files` and loses rows when it is too small."""
     for snapshot in audit.view.metadata.snapshots:
-        said = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
+        stated = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
         manifests = [
             item
             for item in snapshot.manifests(audit.view.table.io)
             if item.added_snapshot_id == snapshot.snapshot_id and item.content == ManifestContent.DATA
         ]
         added = sum(item.added_files_count or 0 for item in manifests)
-        if int(said or 0) != added:
-            what = f"the summary says {said or 0} added data files, its manifests hold {added}: streams may lose rows"
+        if int(stated or 0) != added:
+            what = f"the summary says {stated or 0} added data files, its manifests hold {added}: streams may lose rows"
             yield Finding(ERROR, what, _snapshot(snapshot))
 
 
 def _parents(audit: Audit) -> Iterator[Finding]:
     """Expiry must take a contiguous prefix: a hole kills the streams behind it."""
     metadata = audit.view.metadata
-    chain = list(audit.view.ancestors())
+    chain = list(ancestors(audit.view.metadata))
     if not chain:
         return
     # The parent of the oldest one tells nothing: pyiceberg forgets it when it expires, Iceberg Java does not.
@@ -185,7 +187,7 @@ def _parents(audit: Audit) -> Iterator[Finding]:
 
 def _marks_behind(audit: Audit) -> Iterator[Finding]:
     marks = audit.view.marks
-    for snapshot in audit.view.ancestors():
+    for snapshot in ancestors(audit.view.metadata):
         for first, last in txlogs_of(snapshot):
             known = marks.mark(last)
             if known is None:
@@ -219,7 +221,7 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
 
 
 def _missing(audit: Audit) -> Iterator[Finding]:
-    """Published txlogs that are nowhere: n was durable before n + 1 was written, so somebody deleted them."""
+    """Published txlogs that are nowhere: n was durable before n + 1 was written, so they were deleted from outside."""
     listed = [item.name for item in audit.folder.pending()]
     marks = audit.later().view.marks
     waiting = [name for name in listed if not marks.is_in(name) and not _may_be_pruned(marks, name)]
@@ -232,14 +234,14 @@ def _missing(audit: Audit) -> Iterator[Finding]:
     for name in sorted({*gaps(waiting, marks), *holes}.difference(listed)):
         if not (audit.folder.exists(name) or audit.folder.exists(name, REJECTED)):
             what = (
-                "it was published, and is neither in the table nor pending nor rejected: somebody deleted it, its rows "
+                "it was published, and is neither in the table nor pending nor rejected: it was deleted, its rows "
                 "are lost unless its writer wrote them again"
             )
             yield Finding(WARNING, what, str(name))
 
 
 def _may_be_pruned(marks: Marks, name: TxlogName) -> bool:
-    """Whether nobody can tell how far its run was."""
+    """Whether its mark was pruned, so that it is unknown how far its incarnation was."""
     return marks.mark(name) is None and started_ms(name.incarnation) < marks.pruned_before_ms
 
 
@@ -276,6 +278,6 @@ def repair(audit: Audit, findings: list[Finding]) -> int:
     leftovers = [TxlogName.parse(finding.where) for finding in mendable if finding.severity == INFO]
     # marks.json first: a starting writer must find a txlog in pending/ or in the marks.
     if any(finding.severity == WARNING for finding in mendable) or leftovers:
-        audit.folder.publish_marks(audit.view.marks_copy)
+        Committer(audit.ledger, audit.folder).publish(audit.view)
     audit.folder.delete(leftovers)
     return len(mendable)

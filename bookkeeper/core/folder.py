@@ -95,8 +95,8 @@ class Folder:
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
-        What one listing of pending/ shows: published txlogs, ordered by writer, incarnation, sequence; and strangers,
-        keys that end like a txlog but are not named like one.
+        What one listing of pending/ shows: published txlogs, ordered by writer, incarnation, sequence; and misnamed
+        keys, which end like a txlog but are not named like one.
         """
         return self._listed(PENDING)
 
@@ -109,15 +109,15 @@ class Folder:
         return self._listed(REJECTED)[0]
 
     def _listed(self, place: str) -> tuple[list[Found], list[str]]:
-        found, strangers = list[Found](), list[str]()
+        found, misnamed = list[Found](), list[str]()
         for item in self.store.list(place):
             key = item.key.removeprefix(place)
             try:
                 found.append(Found(TxlogName.parse(key), item.size, item.modified))
             except NameMismatch:
                 if key.endswith(SUFFIX):
-                    strangers.append(key)
-        return sorted(found), strangers
+                    misnamed.append(key)
+        return sorted(found), misnamed
 
     def read(
         self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None
@@ -137,7 +137,7 @@ class Folder:
         return True
 
     def found(self, names: Sequence[TxlogName], now: datetime) -> list[Found]:
-        """Those of the names that are pending, without a listing; as old as `now`, when somebody told of them."""
+        """Those of the names that are pending, without a listing; as old as `now`, when the hint came."""
         sizes = self.store.sizes([f"{PENDING}{name}" for name in names])
         pairs = ((name, sizes[f"{PENDING}{name}"]) for name in names)
         return [Found(name, size, now) for name, size in pairs if isinstance(size, int)]
@@ -147,7 +147,7 @@ class Folder:
         Makes `data` visible under `name`, once: the writer's last step, after every data file is durable.
 
         A put whose reply was lost and that is sent again finds its own bytes: that is success. Raises
-        AlreadyExists when somebody else's bytes are there.
+        AlreadyExists when other bytes are there.
         """
         create_once(self.store, f"{PENDING}{name}", data, consumed=True)
 
@@ -201,7 +201,7 @@ class Folder:
                 self.store.move(key, f"{kept}.{content_tag(version)[:12]}")
 
     def reason(self, name: TxlogName | str) -> Mapping[str, Any]:
-        """Why it was rejected; empty when nobody wrote that down."""
+        """Why it was rejected; empty when that was not recorded."""
         try:
             data = json.loads(self.store.read(f"{REJECTED}{name}{REASON}", REASON_BYTES))
         except (Missing, Unfit, ValueError, RecursionError):
@@ -227,7 +227,7 @@ class Folder:
         return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])
 
     def sweep_unfinished(self, before: datetime) -> int:
-        """Deletes what a crash left of local writes before that time, by the storage's clock; says how much."""
+        """Deletes what a crash left of local writes before that time, by the storage's clock; returns how many."""
         left = [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
         return self.store.delete_many(left) if left else 0
 
@@ -256,7 +256,7 @@ class Folder:
             raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 
     def write_card(self, card: Card) -> bool:
-        """Replaces the card when something in it changed; says whether it did."""
+        """Replaces the card when something in it changed; returns whether it did."""
         try:
             if self.store.read("card.json", CARD_BYTES) == cards.dumps(card):
                 return False
@@ -285,10 +285,10 @@ class Folder:
 
     def publish_marks(self, copy: MarksCopy, even_older: bool = False) -> bool:
         """
-        Makes marks.json say `copy`, unless a newer one is there; says whether it wrote.
+        Makes marks.json say `copy`, unless a newer one is there; returns whether it wrote.
 
         `even_older` is for a person who took the table back on purpose.
-        Raises StorageUnavailable; a lost race against another bookkeeper is looked at again.
+        Raises StorageUnavailable; after a lost race against another bookkeeper it tries again.
         """
         for _ in range(5):
             there, tag = self._marks()
@@ -307,7 +307,7 @@ class Folder:
 
 
 def _short(name: str) -> str:
-    """A stranger's name, cut where a disk would refuse it with what reject() adds; a txlog's name always fits."""
+    """A misnamed key, cut where a disk would refuse it with what reject() adds; a txlog's name always fits."""
     coded = name.encode("utf-8", "surrogateescape")
     if len(coded) <= 200:
         return name

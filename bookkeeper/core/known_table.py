@@ -93,7 +93,7 @@ def _advice(catalog: Catalog, table: Table, error: BookkeeperError) -> str:
     except WrongFolder as wrong:
         return f"A txlog folder is there, so do not make a new table: {wrong}. {type(error).hint}"
     except (BookkeeperError, ConfigInvalid):
-        return type(error).hint  # nobody can tell now
+        return type(error).hint  # unknown for now
     if known is not None:
         back = f"{CatalogMissing.hint.partition(' If ')[0]} " if isinstance(error, CatalogMissing) else ""
         return (
@@ -107,7 +107,7 @@ def _advice(catalog: Catalog, table: Table, error: BookkeeperError) -> str:
 
 def pending_of(properties: Mapping[str, str], table: Table) -> list[Found] | None:
     """
-    What is pending in the table's folder, told without the catalog; None when nobody can tell.
+    What is pending in the table's folder, found without the catalog; None when that is not possible.
     """
     try:
         folder = _folder(properties, table)

@@ -85,7 +85,7 @@ class Marks:
         return mark is not None and mark.is_in(name.sequence)
 
     def is_pruned(self, name: TxlogName, created_ms: int) -> bool:
-        """Whether its mark may have been dropped, so that nobody can tell if it is in."""
+        """Whether its mark may have been pruned, so that it is unknown if it is in."""
         return self.mark(name) is None and created_ms < self.pruned_before_ms
 
     def may_go_on(self, name: TxlogName, created_ms: int) -> bool:
@@ -121,7 +121,7 @@ class Marks:
         `pruned_before_ms` moves past any time at which their txlogs can have been created, but never past one that
         is `waiting` to be committed as the first of its incarnation.
         """
-        kept = {(name.writer, name.incarnation) for name in named}
+        kept = {name.incarnation_key for name in named}
         most = min((started_ms(name.incarnation) for name in waiting if self.mark(name) is None), default=2**63)
         writers, before = {}, self.pruned_before_ms
         for writer, marks in self.writers.items():
@@ -142,7 +142,7 @@ class Marks:
         """
         Without the position of `writer`, so that its next run starts anew.
 
-        Its marks stay until they are pruned: nothing of its runs gets in twice, and nobody else's is refused.
+        Its marks stay until they are pruned: nothing of its runs gets in twice, and no other writer's is refused.
         """
         incarnations = self.writer(writer).incarnations
         writers = {key: value for key, value in self.writers.items() if key != writer}

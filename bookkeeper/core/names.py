@@ -1,5 +1,5 @@
 """
-Names in the txlog folder: who wrote a txlog, in which run, and where in that run.
+Names in the txlog folder: the writer, its incarnation, and the sequence within that.
 
 Refuses any name that does not parse back to itself, so a path can never be smuggled in.
 """
@@ -13,6 +13,10 @@ WRITER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TXLOG = re.compile(rf"({WRITER.pattern})\.({_UUID})\.([0-9]{{10}})\.txlog\.avro")
 MAX_SEQUENCE = 9_999_999_999
+
+
+#: writer and incarnation
+IncarnationKey = tuple[str, str]
 
 
 class TxlogName(NamedTuple):
@@ -36,6 +40,11 @@ class TxlogName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.writer}.{self.incarnation}.{self.sequence:010d}.txlog.avro"
+
+    @property
+    def incarnation_key(self) -> IncarnationKey:
+        """What all txlogs of its incarnation have in common."""
+        return self.writer, self.incarnation
 
     def at(self, sequence: int) -> "TxlogName":
         """

@@ -243,9 +243,9 @@ def _schema_id(meta: Mapping[str, bytes]) -> int:
 
 
 def _check_name(name: TxlogName, own: Mapping[str, bytes]) -> None:
-    said = (_text(own, "writer"), _text(own, "incarnation"), _number(own, "sequence"))
-    if said != (name.writer, name.incarnation, name.sequence):
-        raise NameMismatch(f"the header says {said[0][:70]}.{said[1][:40]}.{said[2]}, the file is named {name}")
+    header = (_text(own, "writer"), _text(own, "incarnation"), _number(own, "sequence"))
+    if header != (name.writer, name.incarnation, name.sequence):
+        raise NameMismatch(f"the header says {header[0][:70]}.{header[1][:40]}.{header[2]}, the file is named {name}")
 
 
 def _text(values: Mapping[str, bytes], key: str) -> str:

@@ -1,1 +1,1 @@
-"""How new txlogs are noticed. Only the daemon imports it."""
+"""How new txlogs are found. Only the daemon imports it."""

@@ -1,7 +1,7 @@
 """
-The seam between whatever tells of new txlogs and the tick: hints, and what the loop may sleep on.
+The interface between a source of hints and the tick: names of new txlogs, and what the loop may sleep on.
 
-A hint is never believed: lost, late, double and foreign ones change how soon a txlog is noticed, nothing else.
+A hint is never believed: lost, late, double and foreign hints change how soon a txlog is found, nothing else.
 Listing stays the truth. A further way to notice (a queue, a probe) is one more class with these methods.
 """
 
@@ -16,14 +16,14 @@ Hints = frozenset[TxlogName] | Literal["look"]
 
 class Discovery(Protocol):
     """
-    One table's way to notice txlogs. Never blocks and never raises for trouble of its source: it answers LOOK then.
+    One table's source of hints. Never blocks; trouble of its source is answered by LOOK, not by an error.
     """
 
     def hints(self) -> Hints:
-        """Names noticed since it was asked last (maybe none), or LOOK when only a listing can tell."""
+        """Names hinted since the last call (maybe none), or LOOK when only a listing can tell."""
 
     def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
-        """Told what was found pending: names that may be there too, to be looked for at once."""
+        """Takes what was found pending; returns names that may be there too, to be looked for at once."""
 
     def hinted(self) -> bool:
         """Whether a tick would learn something new now; takes nothing away."""
@@ -32,7 +32,7 @@ class Discovery(Protocol):
         """File descriptors that become readable when `hinted` may have changed; one that is closed is not in it."""
 
     def close(self) -> None:
-        """Gives back what it holds; afterwards it answers LOOK."""
+        """Releases what it holds; afterwards it answers LOOK."""
 
 
 class Listing:

@@ -1,5 +1,5 @@
 """
-Events of a storage as hints: the txlogs among the objects that they say were created.
+Events of a storage as hints: the txlogs among the objects that were created.
 """
 
 from bookkeeper.core.names import TxlogName
@@ -9,7 +9,7 @@ from bookkeeper.stores.events import places
 
 def txlogs(message: str | bytes, bucket: str, pending: str) -> list[TxlogName]:
     """
-    The txlogs that a message says were created, and that lie in the folder `pending` of this bucket.
+    The txlogs that a message reports as created in the folder `pending` of this bucket.
     """
     found = []
     for where, key in places(message):

@@ -1,5 +1,5 @@
 """
-inotify (Linux, local disk): the kernel says within a millisecond that a name appeared in pending/.
+inotify (Linux, local disk): the kernel reports within a millisecond that a name appeared in pending/.
 
 It sees what happens on this machine only: over NFS, what other machines publish is found by listing.
 """

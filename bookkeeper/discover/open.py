@@ -21,7 +21,7 @@ PROBE, NOTIFY = "probe", "notify"
 
 def open_discovery(settings: Table, store: Store, platform: str = sys.platform) -> Discovery:
     """
-    Falls back to listing, and says why, where there is nothing that could notify.
+    Falls back to listing, and logs why, where nothing can notify.
     """
     if settings.discover == PROBE:
         return Probe()
@@ -47,16 +47,16 @@ def _queue(settings: Table, store: Store) -> Discovery:
     from bookkeeper.stores.object_store import ObjectStore
 
     if not isinstance(store, ObjectStore):
-        return _fallen_back(settings, f"nothing tells of new objects in {store.url}")
+        return _fallen_back(settings, f"nothing notifies of new objects in {store.url}")
     if settings.queue is None:
-        return _fallen_back(settings, f"no `queue` is named that tells of new objects in {store.url}")
+        return _fallen_back(settings, f"no `queue` is named that notifies of new objects in {store.url}")
     from bookkeeper.discover.queue import QueueDiscovery
     from bookkeeper.discover.queues import AzureQueue, Sqs
 
     parts = urlsplit(normal(store.url))
     kind = {"s3": Sqs, "abfss": AzureQueue}.get(parts.scheme)
     if kind is None:
-        return _fallen_back(settings, f"no queue that is known tells of new objects in {store.url}")
+        return _fallen_back(settings, f"no queue that is known notifies of new objects in {store.url}")
     try:
         source = kind(settings.queue, store.options)
     except (ImportError, ValueError) as exc:

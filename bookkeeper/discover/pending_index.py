@@ -1,5 +1,5 @@
 """
-What a tick finds pending: by listing, or by the names that were noticed since the last listing.
+What a tick finds pending: by listing, or by the names that were hinted since the last listing.
 
 Listing stays the truth: the first tick lists, one in every few does, and whenever the discovery cannot tell. What is
 remembered between two listings only saves listing; a name that is not there (foreign, late, double) is passed over.
@@ -14,12 +14,12 @@ from bookkeeper.discover.discovery import LOOK, Discovery
 
 
 class PendingIndex:
-    """The pending txlogs of one folder, as far as they were noticed; `strangers` are those the last listing showed."""
+    """The pending txlogs of one folder, as far as they are known; `misnamed` are keys that the last listing showed."""
 
     def __init__(self, discovery: Discovery, look_every: int) -> None:
         self.discovery = discovery
         self.look_every = look_every
-        self.strangers: list[str] = []
+        self.misnamed: list[str] = []
         #: ticks since the last listing
         self._ticks = look_every
         self._known: dict[TxlogName, Found] = {}
@@ -27,11 +27,11 @@ class PendingIndex:
     def found(self, folder: Folder, now: datetime) -> list[Found]:
         """Pending txlogs, ordered by writer, incarnation, sequence; raises StorageUnavailable."""
         hints = self.discovery.hints()
-        self.strangers = []
+        self.misnamed = []
         if hints == LOOK or self._ticks + 1 >= self.look_every:
             # Until this listing has succeeded, only another one will do.
             self._ticks = self.look_every
-            found, self.strangers = folder.look()
+            found, self.misnamed = folder.look()
             self._known = {item.name: item for item in found}
             self.discovery.after(list(self._known))
             self._ticks = 0

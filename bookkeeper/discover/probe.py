@@ -8,27 +8,27 @@ there are many, it lists.
 
 from collections.abc import Collection, Iterable
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 
-#: probes in a row that found nothing until a run counts as idle
+#: probes in a row that found nothing until an incarnation counts as idle
 _PATIENCE = 100
-#: more live runs than this are better listed, all of them: to ask for some only would leave the others waiting
+#: more live incarnations than this are better listed, all of them: to ask for some only would leave the others waiting
 _MOST = 200
 
 
 class Probe:
-    """Remembers the last txlog of each run; what it forgets is found by listing."""
+    """Remembers the last txlog of each incarnation; what it forgets is found by listing."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], TxlogName] = {}
-        self._misses: dict[tuple[str, str], int] = {}
+        self._last: dict[IncarnationKey, TxlogName] = {}
+        self._misses: dict[IncarnationKey, int] = {}
 
     def hints(self) -> Hints:
-        for run in [run for run, misses in self._misses.items() if misses >= _PATIENCE]:
-            del self._last[run], self._misses[run]
-        for run in self._misses:
-            self._misses[run] += 1
+        for key in [key for key, misses in self._misses.items() if misses >= _PATIENCE]:
+            del self._last[key], self._misses[key]
+        for key in self._misses:
+            self._misses[key] += 1
         if len(self._last) > _MOST:
             return LOOK
         return frozenset(name.at(name.sequence + 1) for name in self._last.values())
@@ -37,12 +37,12 @@ class Probe:
         """The names that follow those which were found."""
         new = []
         for name in found:
-            run = (name.writer, name.incarnation)
-            if run not in self._last or self._last[run].sequence < name.sequence:
-                self._last[run] = name
-            self._misses[run] = 0
-            new.append(run)
-        return frozenset(self._last[run].at(self._last[run].sequence + 1) for run in new)
+            key = name.incarnation_key
+            if key not in self._last or self._last[key].sequence < name.sequence:
+                self._last[key] = name
+            self._misses[key] = 0
+            new.append(key)
+        return frozenset(self._last[key].at(self._last[key].sequence + 1) for key in new)
 
     def hinted(self) -> bool:
         return False

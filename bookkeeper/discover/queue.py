@@ -1,5 +1,5 @@
 """
-A queue that the storage tells of new objects: SQS fed by S3 events, an Azure Storage Queue fed by Event Grid.
+A queue to which the storage sends its new objects: SQS fed by S3 events, an Azure Storage Queue fed by Event Grid.
 
 A thread receives, so that the tick never waits for the queue; what it takes it deletes from the queue at once. A crash
 between the two loses hints, or brings them twice: listing finds what was lost.
@@ -33,9 +33,9 @@ class Source(Protocol):
 
 class QueueDiscovery:
     """
-    Collects the names that messages tell; LOOK while the queue does not answer, and once after that.
+    Collects the names in messages; LOOK while the queue does not answer, and once after that.
 
-    `understood` takes a message's text and says which txlogs of this folder it tells of.
+    `understood` takes a message's text and returns the txlogs of this folder that it names.
     """
 
     def __init__(self, source: Source, understood: Callable[[str], Collection[TxlogName]], queue: str) -> None:
@@ -60,7 +60,7 @@ class QueueDiscovery:
         return LOOK if look else names
 
     def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
-        """Nothing follows: the queue tells each."""
+        """Nothing follows: each txlog has a message of its own."""
         return ()
 
     def hinted(self) -> bool:

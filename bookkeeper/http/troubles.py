@@ -14,7 +14,7 @@ from bookkeeper.metrics.table_metrics import TableMetrics
 from bookkeeper.serve.health import FAILING, HALTED, READY
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
-from bookkeeper.tick.upkeep import LARGE_MARKS_BYTES
+from bookkeeper.tick.prune import LARGE_MARKS_BYTES
 
 #: nothing gets in or something is about to be lost; somebody should look soon; good to know
 BAD, WARNING, NOTE = "bad", "warning", "note"

@@ -1,8 +1,8 @@
 """
 Loading the table for its folder: the one place that decides whether table, marks and folder belong together.
 
-Order matters: marks.json is written after the commit it tells of, so a table that is loaded after it was read knows
-that commit, or somebody has put an older table in its place.
+Order matters: marks.json is written after the commit it was made for. So a table that is loaded after marks.json was
+read knows that commit, or an older table was put in its place.
 """
 
 from bookkeeper.catalogs.open import load_table
@@ -44,8 +44,8 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
         if card.table_uuid == there:
             raise
         # One that was made anew has no marks; that `init` sets it up as a queue is the last thing to advise.
-        said = f"{error}, and {folder.store.url} belongs to table {card.table_uuid}, not to this one, {there}"
-        raise TableUnusable(said, hint=WrongFolder.hint) from error
+        cause = f"{error}, and {folder.store.url} belongs to table {card.table_uuid}, not to this one, {there}"
+        raise TableUnusable(cause, hint=WrongFolder.hint) from error
     if card.table_uuid != view.uuid:
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
     if is_older(view, copy) and not accept_rollback:
@@ -61,14 +61,14 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
 
 def is_older(view: View, copy: MarksCopy | None) -> bool:
     """
-    Whether marks.json tells of a commit of ours that this table, loaded later, has never seen.
+    Whether marks.json is of a commit of ours that this table, loaded later, has never seen.
     """
     return history.is_older(view.metadata, view.marks.snapshot, copy)
 
 
 def is_behind(view: View, copy: MarksCopy | None) -> bool:
     """
-    Whether marks.json tells of an earlier commit than the table: a crash came between, or somebody put it back.
+    Whether marks.json is of an earlier commit than the table: after a crash, or when an old copy was put back.
     """
     same = copy is not None and copy.table_uuid == view.uuid
     return same and copy is not None and copy.marks.snapshot != view.marks.snapshot and not is_older(view, copy)

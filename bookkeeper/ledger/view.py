@@ -5,18 +5,19 @@ One load of the table: everything a tick plans against, marks and head from the 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import cast
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
+from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.history import descends
+from bookkeeper.core.history import ancestors, descends, is_ancestor, is_ours
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
@@ -49,7 +50,7 @@ class View:
     def head(self) -> Snapshot | None:
         """The snapshot of `main`; None for an empty table."""
         current = self.metadata.current_snapshot_id
-        # From the end, where it mostly is: pyiceberg's own look takes a millisecond at 10,000 snapshots.
+        # From the end, where it mostly is: pyiceberg's own search takes a millisecond at 10,000 snapshots.
         return next((item for item in reversed(self.metadata.snapshots) if item.snapshot_id == current), None)
 
     @cached_property
@@ -63,7 +64,7 @@ class View:
         return {spec.spec_id: spec for spec in self.metadata.partition_specs}
 
     def total(self, key: str) -> int:
-        """A count of the head's summary, like `total-records`; 0 where it does not say."""
+        """A count of the head's summary, like `total-records`; 0 where it has none."""
         counts = self.head.summary.additional_properties if self.head and self.head.summary else {}
         return int(counts.get(key, 0))
 
@@ -78,14 +79,6 @@ class View:
         """What marks.json should say."""
         return MarksCopy(self.uuid, self.metadata.last_sequence_number, self.marks)
 
-    def ancestors(self) -> Iterator[Snapshot]:
-        """The snapshots of `main` that are kept, newest first."""
-        known = {snapshot.snapshot_id: snapshot for snapshot in self.metadata.snapshots}
-        current = self.head
-        while current is not None:
-            yield current
-            current = known.pop(current.parent_snapshot_id, None) if current.parent_snapshot_id else None
-
     @property
     def data_path(self) -> str:
         """Where data files lie."""
@@ -97,7 +90,7 @@ class View:
         The root for looking up data files: the table's location where that holds them.
 
         Iceberg's metadata lies there, so an absent root means a disk that is not mounted; an absent data path
-        may just mean that nobody has written yet.
+        may just mean that no row was written yet.
         """
         location = self.metadata.location
         return location if inside(self.data_path, location) else self.data_path
@@ -135,27 +128,16 @@ def _marks(table: Table) -> Marks:
             return marks_format.loads(text)
         except MarksLost as exc:
             raise MarksLost(f"{_name(table)}: {exc}", hint=exc.hint) from exc
-    if has_marks_in_summaries(table.metadata):
+    if any(map(is_ours, table.metadata.snapshots)):
         raise MarksLost(f"{_name(table)} has no property {marks_format.PROPERTY}, but its snapshots hold txlogs")
     raise TableUnusable(f"{_name(table)} is not set up as a queue", hint="Run `bookkeeper init` for it.")
-
-
-def has_marks_in_summaries(metadata: TableMetadata) -> bool:
-    """
-    Whether a snapshot that is still kept was made by a bookkeeper.
-    """
-    summaries = (snapshot.summary for snapshot in metadata.snapshots)
-    return any(
-        key.startswith("bookkeeper.") for summary in summaries if summary for key in summary.additional_properties
-    )
 
 
 def txlogs_of(snapshot: Snapshot) -> Iterator[tuple[TxlogName, TxlogName]]:
     """
     First and last txlog of each incarnation that the summary of a snapshot names.
     """
-    text = snapshot.summary.additional_properties.get(TXLOGS, "") if snapshot.summary else ""
-    for part in text.split():
+    for part in _txlogs_text(snapshot).split():
         run, colon, span = part.rpartition(":")
         writer, dot, incarnation = run.partition(".")
         if colon and dot:
@@ -163,27 +145,17 @@ def txlogs_of(snapshot: Snapshot) -> Iterator[tuple[TxlogName, TxlogName]]:
             yield TxlogName(writer, incarnation, int(first)), TxlogName(writer, incarnation, int(last))
 
 
-def abandoned(seen: View) -> list[tuple[int, str]]:
+def _txlogs_text(snapshot: Snapshot) -> str:
+    return str(snapshot.summary.additional_properties.get(TXLOGS, "")) if snapshot.summary else ""
+
+
+def abandoned(view: View) -> list[tuple[int, str]]:
     """
     After a rollback: the snapshots between the marks and `main` that are still kept, and the txlogs in them.
     """
-    known = {snapshot.snapshot_id: snapshot for snapshot in seen.metadata.snapshots}
-    found, current = [], seen.marks.snapshot
-    while current is not None and current in known and not is_ancestor(seen.metadata, current):
-        summary = known[current].summary
-        found.append((current, summary.additional_properties.get(TXLOGS, "") if summary else ""))
-        current = known[current].parent_snapshot_id
-    return found
-
-
-def is_ancestor(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """
-    Whether the snapshot is `main` or one of its ancestors, as far as history is kept.
-    """
-    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in metadata.snapshots}
-    current = metadata.current_snapshot_id
-    for _ in range(len(parents) + 1):
-        if current is None or current == snapshot_id:
-            break
-        current = parents.get(current)
-    return current == snapshot_id
+    if view.marks.snapshot is None:
+        return []
+    line = takewhile(
+        lambda item: not is_ancestor(view.metadata, item.snapshot_id), ancestors(view.metadata, view.marks.snapshot)
+    )
+    return [(item.snapshot_id, _txlogs_text(item)) for item in line]

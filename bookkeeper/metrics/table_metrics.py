@@ -78,7 +78,7 @@ class TableMetrics:
 
     def note(self, slot: TableLoop, took: float | None, now: datetime) -> None:
         """One turn is over."""
-        turn = slot.begun
+        turn = slot.last_result
         self.ticks[_outcome(slot, turn)] += 1
         self.tick_seconds.observe(took or 0.0)
         if turn is not None:
@@ -121,7 +121,7 @@ class TableMetrics:
             self.visibility_seconds.observe(max(age, timedelta(0)).total_seconds())
 
     def _see(self, book: Bookkeeper) -> None:
-        view, self.brake = book.view, book.upkeep.warned
+        view, self.brake = book.view, book.duties.retention.held_back
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stand = view, stand_of(view)

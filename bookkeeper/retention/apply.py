@@ -2,6 +2,7 @@
 Retention: which rule holds now, which files it drops, whether the brake allows that, and the commit without them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from bookkeeper.config.settings import Retention
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.records import LARGEST
+from bookkeeper.ledger.blocks import ManifestDelete
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
@@ -27,16 +29,28 @@ class RetentionResult:
     files: int = 0
     live: int = 0
     held_back: str = ""
+    #: what goes, unless it is held back
+    drops: Sequence[ManifestDelete] = ()
     after: View | None = None
     #: nothing was decided yet: there are manifests that were not read
     unread: bool = False
 
 
 def apply_retention(
-    ledger: Ledger, view: View, settings: Retention, now: datetime, commit: bool = True, most: int | None = None
+    ledger: Ledger, view: View, settings: Retention, now: datetime, most: int | None = None
 ) -> RetentionResult:
     """
-    Drops the files past retention in one commit, unless the brake holds it back. Raises Retry.
+    Drops the files past retention in one commit, unless the brake holds it back; see `past_retention`. Raises Retry.
+    """
+    found = past_retention(ledger, view, settings, now, most)
+    return replace(found, after=ledger.drop(view, found.drops)) if found.drops else found
+
+
+def past_retention(
+    ledger: Ledger, view: View, settings: Retention, now: datetime, most: int | None = None
+) -> RetentionResult:
+    """
+    The files past retention, and whether the brake holds them back; changes nothing. Raises Retry.
 
     With `most`, about so many entries of manifests that were never read are read; no file goes before all were,
     because the brake weighs what goes against what stays.
@@ -64,7 +78,7 @@ def apply_retention(
     files, live = sum(len(item.dropped) for item in drops), _live_count(ledger, view)
     if rules.braked(files, live, settings.brake):
         return RetentionResult(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
-    return RetentionResult(files, live, after=ledger.drop(view, drops) if files and commit else None)
+    return RetentionResult(files, live, drops=drops)
 
 
 def _live_bytes(view: View) -> int:

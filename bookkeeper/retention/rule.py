@@ -43,7 +43,7 @@ class Rule:
 
     def drops(self, nulls: int | None, upper: bytes | None, sequence: int) -> bool:
         """
-        Whether a file goes, of which the column has so many nulls and this upper bound (None: nobody says), and
+        Whether a file goes, of which the column has so many nulls and this upper bound (None: unknown), and
         that was committed with this sequence number.
         """
         if sequence <= self.sequence:

@@ -1,5 +1,5 @@
 """
-How each table is doing, for whoever asks from outside: ready or not, since when, why, and what to do.
+The health of each table: ready or not, since when, why, and what to do.
 
 Reads a slot of the loop and changes nothing, so another thread may ask at any moment, also while a tick hangs.
 """
@@ -21,7 +21,7 @@ STARTING, READY, STANDBY, FAILING, NOT_READY, HALTED, HANGING = (
     "halted",
     "hanging",
 )
-#: a tick that takes longer does no work that anybody could see
+#: a tick that takes longer counts as hanging
 HANGS = timedelta(minutes=5)
 
 
@@ -31,7 +31,7 @@ class Health:
     One table: `state` since `since`, `why` and what to do about it.
 
     `ready` is false when nothing gets in: halted, hanging, or `failures` ticks in a row were too many. `postponed`
-    says why some txlogs wait though the ticks succeed.
+    is why some txlogs wait though the ticks succeed.
     """
 
     table: str

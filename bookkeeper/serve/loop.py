@@ -1,24 +1,24 @@
 """
-Repeats the ticks of one table: failures with backoff, until told to stop. Nothing a table does ends its loop.
+Repeats the ticks of one table, with backoff after failures, until it is stopped. No error of a table ends its loop.
 """
 
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.config.share import TRIES
 from bookkeeper.core.folder import Found
 from bookkeeper.discover.discovery import Discovery
 from bookkeeper.errors import BookkeeperError, Halt, Retry
-from bookkeeper.serve.backoff import backoff
-from bookkeeper.tick.tick import Bookkeeper, TickResult
+from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 
-#: the table, what its turn did (None: it failed, see `error`, or stands by), when it began and how many seconds it took
+#: the table, what its tick did (None: it failed, see `error`, or stands by), when it began, and the seconds it took
 Observer = Callable[["TableLoop", TickResult | None, datetime, float | None], None]
 
 
@@ -33,11 +33,11 @@ class TableLoop:
     trouble: str = ""
     postponed: str = ""
     standby: bool = False
-    #: what the log said last: a lease that is let go for a moment is no news
-    said_standby: bool = False
+    #: the state the log named last: a lease that is let go for a moment is no news
+    logged_standby: bool = False
     next_at: datetime | None = None
     last_success: datetime | None = None
-    turns: int = 0
+    ticks: int = 0
     #: the error of the last failed tick, while ticks fail, and when the first of them did
     error: Exception | None = None
     failing_since: datetime | None = None
@@ -45,15 +45,15 @@ class TableLoop:
     fine_since: datetime | None = None
     #: when the tick began that is going on
     ticking_since: datetime | None = None
-    #: what the last turn did, also when it ended by an error; None when the table could not even be opened
-    begun: TickResult | None = None
-    #: told after each turn, by the thread that turned
-    told: Observer | None = None
-    #: what is pending, asked while the table cannot be opened; None when nobody can tell
+    #: what the last tick did, also when it ended by an error; None when the table could not be opened
+    last_result: TickResult | None = None
+    #: called after each tick, by the thread that ticked
+    on_result: Observer | None = None
+    #: lists what is pending while the table cannot be opened; None when that cannot be listed either
     waiting: Callable[[], list[Found] | None] | None = None
 
     def left(self) -> TickResult | None:
-        """A turn that did nothing and left what is pending; None when nobody can tell."""
+        """The result of a tick that did nothing and left what is pending; None when that cannot be listed."""
         found = self.waiting() if self.waiting is not None else None
         return None if found is None else TickResult.of(found)
 
@@ -68,7 +68,7 @@ def tick_once(
     """
     One tick of one table if it is due; never raises. None when it was not due or failed.
 
-    With a `clock` the log says how long a tick with a commit took, and `told` how long each took.
+    With a `clock` the log names how long a tick with a commit took, and `on_result` is given how long each took.
     """
     if slot.next_at is not None and now < slot.next_at <= now + settings.backoff_most:
         return None
@@ -77,28 +77,40 @@ def tick_once(
         done = _tried(slot, settings, now, clock)
     finally:
         slot.ticking_since = None
-    _tell(slot, done, now, clock)
+    _report(slot, done, now, clock)
     return done
 
 
-def _tell(slot: TableLoop, done: TickResult | None, now: datetime, clock: Callable[[], datetime] | None) -> None:
-    if slot.told is None:
+def backoff(failures: int, settings: Daemon) -> timedelta:
+    """
+    `every`, doubled with each failure in a row, at most `backoff-most`.
+    """
+    doublings = min(failures - 1, 30)
+    pause: timedelta = min(settings.every * 2**doublings, settings.backoff_most)
+    return pause
+
+
+def _report(slot: TableLoop, done: TickResult | None, now: datetime, clock: Callable[[], datetime] | None) -> None:
+    if slot.on_result is None:
         return
     try:
-        slot.told(slot, done, now, (clock() - now).total_seconds() if clock else None)
+        slot.on_result(slot, done, now, (clock() - now).total_seconds() if clock else None)
     except Exception:
-        # Who only looks must not end what it looks at; once is enough to say so.
-        slot.told = None
+        # An observer that raises must not stop the table it observes; it is called no more, so this is logged once.
+        slot.on_result = None
         log.exception("observer failed", extra={"action": "defect", "table": slot.table})
 
 
 def _tried(slot: TableLoop, settings: Daemon, now: datetime, clock: Callable[[], datetime] | None) -> TickResult | None:
-    slot.begun = None
+    slot.last_result = None
     try:
         slot.book = slot.book or _opened(slot)
-        if _waits(slot, slot.book, now):
+        if _stands_by(slot, slot.book, now):
             return None
-        done = _ticked(slot, slot.book, now)
+        try:
+            done = slot.book.tick(now)
+        finally:
+            slot.last_result = slot.book.result
     except BookkeeperError as error:
         _failed(slot, settings, now, error)
         return None
@@ -115,25 +127,18 @@ def _opened(slot: TableLoop) -> Bookkeeper:
     try:
         return slot.open()
     except BookkeeperError:
-        slot.begun = slot.left()  # writers go on: who looks at the table must see what waits
+        slot.last_result = slot.left()  # writers go on, so the metrics must show what waits
         raise
 
 
-def _ticked(slot: TableLoop, book: Bookkeeper, now: datetime) -> TickResult:
-    try:
-        return book.tick(now)
-    finally:
-        slot.begun = book.turn
-
-
-def _waits(slot: TableLoop, book: Bookkeeper, now: datetime) -> bool:
+def _stands_by(slot: TableLoop, book: Bookkeeper, now: datetime) -> bool:
     """Whether another bookkeeper has the lease of this table: then this one stands by."""
     held = book.lease.hold(now)
     if not held:
         _fine(slot, now)
     slot.standby = not held
-    if slot.said_standby != slot.standby and not book.lease.offering:
-        slot.said_standby = slot.standby
+    if slot.logged_standby != slot.standby and not book.lease.offering:
+        slot.logged_standby = slot.standby
         message = "taking over" if held else "standing by"
         log.info(message, extra={"action": message.replace(" ", "-"), "table": slot.table})
     return not held
@@ -145,30 +150,30 @@ def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) 
     pause = settings.backoff_most if isinstance(error, Halt) else backoff(slot.failures, settings)
     slot.next_at = now + pause
     if not isinstance(error, Retry):
-        # A person may mend the table, its folder or its place: what was opened before says nothing then.
+        # A person may mend the table, its folder or its configuration: then it must be opened anew.
         close(slot)
-    said = f"{type(error).__name__}: {error}"
+    cause = f"{type(error).__name__}: {error}"
     if type(error).__name__ != slot.trouble:
         slot.trouble = type(error).__name__
         action = "halt" if isinstance(error, Halt) else "postpone"
         hint = getattr(error, "hint", "")
-        log.error("table halted" if action == "halt" else "tick postponed", extra=_about(slot, action, said, hint))
+        log.error("table halted" if action == "halt" else "tick postponed", extra=_about(slot, action, cause, hint))
     if slot.failures == settings.not_ready_after:
-        log.error("table not ready", extra=_about(slot, "not-ready", said, ""))
+        log.error("table not ready", extra=_about(slot, "not-ready", cause, ""))
 
 
 def close(slot: TableLoop) -> None:
-    """Gives back the lease and what notices txlogs; the next turn opens the table anew."""
+    """Releases the lease and closes the discovery; the next tick opens the table anew."""
     book, slot.book = slot.book, None
     if book is not None:
-        book.noticed.discovery.close()
+        book.pending_index.discovery.close()
         with suppress(BookkeeperError):
             book.lease.release()
 
 
 def _about(slot: TableLoop, action: str, cause: str, hint: str) -> dict[str, object]:
-    said: dict[str, object] = {"action": action, "table": slot.table, "cause": cause}
-    return said | ({"hint": hint} if hint else {})
+    about: dict[str, object] = {"action": action, "table": slot.table, "cause": cause}
+    return about | ({"hint": hint} if hint else {})
 
 
 def _succeeded(slot: TableLoop, done: TickResult, now: datetime, clock: Callable[[], datetime] | None) -> None:
@@ -176,7 +181,7 @@ def _succeeded(slot: TableLoop, done: TickResult, now: datetime, clock: Callable
         log.info("table works again", extra={"action": "recover", "table": slot.table, "failures": slot.failures})
     _fine(slot, now)
     slot.last_success = now
-    slot.turns += 1
+    slot.ticks += 1
     if done.commit:
         took = {"seconds": round((clock() - now).total_seconds(), 3)} if clock else {}
         log.info("committed", extra={"action": "commit", "table": slot.table, **_shown(done), **took})
@@ -200,9 +205,9 @@ def _shown(done: TickResult) -> dict[str, object]:
 
 def repeat(slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool]) -> None:
     """
-    Ticks one table until `wait` (sleep and stop in one) says so; ends after the current commit.
+    Ticks one table until `wait` (sleep and stop in one) returns True; ends after the current commit.
 
-    `wait` is given seconds and, where txlogs are noticed, what else ends it: see `console.stopping.Stop.wait`.
+    `wait` is given seconds and, where a discovery gives hints, what else ends it: see `StopSignal.wait`.
     """
     while True:
         done = tick_once(slot, settings, clock(), clock)
@@ -213,7 +218,7 @@ def repeat(slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wai
 def _rest(
     slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool], committed: bool
 ) -> bool:
-    """The pause between two ticks, cut short by a hint; says whether to stop."""
+    """The pause between two ticks, cut short by a hint; returns whether to stop."""
     every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
     if found is None or not found.wakes():
         return _pause(slot, every, clock, wait)
@@ -251,12 +256,12 @@ def _keep(slot: TableLoop, now: datetime) -> None:
     # Like a tick it may hang, and that is no reason to be killed.
     slot.ticking_since = now
     try:
-        with suppress(BookkeeperError):  # the next tick asks again, and says so
+        with suppress(BookkeeperError):  # the next tick asks again, and reports it
             slot.book.lease.hold(now)
     finally:
         slot.ticking_since = None
 
 
 def _discovery(slot: TableLoop) -> Discovery | None:
-    """Of a table whose next tick would take its hints: a hint that nobody takes would end every pause."""
-    return slot.book.noticed.discovery if slot.book and slot.next_at is None and not slot.standby else None
+    """The discovery, when the next tick takes its hints: a hint that no tick takes would end every pause."""
+    return slot.book.pending_index.discovery if slot.book and slot.next_at is None and not slot.standby else None

@@ -46,10 +46,10 @@ def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
 
 
 def open_bookkeeper(
-    settings: Settings, table: Table, clock: Callable[[], datetime], room: ReadBudget | None = None
+    settings: Settings, table: Table, clock: Callable[[], datetime], read_budget: ReadBudget | None = None
 ) -> Bookkeeper:
     """
-    The bookkeeper of one table, which shares `room` with others; raises Retry, TableUnusable, WrongFolder.
+    The bookkeeper of one table, which shares `read_budget` with others; raises Retry, TableUnusable, WrongFolder.
     """
     with advising(settings.catalog, table):
         catalog = open_catalog(settings.catalog, scans=False, shared=True)
@@ -58,15 +58,17 @@ def open_bookkeeper(
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
     reload, tables = settings.bookkeeper.reload, len(settings.tables)
-    return Bookkeeper(table, folder, ledger, reload, lease=lease, discovery=discovery, room=room, tables=tables)
+    return Bookkeeper(
+        table, folder, ledger, reload, lease=lease, discovery=discovery, read_budget=read_budget, tables=tables
+    )
 
 
 def opener(
     settings: Daemon, clock: Callable[[], datetime], elapsed: Callable[[], float] | None = None
 ) -> Callable[[Settings, Table], Bookkeeper]:
     """
-    Opens the bookkeepers of one process, which share the room for what they read and what is known of its clock.
+    Opens the bookkeepers of one process, which share the read budget and what is known of this machine's clock.
 
-    `elapsed` is the monotonic clock, in seconds: against it a wall clock is noticed that jumps ahead.
+    `elapsed` is the monotonic clock, in seconds: it shows when the wall clock jumps ahead.
     """
-    return partial(open_bookkeeper, clock=Steady(clock, elapsed), room=ReadBudget(settings.read_bytes))
+    return partial(open_bookkeeper, clock=Steady(clock, elapsed), read_budget=ReadBudget(settings.read_bytes))

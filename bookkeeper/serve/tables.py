@@ -1,5 +1,5 @@
 """
-Every table at work in a thread of its own: one that fails, is slow or never answers holds up no other.
+Every table in a thread of its own: one that fails, is slow or never answers holds up no other.
 
 Tables come, change and go while the others work on. Nothing here waits for a table without a bound, and a table that
 does not end is left to the end of the process, which is a crash like any other: the next start goes on from there.
@@ -17,7 +17,8 @@ from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.serve.loop import Observer, TableLoop, close, repeat, tick_once
-from bookkeeper.tick.tick import Bookkeeper, TickResult
+from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 
@@ -72,21 +73,21 @@ class TableThread:
 
 class Tables:
     """
-    The tables at work; `change` says which they shall be, `end` ends them all. To be called by one thread.
+    The tables at work; `change` sets which they are, `end` ends them all. To be called by one thread.
 
-    `clock` is the time, `wish` makes something to stop by and to sleep on, `spawn` makes threads, `told` hears of every
-    turn of every table.
+    `clock` is the time, `new_stop` makes a signal to stop by and to sleep on, `spawn` makes threads, `on_result` is
+    called after every tick of every table.
     """
 
     def __init__(
         self,
         open: Open,
         clock: Callable[[], datetime],
-        wish: Callable[[], StopSignal] = StopSignal,
+        new_stop: Callable[[], StopSignal] = StopSignal,
         spawn: Spawn = in_thread,
-        told: Observer | None = None,
+        on_result: Observer | None = None,
     ) -> None:
-        self.open, self.clock, self.wish, self.spawn, self.told = open, clock, wish, spawn, told
+        self.open, self.clock, self.new_stop, self.spawn, self.on_result = open, clock, new_stop, spawn, on_result
         self._at_work: dict[str, TableThread] = {}
         self._leaving: list[TableThread] = []
 
@@ -98,11 +99,11 @@ class Tables:
     @property
     def begun(self) -> bool:
         """Whether every table has had its first tick, or stands by."""
-        return all(slot.turns or slot.failures or slot.standby for slot in self.slots)
+        return all(slot.ticks or slot.failures or slot.standby for slot in self.slots)
 
     def change(self, settings: Settings, tables: Sequence[Table]) -> Change:
         """
-        From now on these tables are at work; those whose settings did not change are not touched. Waits for nobody.
+        From now on these tables are at work; those whose settings did not change are not touched. Does not wait.
         """
         self._leaving = [one for one in self._leaving if not one.ended.requested]
         wanted = {table.name: (table, _work(settings, table)) for table in tables}
@@ -121,13 +122,13 @@ class Tables:
         """
         Ends every table after its current tick; the names of those that have not ended after `patience`.
         """
-        everybody, until = [*self._at_work.values(), *self._leaving], self.clock() + patience
-        for one in everybody:
+        threads, until = [*self._at_work.values(), *self._leaving], self.clock() + patience
+        for one in threads:
             one.stop.request()
-        for one in everybody:
+        for one in threads:
             left = min(until - self.clock(), patience)
             one.ended.wait(max(left.total_seconds(), 0.0))
-        return [one.slot.table for one in everybody if not one.ended.requested]
+        return [one.slot.table for one in threads if not one.ended.requested]
 
     def _leave(self, name: str) -> TableThread:
         one = self._at_work[name]
@@ -139,8 +140,8 @@ class Tables:
         self, settings: Settings, table: Table, work: Any, before: TableThread | None, phase: float
     ) -> TableThread:
         waiting = partial(pending_of, settings.catalog.properties, table)
-        slot = TableLoop(table.name, partial(self.open, settings, table), told=self.told, waiting=waiting)
-        one = TableThread(slot, work, self.wish(), self.wish())
+        slot = TableLoop(table.name, partial(self.open, settings, table), on_result=self.on_result, waiting=waiting)
+        one = TableThread(slot, work, self.new_stop(), self.new_stop())
         return one.begin(self.spawn, partial(self._repeat, settings.bookkeeper, before, phase))
 
     def _repeat(self, settings: Daemon, before: TableThread | None, phase: float, one: TableThread) -> None:
@@ -153,7 +154,7 @@ class Tables:
                 repeat(one.slot, settings, self.clock, one.stop.wait)
                 break
             except Exception:
-                # Outside of a tick: a defect of ours, which must not leave the table without anybody.
+                # Outside of a tick: a defect of ours, which must not leave the table without a loop.
                 log.exception("loop failed", extra={"action": "defect", "table": one.slot.table})
                 stopped = one.stop.wait(settings.backoff_most.total_seconds())
 
@@ -175,19 +176,19 @@ def once(
     slots: Sequence[TableLoop], settings: Daemon, clock: Callable[[], datetime], patience: timedelta = PATIENCE
 ) -> list[TickResult | None]:
     """
-    One turn of each table, all at once; a table that takes longer than `patience` is left, its slot says hanging.
+    One tick of each table, all at once; one that takes longer than `patience` is left, and its trouble is HANGING.
     """
     done: dict[int, TickResult | None] = {}
 
     def act(number: int, one: TableThread) -> None:
         done[number] = tick_once(one.slot, settings, clock(), clock)
 
-    everybody, until = [TableThread(slot, None, StopSignal(), StopSignal()) for slot in slots], clock() + patience
-    for number, one in enumerate(everybody):
+    threads, until = [TableThread(slot, None, StopSignal(), StopSignal()) for slot in slots], clock() + patience
+    for number, one in enumerate(threads):
         one.begin(in_thread, partial(act, number))
-    for one in everybody:
+    for one in threads:
         one.ended.wait(max(min(until - clock(), patience).total_seconds(), 0.0))
-    for one in everybody:
+    for one in threads:
         if not one.ended.requested:
             one.slot.trouble = one.slot.trouble or HANGING
     return [done.get(number) for number in range(len(slots))]

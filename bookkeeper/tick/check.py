@@ -1,7 +1,7 @@
 """
 What a txlog may hold (docs/txlog-format.md, "What is refused"): pure, and the same for every writer.
 
-Raises a Reject with a reason a person can act on; whether the data files are there is looked up elsewhere.
+Raises a Reject with a reason a person can act on; whether the data files exist is checked in intake.py.
 """
 
 from dataclasses import dataclass

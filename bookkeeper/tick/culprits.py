@@ -48,6 +48,6 @@ def _failure(txlogs: Sequence[Txlog], rehearse: Rehearsal) -> Exception | None:
         rehearse(txlogs)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, somebody has to find the txlog
+    except Exception as error:  # noqa: BLE001 - whatever the engine raises, the txlog must be found
         return without_frames(error)
     return None

@@ -1,7 +1,7 @@
 """
-From names of pending txlogs to what can be said of each: good, bad, held, or not known yet.
+Reads, decodes and checks pending txlogs: each becomes good, bad, held, or stays unknown in this tick.
 
-Reads and decodes each txlog once per tick. Transient trouble never condemns one: it is just not known yet.
+Each is read and decoded once per tick. Storage trouble never condemns one: it stays unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,17 +32,17 @@ from bookkeeper.tick.check import Rules, check, is_format
 
 @dataclass
 class Intake:
-    """What is known of this tick's txlogs; names in none of the three are not known yet."""
+    """What is known of this tick's txlogs; a name in none of the three is unknown."""
 
     folder: Folder
     most_bytes: int
-    #: bytes of each, as it was found; of what is not in it, `most_bytes` are read at most
+    #: bytes of each, as it was listed; of others at most `most_bytes` are read
     sizes: Mapping[TxlogName, int] = field(default_factory=dict)
     decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
     bad: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     #: txlogs whose data files could not be looked up: storage trouble, by name
-    unsure: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
+    troubles: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
     looked_up: set[TxlogName] = field(default_factory=set)
 
     def read(self, names: Sequence[TxlogName]) -> None:
@@ -51,12 +51,12 @@ class Intake:
         sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
         for name, data in self.folder.read(todo, sizes).items():
             if isinstance(data, bytes):
-                self.unsure.pop(name, None)
+                self.troubles.pop(name, None)
                 self._decode(name, data)
             elif isinstance(data, StorageUnavailable):
-                self.unsure[name] = data
+                self.troubles[name] = data
             elif isinstance(data, TooLarge):
-                # Of what grows, nobody can say how much memory it takes; what is published is whole.
+                # What grows may take any memory; a published txlog is whole and never grows.
                 self.bad[name] = TxlogCorrupt(f"it grew after it was found: a txlog is published whole ({data})")
             elif isinstance(data, NotAFile):
                 self.bad[name] = NoTxlogFile(str(data))
@@ -65,18 +65,18 @@ class Intake:
         try:
             self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
         except Exception as error:  # noqa: BLE001 - whatever it is, the other txlogs go on
-            self._against(name, error)
+            self._refuse(name, error)
 
-    def judge(self, rules: Rules, now_ms: int) -> None:
-        """Moves what the table cannot take from good to bad; judged anew whenever the table was loaded again."""
+    def check(self, rules: Rules, now_ms: int) -> None:
+        """Moves what the table cannot take from good to bad; called again whenever the table was loaded again."""
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
         for name, txlog in self.decoded.items():
             try:
                 check(txlog, rules, now_ms)
             except Exception as error:  # noqa: BLE001 - as above
-                self._against(name, error)
+                self._refuse(name, error)
 
-    def _against(self, name: TxlogName, error: Exception) -> None:
+    def _refuse(self, name: TxlogName, error: Exception) -> None:
         if isinstance(error, Reject):
             self.bad[name] = without_frames(error)
         elif isinstance(error, Hold):
@@ -84,7 +84,7 @@ class Intake:
         else:
             self.held[name] = defect(error)
 
-    def look_up(self, store: Store) -> None:
+    def check_files(self, store: Store) -> None:
         """Checks that every data file is there, with the size and the format its txlog says."""
         against = self.bad.keys() | self.held.keys() | self.looked_up
         todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
@@ -96,7 +96,7 @@ class Intake:
     def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
         for file, head in zip(txlog.rows, heads, strict=True):
             if isinstance(head, StorageUnavailable):
-                self.unsure[txlog.name] = head
+                self.troubles[txlog.name] = head
                 return
             if isinstance(head, Missing):
                 self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
@@ -112,29 +112,29 @@ class Intake:
                 )
                 return
         self.looked_up.add(txlog.name)
-        self.unsure.pop(txlog.name, None)
+        self.troubles.pop(txlog.name, None)
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
-        """Of names a listing did not show: those definitely nowhere, and those that lie in rejected/."""
+        """Of names that a listing did not show: those that are definitely nowhere, and those that lie in rejected/."""
         missing, gone = set(), set()
         for name in names:
             try:
                 if not self.folder.exists(name):
                     (gone if self.folder.exists(name, REJECTED) else missing).add(name)
             except StorageUnavailable as error:
-                self.unsure[name] = error
+                self.troubles[name] = error
         return frozenset(missing), frozenset(gone)
 
     @property
     def good(self) -> Mapping[TxlogName, Txlog]:
         """Txlogs with nothing known against them."""
-        against = self.bad.keys() | self.unsure.keys() | self.held.keys()
+        against = self.bad.keys() | self.troubles.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
 
 
 def defect(error: Exception) -> Hold:
     """
-    Why a txlog is held that makes our code fail: ours to mend, not its writer's, and no reason to stop the others.
+    Why a txlog that makes our code fail is held: its writer cannot mend that, and the other txlogs go on.
     """
     held = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
     held.__cause__ = error

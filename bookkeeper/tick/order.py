@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import IncarnationKey, TxlogName
 
 READ_BYTES = 2**28
 
@@ -22,17 +22,17 @@ class Limits:
     reads: int = READ_BYTES
 
 
-def in_turn(found: Sequence[Found]) -> list[Found]:
+def in_order(found: Sequence[Found]) -> list[Found]:
     """
-    Pending txlogs, oldest first, and each incarnation in its own order whatever the storage's clock says.
+    Pending txlogs, oldest first; each incarnation in its own order, whatever times the storage gave them.
     """
-    latest: dict[tuple[str, str], Found] = {}
+    latest: dict[IncarnationKey, Found] = {}
     keyed = []
     for item in sorted(found):
-        run = (item.name.writer, item.name.incarnation)
-        before = latest.get(run)
+        key = item.name.incarnation_key
+        before = latest.get(key)
         seen = item if before is None or item.modified >= before.modified else before
-        latest[run] = seen
+        latest[key] = seen
         keyed.append((seen.modified, item.name, item))
     return [item for _, _, item in sorted(keyed, key=lambda entry: entry[:2])]
 
@@ -52,13 +52,12 @@ def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
 
 def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     """
-    Sequences that are neither in nor listed though later ones are: look for them by name, a listing is no snapshot.
+    Sequences that are neither in nor listed though later ones are. Look for them by name: a listing is no snapshot.
     """
     missing: list[TxlogName] = []
     before: TxlogName | None = None
     for name in sorted(names):
-        run = (name.writer, name.incarnation)
-        if before is None or (before.writer, before.incarnation) != run:
+        if before is None or before.incarnation_key != name.incarnation_key:
             before = name.at((marks.mark(name) or NO_MARK).last)
         first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
         missing += [name.at(number) for number in range(first, name.sequence)]

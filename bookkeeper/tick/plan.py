@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.errors import (
     DuplicatePath,
@@ -25,16 +25,14 @@ from bookkeeper.format.records import LARGEST
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.tick.order import Limits, gaps
 
-IncarnationKey = tuple[str, str]  # writer and incarnation
-
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CheckedTxlogs:
     """
-    What was found out about pending txlogs.
+    What reading and checking pending txlogs found out.
 
     `good` were read and checked; `bad` were refused for what they hold; `absent` are sequences that are definitely
-    in neither pending/ nor on their way (holes). A name in none of them is unknown: it stops its incarnation. `rows`
+    in neither pending/ nor on their way (holes). A name in none of them is unknown: it blocks its incarnation. `rows`
     and `bytes` are the table's totals.
     """
 
@@ -47,7 +45,7 @@ class Known:
 
 @dataclass
 class Batch:
-    """The next commit, and what has to be said of the others; `before` are the marks it was planned against."""
+    """The next commit, and why other txlogs are not in it; `before` are the marks it was planned against."""
 
     before: Marks
     txlogs: list[Txlog] = field(default_factory=list)
@@ -57,13 +55,13 @@ class Batch:
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     holes: list[TxlogName] = field(default_factory=list)
     #: incarnations that could not go on, however much room there was
-    stuck: set[IncarnationKey] = field(default_factory=set)
+    blocked: set[IncarnationKey] = field(default_factory=set)
     #: whether `before` holds incarnations that go on after their marks were pruned
     resumed: bool = False
 
     @property
     def doubtful(self) -> bool:
-        """Whether it says something that only a second look at listing and marks can say."""
+        """Whether it refuses, resumes or finds holes: only a second listing and newer marks can prove that."""
         return bool(self.refused or self.holes or self.resumed)
 
     @property
@@ -82,55 +80,55 @@ def resumed(
     """
     `marks`, with one more for each incarnation that goes on after its own was pruned.
 
-    Nobody can tell which of its earlier sequences are in, so all of them count as in except those in rejected/.
+    Which of its earlier sequences are in is unknown, so all of them count as in except those in rejected/.
     """
     firsts: dict[IncarnationKey, TxlogName] = {}
     for name in order:
-        firsts.setdefault((name.writer, name.incarnation), name)
+        firsts.setdefault(name.incarnation_key, name)
     for name in firsts.values():
         txlog = good.get(name)
         if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
             continue
-        run = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
-        marks = marks.gone_on(name, [sequence for sequence in run if sequence < name.sequence])
+        refused = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
+        marks = marks.gone_on(name, [sequence for sequence in refused if sequence < name.sequence])
     return marks
 
 
 def plan(
     order: Sequence[TxlogName],
-    known: Known,
+    checked: CheckedTxlogs,
     marks: Marks,
     limits: Limits,
     recent: Mapping[str, TxlogName],
     left: Set[str] = frozenset(),
 ) -> Batch:
     """
-    The batch for txlogs in `order` (see `in_turn`) that are not in yet; `recent` maps committed paths to their txlog.
+    The batch for txlogs in `order` (see `in_order`) that are not in yet; `recent` maps committed paths to their txlog.
 
     `left` are the writers of pending txlogs that are not in `order`: no position of theirs is refused.
     """
-    planner = _Planner(known, marks, limits, recent)
+    planner = _Planner(checked, marks, limits, recent)
     planner.waiting.update(left)
-    while planner.turn(order):
+    while planner.go_through(order):
         pass
     if len(planner.accepted) < len(order):
         planner.refuse = True
-        planner.turn(order)
+        planner.go_through(order)
     return planner.batch
 
 
 class _Waits(Exception):
-    """Its position does not fit yet, and nobody knows whether it will."""
+    """Its position does not fit yet, and may still do so."""
 
 
 class _Planner:
     """
-    Goes through the txlogs in turns: a chain of positions may lie spread over incarnations, in any order. Only
-    when a turn adds nothing more, a position that does not fit is refused.
+    Goes through the txlogs in passes: a chain of positions may lie spread over incarnations, in any order. Only
+    when a pass adds nothing more, a position that does not fit is refused.
     """
 
-    def __init__(self, known: Known, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
-        self.known, self.marks, self.limits, self.recent = known, marks, limits, recent
+    def __init__(self, checked: CheckedTxlogs, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
+        self.checked, self.marks, self.limits, self.recent = checked, marks, limits, recent
         self.batch = Batch(marks)
         self.refuse = self.unfit = False
         self.stopped: set[IncarnationKey] = set()
@@ -142,54 +140,54 @@ class _Planner:
         self.pruned: set[IncarnationKey] = set()
         self.files = self.bytes = self.rows = 0
 
-    def turn(self, order: Sequence[TxlogName]) -> bool:
-        """Whether a further turn may add something."""
+    def go_through(self, order: Sequence[TxlogName]) -> bool:
+        """Goes through all txlogs once; returns whether another pass may add something."""
         before = len(self.accepted)
-        self.stopped, self.batch.stuck, self.unfit = set(), set(), False
+        self.stopped, self.batch.blocked, self.unfit = set(), set(), False
         for name in order:
             self._consider(name)
         return self.unfit and len(self.accepted) > before
 
     def _consider(self, name: TxlogName) -> None:
-        run = (name.writer, name.incarnation)
-        if run in self.stopped or name in self.known.bad or name in self.accepted or name in self.batch.refused:
+        key = name.incarnation_key
+        if key in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.refused:
             return
-        txlog, mark = self.known.good.get(name), self._mark(name)
+        txlog, mark = self.checked.good.get(name), self._mark(name)
         if txlog is None or not self._contiguous(name, mark):
-            self._stop(run, stuck=True)
+            self._stop(key, blocks=True)
         elif not self._fits(txlog):
-            self._stop(run, stuck=False)
+            self._stop(key, blocks=False)
         else:
-            self._try(txlog, run, mark)
+            self._try(txlog, key, mark)
 
-    def _stop(self, run: IncarnationKey, stuck: bool) -> None:
-        self.stopped.add(run)
-        self.waiting.add(run[0])
-        if stuck:
-            self.batch.stuck.add(run)
+    def _stop(self, key: IncarnationKey, blocks: bool) -> None:
+        self.stopped.add(key)
+        self.waiting.add(key[0])
+        if blocks:
+            self.batch.blocked.add(key)
 
-    def _try(self, txlog: Txlog, run: IncarnationKey, mark: Mark) -> None:
+    def _try(self, txlog: Txlog, key: IncarnationKey, mark: Mark) -> None:
         try:
             self._accept(txlog, mark)
         except _Waits:
             self.unfit = True
-            self.stopped.add(run)
-            self.batch.stuck.add(run)
+            self.stopped.add(key)
+            self.batch.blocked.add(key)
         except Reject as error:
             self.batch.refused[txlog.name] = without_frames(error)
         except Hold as error:
             self.batch.held[txlog.name] = without_frames(error)
-            self._stop(run, stuck=True)
+            self._stop(key, blocks=True)
 
     def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
         gap = name.sequence - mark.last - 1
         if gap <= 0 or gap > MOST_HOLES:  # a longer one is refused as TooManyHoles whatever is in it
             return True
-        gone = (self.known.absent, self.known.bad, self.batch.refused)
-        return all(any(name.at(number) in known for known in gone) for number in mark.passed(name))
+        gone = (self.checked.absent, self.checked.bad, self.batch.refused)
+        return all(any(name.at(number) in names for names in gone) for number in mark.passed(name))
 
     def _mark(self, name: TxlogName) -> Mark:
-        return self.last.get((name.writer, name.incarnation)) or self.marks.mark(name) or NO_MARK
+        return self.last.get(name.incarnation_key) or self.marks.mark(name) or NO_MARK
 
     def _fits(self, txlog: Txlog) -> bool:
         batch = self.batch.txlogs
@@ -203,13 +201,13 @@ class _Planner:
     def _accept(self, txlog: Txlog, mark: Mark) -> None:
         name = txlog.name
         self._check_age(txlog)
-        # Before position and paths: where too many are missing, nobody knows what those say.
+        # Before position and paths: where too many are missing, those would be refused for the wrong reason.
         advanced = mark.advanced(name)
         self._check_position(txlog)
         self._check_totals(txlog)
         self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
-        self.last[name.writer, name.incarnation] = advanced
+        self.last[name.incarnation_key] = advanced
         self.files += len(txlog.rows)
         self.bytes += txlog.data_bytes
         self.rows += txlog.row_count
@@ -219,11 +217,11 @@ class _Planner:
             self.batch.positions[name.writer] = txlog.position
 
     def _check_age(self, txlog: Txlog) -> None:
-        name, run = txlog.name, (txlog.name.writer, txlog.name.incarnation)
-        if self.marks.is_pruned(name, txlog.created_ms) and run not in self.last:
-            self.pruned.add(run)
+        name, key = txlog.name, txlog.name.incarnation_key
+        if self.marks.is_pruned(name, txlog.created_ms) and key not in self.last:
+            self.pruned.add(key)
             raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
-        if run in self.pruned:
+        if key in self.pruned:
             raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
 
     def _check_position(self, txlog: Txlog) -> None:
@@ -245,7 +243,7 @@ class _Planner:
 
         A small txlog is never the culprit: it gets in, and totals are saturated.
         """
-        rows, size = self.known.rows + self.rows, self.known.bytes + self.bytes
+        rows, size = self.checked.rows + self.rows, self.checked.bytes + self.bytes
         if txlog.row_count > MOST_COUNT and rows + txlog.row_count > LARGEST:
             raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
         if txlog.data_bytes > MOST_BYTES and size + txlog.data_bytes > LARGEST:
@@ -261,7 +259,7 @@ class _Planner:
         return paths
 
     def _committed(self, path: str) -> TxlogName | None:
-        # An attempt that failed is remembered too: only the marks know whether it got in.
+        # Paths of a failed attempt are kept too: only the marks know whether it got in.
         name = self.recent.get(path)
         return name if name is not None and self.marks.is_in(name) else None
 

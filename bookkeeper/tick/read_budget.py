@@ -1,8 +1,8 @@
 """
-Room for the txlogs that all tables of a bookkeeper read at once: what bounds the memory of many tables with backlogs.
+The bytes of txlogs that all tables of a bookkeeper read at once: what bounds the memory of many tables with backlogs.
 
-Nobody ever waits for room: a tick is given a part of what is free and reads no more than that, so a table that is
-blocked in the middle of a tick keeps its part from the others and never holds them up.
+No tick ever waits for its part: it is given a part of what is free and reads no more than that. A table that is blocked
+in the middle of a tick keeps its part from the others and never holds them up.
 """
 
 import threading
@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 
 from bookkeeper.tick.order import READ_BYTES
 
-#: what a tick is given for longer than this is given to others as well: it is blocked, or all but done
+#: a part that a tick holds for longer than this is given to others too: the tick is blocked, or all but done
 FORGOTTEN = timedelta(minutes=2)
 
 
 class ReadBudget:
-    """So many bytes, for any number of tables and threads."""
+    """A number of bytes, shared by any number of tables and threads."""
 
     def __init__(self, size: int = READ_BYTES) -> None:
         self.size = size

@@ -113,10 +113,10 @@ class HastyBookkeeper(Bookkeeper):
 
     pause_seconds = 0.0
 
-    def _append(self, view: View, batch: Any, *rest: Any) -> bool:
-        self.folder.delete(batch.names)
+    def _commit(self, tick: Any, view: View) -> Any:
+        self.folder.delete(tick.batch.names)
         time.sleep(self.pause_seconds)
-        return super()._append(view, batch, *rest)
+        return super()._commit(tick, view)
 
 
 class CarelessFolder(Folder):

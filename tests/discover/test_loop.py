@@ -27,9 +27,9 @@ class Book:
 
     def __init__(self, answer: TickResult | Exception, discovery: Any) -> None:
         self.answer, self.ticks = answer, 0
-        self.noticed = SimpleNamespace(discovery=discovery)
+        self.pending_index = SimpleNamespace(discovery=discovery)
         self.lease: Any = NoLease()
-        self.turn = TickResult()
+        self.result = TickResult()
 
     def tick(self, now: datetime) -> TickResult:
         self.ticks += 1

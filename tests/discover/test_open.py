@@ -37,7 +37,7 @@ def test_elsewhere_it_falls_back_and_says_so(tmp_path: Path, caplog: pytest.LogC
     assert isinstance(open_discovery(NOTIFY, MemoryStore("memory://queue", {})), Listing)
     assert said(caplog) == [
         ("discover", "WARNING", "inotify is Linux's, this is darwin"),
-        ("discover", "WARNING", "nothing tells of new objects in memory://queue"),
+        ("discover", "WARNING", "nothing notifies of new objects in memory://queue"),
     ]
 
 

@@ -63,7 +63,9 @@ def test_a_frozen_table_that_changes_is_given_time_before_it_is_unhealthy(watche
     watched.slots[0].ticking_since = watched.clock.now
     watched.clock.move(hours=1)
     assert watched.ask("/healthz")[0] == 200
-    watched.slots[0] = TableLoop("events", watched.slots[0].open, told=watched.figures.told)  # waits for its old self
+    watched.slots[0] = TableLoop(
+        "events", watched.slots[0].open, on_result=watched.figures.told
+    )  # waits for its old self
     assert watched.ask("/healthz")[0] == 200
     watched.clock.move(seconds=60)
     assert watched.ask("/healthz")[0] == 200
@@ -76,7 +78,7 @@ def test_a_pause_that_is_made_shorter_counts_from_then_on(watched: Watched) -> N
     watched.turn()
     watched.clock.move(minutes=50)
     watched.settings = replace(watched.settings, every=timedelta(seconds=1))
-    watched.slots[0] = TableLoop("events", watched.slots[0].open, told=watched.figures.told)
+    watched.slots[0] = TableLoop("events", watched.slots[0].open, on_result=watched.figures.told)
     assert watched.ask("/healthz")[0] == 200
 
 

@@ -31,8 +31,8 @@ def test_a_file_goes_when_its_newest_row_is_past_the_cutoff_and_not_before(tmp_p
     name, data = writer.encoded([writer.file(["old-too", "new"], now - 2 * HOUR, now - timedelta(minutes=30))])
     lake.folder.publish(name, data)
     writer.publish("newest")
-    turn = lake.tick()
-    assert turn.dropped_files == 1
+    result = lake.tick()
+    assert result.dropped_files == 1
     assert lake.keys() == ["new", "newest", "old-too"]
     lake.tick(minutes=29)
     assert lake.keys() == ["new", "newest", "old-too"]
@@ -263,6 +263,6 @@ def test_a_sweep_that_fails_does_not_hide_a_commit(lake: Lake, writer: Writes, f
     writer.publish("a")
     faults.on("list folder/rejected", BEFORE, StorageUnavailable)
     book = lake.book(faults)
-    book.upkeep.done["prune"] = lake.clock.now
+    book.prune.due.last = lake.clock.now
     assert lake.tick(book).commit is not None
     assert len(live_files(lake)) == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.ledger.merge import FAN
-from bookkeeper.tick import upkeep
+from bookkeeper.tick import retain
 from tests.retention.test_retention import HOUR, LOOSE, kept
 from tests.support.faults import Faults
 from tests.support.lake import Writes
@@ -63,7 +63,7 @@ def test_a_merged_manifest_and_what_is_left_of_one_are_not_read_again(tmp_path: 
 
 def started_anew(tmp_path: Path, faults: Faults, most: int, monkeypatch: pytest.MonkeyPatch, brake: float) -> Any:
     """A bookkeeper that knows none of five manifests, all but one of which are past retention, and its lake."""
-    monkeypatch.setattr(upkeep, "READ_AT_ONCE", most)
+    monkeypatch.setattr(retain, "READ_AT_ONCE", most)
     lake = kept(tmp_path, LOOSE, keep=timedelta(days=1), brake=brake)
     writer, first = Writes(lake), lake.book()
     for number in range(4):
@@ -78,15 +78,15 @@ def test_after_a_start_manifests_are_read_over_many_ticks_and_rows_do_not_wait(
     tmp_path: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, writer, book = started_anew(tmp_path, faults, 1, monkeypatch, brake=1.0)
-    turns, read = [], [0]
-    while not turns or not turns[-1].dropped_files:
-        turns.append(lake.tick(book, seconds=1))
+    results, read = [], [0]
+    while not results or not results[-1].dropped_files:
+        results.append(lake.tick(book, seconds=1))
         read.append(read_manifests(faults))
-        assert turns[-1].commit is not None
-        writer.publish(f"b{len(turns)}")
+        assert results[-1].commit is not None
+        writer.publish(f"b{len(results)}")
     # One more each time, or a busy table would never come to its end; those that lose a file are read once more.
     assert [after - before for before, after in pairwise(read)] == [1, 2, 3, 2 + 4]
-    assert [turn.dropped_files for turn in turns] == [0, 0, 0, 4]
+    assert [result.dropped_files for result in results] == [0, 0, 0, 4]
     assert lake.keys() == ["b1", "b2", "b3", "new"]
 
 
@@ -96,7 +96,7 @@ def test_the_brake_weighs_also_what_was_not_read_at_first(
     lake, _, book = started_anew(tmp_path, faults, 1, monkeypatch, brake=0.5)
     for _ in range(8):
         assert lake.tick(book, seconds=1).dropped_files == 0
-    assert "4 of 5 live files" in book.upkeep.warned
+    assert "4 of 5 live files" in book.duties.retention.held_back
 
 
 def test_retention_is_looked_at_only_as_often_as_it_is_told(tmp_path: Path, faults: Faults) -> None:

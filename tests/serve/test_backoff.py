@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.serve.backoff import backoff
+from bookkeeper.serve.loop import backoff
 
 SETTINGS = Daemon(every=timedelta(seconds=1), backoff_most=timedelta(seconds=30))
 

@@ -11,8 +11,7 @@ from bookkeeper.config.settings import Daemon
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged, StorageUnavailable
 from bookkeeper.leases.lease import NoLease
-from bookkeeper.serve.backoff import backoff
-from bookkeeper.serve.loop import TableLoop, repeat, tick_once
+from bookkeeper.serve.loop import TableLoop, backoff, repeat, tick_once
 from bookkeeper.tick.tick import Commit, TickResult
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -21,14 +20,14 @@ SETTINGS = Daemon(every=SECOND, backoff_most=timedelta(seconds=8), not_ready_aft
 
 
 class Book:
-    """A bookkeeper that does, tick by tick, what it is told: a turn, or an error."""
+    """A bookkeeper that does, tick by tick, what it was given: a result, or an error."""
 
     def __init__(self, *answers: TickResult | Exception) -> None:
         self.answers = list(answers)
         self.ticks: list[datetime] = []
         self.lease: Any = NoLease()
-        self.turn = TickResult()
-        self.noticed = SimpleNamespace(discovery=Listing())
+        self.result = TickResult()
+        self.pending_index = SimpleNamespace(discovery=Listing())
 
     def tick(self, now: datetime) -> TickResult:
         self.ticks.append(now)
@@ -47,9 +46,9 @@ def ticked(one: TableLoop, seconds: int) -> list[int]:
     """In which of the next seconds it really ticked."""
     done = []
     for second in range(seconds):
-        before = one.failures, one.turns
+        before = one.failures, one.ticks
         tick_once(one, SETTINGS, NOW + second * SECOND)
-        done += [second] if (one.failures, one.turns) != before else []
+        done += [second] if (one.failures, one.ticks) != before else []
     return done
 
 
@@ -129,7 +128,7 @@ def test_a_table_that_cannot_be_opened_is_tried_again() -> None:
 
     one = TableLoop("events", opened)
     assert ticked(one, 5) == [0, 1, 3, 4]
-    assert (len(attempts), one.turns) == (3, 2)
+    assert (len(attempts), one.ticks) == (3, 2)
 
 
 def test_a_defect_does_not_end_the_loop_of_its_table(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,7 +136,7 @@ def test_a_defect_does_not_end_the_loop_of_its_table(caplog: pytest.LogCaptureFi
     times: Iterator[datetime] = iter(NOW + number * SECOND for number in range(99))
     wait, _ = stop_at(3)
     repeat(broken, SETTINGS, lambda: next(times), wait)
-    assert (broken.failures, broken.turns) == (0, 2)
+    assert (broken.failures, broken.ticks) == (0, 2)
     assert ("defect", "ERROR") in said(caplog)
     assert caplog.records[0].exc_info
 
@@ -181,7 +180,7 @@ def test_a_table_ticks_until_wait_says_stop_and_never_stops_within_a_tick() -> N
     one = slot(TickResult())
     wait, waits = stop_at(3)
     repeat(one, SETTINGS, lambda: NOW, wait)
-    assert one.turns == 3
+    assert one.ticks == 3
     assert waits == [1, 1, 1]
 
 
@@ -212,7 +211,7 @@ def test_a_table_whose_lease_another_has_stands_by_and_takes_over(caplog: pytest
 def test_whoever_wants_is_told_after_each_turn_that_was_due() -> None:
     heard: list[tuple[str, TickResult | None, str, datetime, float | None]] = []
     one = slot(TickResult(pending=3), StorageUnavailable("down"), TickResult(), table="t")
-    one.told = lambda slot, done, at, took: heard.append((slot.table, done, slot.trouble, at, took))
+    one.on_result = lambda slot, done, at, took: heard.append((slot.table, done, slot.trouble, at, took))
     ends = iter(NOW + seconds * SECOND for seconds in (0.25, 1.5))
     tick_once(one, SETTINGS, NOW, lambda: next(ends))
     tick_once(one, SETTINGS, NOW + SECOND, lambda: next(ends))
@@ -225,6 +224,6 @@ def test_whoever_wants_is_told_after_each_turn_that_was_due() -> None:
 
 def test_an_observer_that_fails_does_not_touch_the_loop(caplog: pytest.LogCaptureFixture) -> None:
     one = slot(TickResult())
-    one.told = lambda *_: 1 / 0
+    one.on_result = lambda *_: 1 / 0
     assert ticked(one, 3) == [0, 1, 2]
     assert said(caplog) == [("defect", "ERROR")]

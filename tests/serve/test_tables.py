@@ -49,7 +49,7 @@ class Book:
 
     def __init__(self, world: "World", table: Table) -> None:
         self.world, self.table, self.lease = world, table, Lease(table.name)
-        self.noticed, self.turn = SimpleNamespace(discovery=Listing()), None
+        self.pending_index, self.result = SimpleNamespace(discovery=Listing()), None
 
     def tick(self, now: datetime) -> TickResult:
         self.world.ticks.append((self.table.name, (now - NOW).total_seconds()))
@@ -218,9 +218,9 @@ def test_a_loop_that_fails_outside_of_a_tick_goes_on(world: World, caplog: pytes
     world.moments.move(0.5)
     slot = world.tables.slots[0]
     assert slot.book is not None
-    slot.book.noticed.discovery = broken  # type: ignore[assignment]
+    slot.book.pending_index.discovery = broken  # type: ignore[assignment]
     world.moments.move(4)
-    slot.book.noticed.discovery = Listing()
+    slot.book.pending_index.discovery = Listing()
     world.moments.move(10)
     assert world.of("a") == [0, 1, 9, 10, 11, 12, 13, 14]
     assert [getattr(record, "action", "") for record in caplog.records] == ["defect"]
@@ -232,6 +232,6 @@ def test_one_turn_of_each_does_not_wait_for_who_is_frozen() -> None:
     world.takes["b"] = answer.wait
     slots = [TableLoop(name, lambda name=name: Book(world, Table(name))) for name in "abc"]  # type: ignore[misc]
     done = once(slots, DAEMON, lambda: NOW, patience=timedelta(seconds=1))
-    assert [turn is not None for turn in done] == [True, False, True]
+    assert [result is not None for result in done] == [True, False, True]
     assert slots[1].trouble == HANGING and Lease.held == {"b"}
     answer.set()

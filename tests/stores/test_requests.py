@@ -90,7 +90,7 @@ def test_a_commit_costs_two_requests_a_txlog_and_some_that_do_not_grow(kind: str
 
 def test_probing_asks_for_each_writer_and_lists_now_and_then() -> None:
     with counted("azurite") as queue:
-        queue.book.noticed = PendingIndex(Probe(), look_every=5)
+        queue.book.pending_index = PendingIndex(Probe(), look_every=5)
         queue.publish(5)
         queue.tick()  # lists, and so meets the writers
         assert [queue.tick() for _ in range(6)] == [1 + 5] * 4 + [2] + [1 + 5]

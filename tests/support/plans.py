@@ -11,7 +11,7 @@ from bookkeeper.core.txlog import Txlog
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
 from bookkeeper.tick.order import Limits
-from bookkeeper.tick.plan import Batch, Known, plan
+from bookkeeper.tick.plan import Batch, CheckedTxlogs, plan
 
 ONE = "01910000-0000-7000-8000-000000000001"
 TWO = "01920000-0000-7000-8000-000000000002"
@@ -50,7 +50,7 @@ def marks(**incarnations: Mark) -> Marks:
     return Marks("folder", writers={"w": WriterMarks(None, {runs[key]: mark for key, mark in incarnations.items()})})
 
 
-def planned(order: list[TxlogName], known: Known, before: Marks | None = None, **more: Any) -> Batch:
+def planned(order: list[TxlogName], known: CheckedTxlogs, before: Marks | None = None, **more: Any) -> Batch:
     """The plan, without limits and without recent paths unless told."""
     return plan(order, known, before or Marks("folder"), more.get("limits", NO_LIMITS), more.get("recent", {}))
 

@@ -73,7 +73,7 @@ class Watched:
             return book
 
         self.lakes[table], self.faults[table] = lake, faults
-        self.slots.append(TableLoop(table, opened, told=self.figures.told))
+        self.slots.append(TableLoop(table, opened, on_result=self.figures.told))
         return lake
 
     def turn(self, times: int = 1, **move: float) -> None:

@@ -27,7 +27,7 @@ class Tried:
 
     lake: Lake
     names: dict[str, str]
-    turn: Any
+    result: Any
     good: list[str]
 
 
@@ -187,7 +187,7 @@ CASES: dict[str, tuple[str, Forge]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_txlog_is_rejected_with_a_reason(tried: Tried, case: str) -> None:
     name = tried.names[case]
-    assert name in tried.turn.rejected
+    assert name in tried.result.rejected
     reason = tried.lake.folder.reason(name)
     assert reason["error"] == CASES[case][0]
     assert len(reason["reason"]) > 10
@@ -195,7 +195,7 @@ def test_a_bad_txlog_is_rejected_with_a_reason(tried: Tried, case: str) -> None:
 
 def test_the_good_ones_beside_all_the_bad_ones_get_in_in_the_same_tick(tried: Tried) -> None:
     assert tried.lake.keys() == tried.good
-    assert (tried.turn.commit.txlogs, tried.turn.waiting, tried.lake.pending()) == (2, 0, [])
+    assert (tried.result.commit.txlogs, tried.result.waiting, tried.lake.pending()) == (2, 0, [])
     assert tried.lake.operations() == ["append"]
 
 
@@ -210,16 +210,16 @@ def test_rejected_txlogs_do_not_come_back_by_themselves(tried: Tried) -> None:
 def test_a_stranger_is_rejected_by_its_name(lake: Lake, writer: Writes, name: str) -> None:
     lake.put(f"pending/{name}", b"whatever")
     writer.publish("a")
-    turn = lake.tick()
-    assert (turn.rejected, lake.keys(), turn.waiting) == ([name], ["a"], 0)
+    result = lake.tick()
+    assert (result.rejected, lake.keys(), result.waiting) == ([name], ["a"], 0)
     assert lake.folder.reason(name)["error"] == "NameMismatch"
 
 
 def test_files_that_do_not_end_like_a_txlog_are_left_alone(lake: Lake, writer: Writes) -> None:
     lake.put("pending/readme.txt", b"hello")
     lake.put("pending/w1.x.0000000001.txlog.avro.0123456789ab.tmp", b"half")
-    turn = lake.tick()
-    assert (turn.pending, turn.rejected) == (0, [])
+    result = lake.tick()
+    assert (result.pending, result.rejected) == (0, [])
 
 
 def test_a_stranger_with_the_longest_name_stops_nobody(lake: Lake, writer: Writes) -> None:
@@ -227,8 +227,8 @@ def test_a_stranger_with_the_longest_name_stops_nobody(lake: Lake, writer: Write
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"whatever")
     writer.publish("a")
-    turn = lake.tick()
-    assert (lake.keys(), turn.rejected) == (["a"], [path.name])
+    result = lake.tick()
+    assert (lake.keys(), result.rejected) == (["a"], [path.name])
 
 
 def test_a_bad_txlog_that_cannot_be_moved_stops_nobody(lake: Lake, writer: Writes, faults: Faults) -> None:
@@ -249,8 +249,8 @@ def test_a_newer_version_is_held_loudly_once_and_gets_in_never(lake: Lake, write
     book = lake.book()
     for key in "ab":
         writer.publish(key)
-        turn = lake.tick(book)
-        assert turn.held == [name]
+        result = lake.tick(book)
+        assert result.held == [name]
     assert (lake.keys(), lake.pending(), lake.rejected()) == (["a", "b"], [str(name)], {})
     assert [record.action for record in caplog.records if record.levelname == "WARNING"] == ["hold"]
 
@@ -325,8 +325,8 @@ def test_a_defect_while_decoding_holds_one_txlog_and_stops_nobody(
         return right(name, *rest)
 
     monkeypatch.setattr(intake.txlog_format, "decode", broken)
-    turn = lake.tick()
-    assert (lake.keys(), turn.held, lake.pending()) == (["a"], [bad], [str(bad)])
+    result = lake.tick()
+    assert (lake.keys(), result.held, lake.pending()) == (["a"], [bad], [str(bad)])
 
 
 def test_a_schema_or_spec_is_looked_for_in_a_fresh_load_before_it_counts_as_unknown(lake: Lake) -> None:

@@ -72,8 +72,8 @@ def test_txlogs_of_before_and_after_a_change_get_in_together(
     for name, data in waiting:
         lake.folder.publish(name, data)
     after.publish("c")
-    turn = lake.tick(lake.book() if fresh else book)
-    assert (turn.commit.txlogs, lake.rejected()) == (3, {})
+    result = lake.tick(lake.book() if fresh else book)
+    assert (result.commit.txlogs, lake.rejected()) == (3, {})
     assert lake.keys() == ["a", "b", "c"]
     table = lake.table()
     specs = {item.partition_spec_id for item in table.current_snapshot().manifests(table.io)}

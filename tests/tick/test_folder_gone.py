@@ -30,7 +30,7 @@ def slot_of(lake: Lake) -> TableLoop:
     return TableLoop("events", lambda: open_bookkeeper(settings, lake.settings, lake.clock))
 
 
-def turn(lake: Lake, slot: TableLoop, seconds: int = 11) -> object:
+def tick_slot(lake: Lake, slot: TableLoop, seconds: int = 11) -> object:
     return runner.tick_once(slot, DAEMON, lake.clock.move(seconds=seconds))
 
 
@@ -40,14 +40,14 @@ def test_a_running_bookkeeper_says_that_it_is_gone_and_goes_on_when_it_is_back(
 ) -> None:
     slot = slot_of(lake)
     writer.publish("a")
-    assert turn(lake, slot) is not None
+    assert tick_slot(lake, slot) is not None
     writer.publish("b")
     path, away = place(lake), place(lake).with_name("away")
     shutil.copytree(path, away)
     shutil.rmtree(path)
 
     for _ in range(4):
-        assert turn(lake, slot) is None
+        assert tick_slot(lake, slot) is None
     assert not path.exists()
     assert isinstance(slot.error, StorageUnavailable) and "is not there" in str(slot.error)
     assert "Put it back" in slot.error.hint and "pending" in slot.error.hint
@@ -56,8 +56,8 @@ def test_a_running_bookkeeper_says_that_it_is_gone_and_goes_on_when_it_is_back(
         away.rename(path)
     else:
         assert initialise(lake.catalog, lake.settings, schema_for(lake.settings)).made == ("folder",)
-    turn(lake, slot)
-    turn(lake, slot)
+    tick_slot(lake, slot)
+    tick_slot(lake, slot)
     assert lake.keys() == (["a", "b"] if moved else ["a"])
 
 
@@ -66,7 +66,7 @@ def test_a_bookkeeper_that_starts_without_the_folder_makes_none(lake: Lake) -> N
     slot = slot_of(lake)
 
     for _ in range(3):
-        assert turn(lake, slot) is None
+        assert tick_slot(lake, slot) is None
 
     assert not place(lake).exists() and isinstance(slot.error, StorageUnavailable)
 
@@ -77,7 +77,7 @@ def test_where_folders_are_only_names_one_without_a_card_is_none_and_nothing_is_
     slot = slot_of(lake)
 
     for _ in range(3):
-        assert turn(lake, slot) is None
+        assert tick_slot(lake, slot) is None
 
     assert isinstance(slot.error, WrongFolder) and "no card.json" in str(slot.error)
     assert list(place(lake).rglob("*")) == []

@@ -8,6 +8,7 @@ from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NotPossible, PositionTaken
+from bookkeeper.tick.tick import Bookkeeper
 from tests.support.lake import Lake, Writes
 
 
@@ -37,10 +38,9 @@ def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer:
     writer.publish("a")
     unlisted = writer.publish("b")
     writer.publish("c")
-    book = lake.book()
-    book.folder = book.upkeep.folder = blind(lake, unlisted)
-    turn = lake.tick(book)
-    assert (lake.keys(), turn.waiting, turn.holes) == (["a"], 1, [])
+    book = Bookkeeper(lake.settings, blind(lake, unlisted), lake.book().ledger, store=lake.store)
+    result = lake.tick(book)
+    assert (lake.keys(), result.waiting, result.holes) == (["a"], 1, [])
     assert lake.tick(book).holes == []
     assert lake.keys() == ["a", "b", "c"]
 
@@ -49,8 +49,8 @@ def test_a_txlog_that_is_gone_becomes_a_hole_with_a_warning(lake: Lake, writer: 
     gone = writer.publish("a")
     writer.publish("b")
     lake.folder.delete([gone])
-    turn = lake.tick()
-    assert (lake.keys(), turn.holes) == (["b"], [gone])
+    result = lake.tick()
+    assert (lake.keys(), result.holes) == (["b"], [gone])
     assert [(record.action, record.txlog) for record in caplog.records if record.levelname == "WARNING"] == [  # type: ignore[attr-defined]
         ("gap", str(gone))
     ]
@@ -63,8 +63,8 @@ def test_a_gap_that_lies_in_rejected_is_a_silent_hole(lake: Lake, writer: Writes
     bad = writer.publish("a", table_uuid="another")
     lake.tick()
     writer.publish("b")
-    turn = lake.tick()
-    assert (lake.keys(), turn.holes) == (["b"], [])
+    result = lake.tick()
+    assert (lake.keys(), result.holes) == (["b"], [])
     assert {record.action for record in caplog.records if record.levelname == "WARNING"} == {"reject"}  # type: ignore[attr-defined]
     assert lake.view().marks.mark(bad).holes == (1,)
 
@@ -85,8 +85,8 @@ def test_another_bookkeeper_that_took_the_missing_one_is_seen_in_its_marks(lake:
     writer.publish("a")
     lake.tick(quick)
     writer.publish("b")
-    turn = lake.tick(slow)  # its view is from before `a`
-    assert (lake.keys(), turn.holes) == (["a", "b"], [])
+    result = lake.tick(slow)  # its view is from before `a`
+    assert (lake.keys(), result.holes) == (["a", "b"], [])
     assert lake.view().marks.mark(writer.name).holes == ()
 
 
@@ -94,8 +94,8 @@ def test_more_than_64_missing_hold_the_incarnation_loudly_and_no_other(lake: Lak
     far = writer.publish("far", sequence=66)
     Writes(lake, "w2").publish("x")
     book = lake.book()
-    turns = [lake.tick(book) for _ in range(2)]
-    assert [turn.held for turn in turns] == [[far], [far]]
+    results = [lake.tick(book) for _ in range(2)]
+    assert [result.held for result in results] == [[far], [far]]
     assert (lake.keys(), lake.pending(), lake.rejected()) == (["x"], [str(far)], {})
 
 

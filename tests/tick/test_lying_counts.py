@@ -84,9 +84,9 @@ def test_statistics_are_refused_by_the_same_bound_whichever_way_they_are_read(la
         file = writer.file([f"{number}"])
         name, data = writer.encoded([replace(file, value_counts=dict.fromkeys((1, 2, 3), records + number % 2))])
         lake.folder.publish(name, data)
-    turn = lake.tick()
+    result = lake.tick()
     expected = 6 if records == 1 else 3
-    assert (turn.commit.txlogs, len(turn.rejected)) == (expected, 6 - expected)
+    assert (result.commit.txlogs, len(result.rejected)) == (expected, 6 - expected)
 
 
 def test_three_txlogs_whose_rows_no_sum_holds_are_refused_and_the_good_one_gets_in(lake: Lake, writer: Writes) -> None:
@@ -97,8 +97,8 @@ def test_three_txlogs_whose_rows_no_sum_holds_are_refused_and_the_good_one_gets_
         lake.folder.publish(name, data)
         names.append(str(name))
     writer.publish("a")
-    turn = lake.tick()
-    assert (lake.keys(), sorted(turn.rejected), turn.waiting) == (["a"], names, 0)
+    result = lake.tick()
+    assert (lake.keys(), sorted(result.rejected), result.waiting) == (["a"], names, 0)
     assert "records" in lake.folder.reason(names[0])["reason"]
 
 
@@ -114,8 +114,8 @@ def test_a_txlog_that_the_tables_totals_cannot_hold_is_refused_and_smaller_ones_
     name, data = liar.encoded(files)
     lake.folder.publish(name, data)
     writer.publish("a")
-    turn = lake.tick(lake.book(check_files=False))
-    assert (turn.commit.txlogs, turn.rejected) == (1, [str(name)])
+    result = lake.tick(lake.book(check_files=False))
+    assert (result.commit.txlogs, result.rejected) == (1, [str(name)])
     assert "the table" in lake.folder.reason(name)["reason"]
 
 
@@ -124,8 +124,8 @@ def test_a_batch_holds_no_more_rows_than_a_sum_can(lake: Lake, monkeypatch: pyte
     for number in range(3):
         Writes(lake, f"w{number}").publish("a", "b")
     book = lake.book()
-    turns = [lake.tick(book) for _ in range(3)]
-    assert [turn.commit and turn.commit.txlogs for turn in turns] == [2, 1, None]
+    results = [lake.tick(book) for _ in range(3)]
+    assert [result.commit and result.commit.txlogs for result in results] == [2, 1, None]
 
 
 def test_a_table_that_holds_such_an_entry_goes_on_and_merges(lied: Lake) -> None:
@@ -194,12 +194,12 @@ def test_a_txlog_that_the_engine_fails_on_is_held_and_the_others_get_in(
     bad = {names[1], names[3]}
     breaks(monkeypatch, lambda given: bad & set(given))
     book = lake.book()
-    turn = lake.tick(book)
-    assert (lake.keys(), set(turn.held), turn.rejected) == (["0", "2", "4"], bad, [])
+    result = lake.tick(book)
+    assert (lake.keys(), set(result.held), result.rejected) == (["0", "2", "4"], bad, [])
     tried = count_appends(monkeypatch)
     Writes(lake, "w7").publish("7")
-    turn = lake.tick(book)
-    assert (lake.keys(), set(turn.held), len(tried)) == (["0", "2", "4", "7"], bad, 1)
+    result = lake.tick(book)
+    assert (lake.keys(), set(result.held), len(tried)) == (["0", "2", "4", "7"], bad, 1)
     assert [record.action for record in caplog.records if record.levelname == "WARNING"] == ["hold", "hold"]
     assert "int too big" in caplog.records[0].cause
 
@@ -220,8 +220,8 @@ def test_of_two_txlogs_that_the_engine_fails_on_together_one_gets_in(
 ) -> None:
     names = [Writes(lake, f"w{number}").publish(f"{number}") for number in range(5)]
     breaks(monkeypatch, {names[1], names[3]}.issubset)
-    turn = lake.tick()
-    assert (lake.keys(), turn.held) == (["0", "1", "2", "4"], [names[3]])
+    result = lake.tick()
+    assert (lake.keys(), result.held) == (["0", "1", "2", "4"], [names[3]])
 
 
 def test_what_follows_a_txlog_that_the_engine_fails_on_waits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

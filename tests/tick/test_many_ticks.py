@@ -11,7 +11,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.tick.order import Limits, gaps
-from bookkeeper.tick.plan import Known, plan
+from bookkeeper.tick.plan import CheckedTxlogs, plan
 from tests.support.plans import ONE, TWO, name, txlog
 
 
@@ -55,7 +55,7 @@ class Queue:
         for about in bad:
             self.rejected[about] = self.pending.pop(about)
         absent = frozenset(about for about in gaps(order, self.marks) if about not in self.pending)
-        known = Known({about: self.pending[about] for about in readable if about not in bad}, bad, absent)
+        known = CheckedTxlogs({about: self.pending[about] for about in readable if about not in bad}, bad, absent)
         limits = Limits(self.dice.randint(1, 9), 10**9, self.dice.randint(1, 9))
         batch = plan(order, known, self.marks, limits, {})
         if mishaps and self.dice.random() < 0.3:

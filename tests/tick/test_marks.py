@@ -108,8 +108,8 @@ def test_a_writer_that_was_idle_past_the_pruning_goes_on_without_holes(lake: Lak
     idle_for_two_days(lake)
     writer.publish("b")
     writer.publish("c")
-    turn = lake.tick()
-    assert (turn.holes, turn.held, turn.rejected) == ([], [], [])
+    result = lake.tick()
+    assert (result.holes, result.held, result.rejected) == ([], [], [])
     mark = lake.view().marks.mark(writer.name)
     assert mark is not None
     assert (mark.last, mark.holes) == (72, ())

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
 from bookkeeper.errors import DuplicatePath, IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
-from bookkeeper.tick.order import READ_BYTES, Limits, cut, gaps, in_turn
-from bookkeeper.tick.plan import Known
+from bookkeeper.tick.order import READ_BYTES, Limits, cut, gaps, in_order
+from bookkeeper.tick.plan import CheckedTxlogs
 from tests.support.plans import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -18,30 +18,30 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 def test_an_unread_txlog_stops_its_incarnation_and_no_other() -> None:
     mine, other = names(1, 2, 3), names(1, 2, run=TWO)
-    batch = planned([*mine, *other], Known(good(mine[0], mine[2], *other)))
+    batch = planned([*mine, *other], CheckedTxlogs(good(mine[0], mine[2], *other)))
     assert batch.names == [mine[0], *other]
     assert not batch.refused and not batch.holes
 
 
 def test_a_bad_txlog_is_passed_over_and_leaves_a_hole() -> None:
     one, two, three = names(1, 2, 3)
-    batch = planned([one, two, three], Known(good(one, three), bad={two: TxlogCorrupt("cut")}))
+    batch = planned([one, two, three], CheckedTxlogs(good(one, three), bad={two: TxlogCorrupt("cut")}))
     assert batch.names == [one, three]
     assert batch.holes == [two]
 
 
 def test_a_missing_txlog_that_is_not_known_to_be_absent_stops_its_incarnation() -> None:
-    assert planned(names(2), Known(good(*names(2)))).names == []
+    assert planned(names(2), CheckedTxlogs(good(*names(2)))).names == []
 
 
 def test_a_missing_txlog_that_is_nowhere_is_passed_over_as_a_hole() -> None:
-    batch = planned(names(3), Known(good(*names(3)), absent=frozenset(names(1, 2))))
+    batch = planned(names(3), CheckedTxlogs(good(*names(3)), absent=frozenset(names(1, 2))))
     assert (sequences(batch), batch.holes) == ([3], names(1, 2))
 
 
 def test_a_hole_is_closed_by_its_txlog() -> None:
     before = marks(one=Mark(5, (3,)))
-    batch = planned(names(3, 6), Known(good(*names(3, 6))), before)
+    batch = planned(names(3, 6), CheckedTxlogs(good(*names(3, 6))), before)
     after = before.advanced(batch.names, {}, 1)
     assert after.mark(name(1)) == Mark(6, (), 1)
 
@@ -53,58 +53,58 @@ def test_a_hole_is_closed_by_its_txlog() -> None:
 )
 def test_limits_cut_a_prefix(limits: Limits, expected: list[int]) -> None:
     items = [txlog(about, size=10) for about in names(1, 2, 3, 4)]
-    batch = planned(names(1, 2, 3, 4), Known(good(*items)), limits=limits)
+    batch = planned(names(1, 2, 3, 4), CheckedTxlogs(good(*items)), limits=limits)
     assert sequences(batch) == expected
 
 
 def test_one_txlog_is_let_in_however_large() -> None:
-    batch = planned(names(1, 2), Known(good(txlog(name(1), size=10**6), name(2))), limits=Limits(1, 1, 1))
+    batch = planned(names(1, 2), CheckedTxlogs(good(txlog(name(1), size=10**6), name(2))), limits=Limits(1, 1, 1))
     assert sequences(batch) == [1]
 
 
 def test_a_large_txlog_that_does_not_fit_lets_other_incarnations_fill_the_commit() -> None:
     order = [name(1), name(1, TWO), name(2), name(2, TWO)]
     items = good(txlog(name(1), size=10), txlog(name(1, TWO), size=95), name(2), name(2, TWO))
-    batch = planned(order, Known(items), limits=Limits(100, 100, 100))
+    batch = planned(order, CheckedTxlogs(items), limits=Limits(100, 100, 100))
     assert batch.names == [name(1), name(2)]
 
 
 def test_more_than_64_holes_hold_the_incarnation_and_no_other() -> None:
     far, other = name(MOST_HOLES + 2), name(1, TWO)
-    batch = planned([far, other], Known(good(far, other)))
+    batch = planned([far, other], CheckedTxlogs(good(far, other)))
     assert batch.names == [other]
     assert isinstance(batch.held[far], TooManyHoles)
 
 
 def test_64_holes_are_still_passed_over() -> None:
     far = name(MOST_HOLES + 1)
-    batch = planned([far], Known(good(far), absent=frozenset(names(*range(1, MOST_HOLES + 1)))))
+    batch = planned([far], CheckedTxlogs(good(far), absent=frozenset(names(*range(1, MOST_HOLES + 1)))))
     assert len(batch.holes) == MOST_HOLES
 
 
 def test_too_long_a_gap_holds_before_its_position_condemns() -> None:
     # Those before it may just not be listed; only they can tell whether its position fits.
     far = txlog(name(MOST_HOLES + 2), position=b"9", after=b"8")
-    batch = planned([far.name], Known(good(far)))
+    batch = planned([far.name], CheckedTxlogs(good(far)))
     assert far.name in batch.held and not batch.refused
 
 
 def test_a_path_named_twice_is_refused_for_the_later_txlog() -> None:
     first, second = txlog(name(1), "file:///t/data/a"), txlog(name(2), "file:/t/data/a")
-    batch = planned(names(1, 2), Known(good(first, second)))
+    batch = planned(names(1, 2), CheckedTxlogs(good(first, second)))
     assert sequences(batch) == [1]
     assert isinstance(batch.refused[name(2)], DuplicatePath)
 
 
 def test_a_path_named_twice_in_one_txlog_is_refused() -> None:
     twice = txlog(name(1), "/t/data/a", "file:///t/data/a")
-    assert isinstance(planned(names(1), Known(good(twice))).refused[name(1)], DuplicatePath)
+    assert isinstance(planned(names(1), CheckedTxlogs(good(twice))).refused[name(1)], DuplicatePath)
 
 
 def test_a_path_of_a_committed_txlog_is_refused() -> None:
     batch = planned(
         names(2),
-        Known(good(txlog(name(2), "/t/data/a"))),
+        CheckedTxlogs(good(txlog(name(2), "/t/data/a"))),
         marks(one=Mark(1)),
         recent={"file:///t/data/a": name(1)},
     )
@@ -113,22 +113,24 @@ def test_a_path_of_a_committed_txlog_is_refused() -> None:
 
 def test_a_path_of_a_txlog_that_never_got_in_is_free() -> None:
     before = marks(one=Mark(1, (1,)))
-    batch = planned(names(2), Known(good(txlog(name(2), "/t/data/a"))), before, recent={"file:///t/data/a": name(1)})
+    batch = planned(
+        names(2), CheckedTxlogs(good(txlog(name(2), "/t/data/a"))), before, recent={"file:///t/data/a": name(1)}
+    )
     assert sequences(batch) == [2]
 
 
 def test_an_unknown_incarnation_from_before_the_pruning_is_refused() -> None:
     before = Marks("folder", pruned_before_ms=2_000_000_000_001)
-    batch = planned(names(1), Known(good(*names(1))), before)
+    batch = planned(names(1), CheckedTxlogs(good(*names(1))), before)
     assert isinstance(batch.refused[name(1)], IncarnationPruned)
 
 
 # positions
 
 
-def chain(*steps: tuple[str, int, bytes | None, bytes]) -> Known:
+def chain(*steps: tuple[str, int, bytes | None, bytes]) -> CheckedTxlogs:
     """Txlogs (run, sequence, continues from, reaches) of one writer."""
-    return Known(good(*(txlog(name(at, run), position=to, after=came) for run, at, came, to in steps)))
+    return CheckedTxlogs(good(*(txlog(name(at, run), position=to, after=came) for run, at, came, to in steps)))
 
 
 def test_a_chain_is_followed_within_one_batch() -> None:
@@ -147,7 +149,7 @@ def test_of_a_fork_the_first_gets_in_and_the_other_is_refused() -> None:
 
 def test_a_reject_in_the_middle_breaks_the_chain() -> None:
     known = chain((ONE, 1, None, b"1"), (ONE, 3, b"2", b"3"))
-    known = Known(known.good, bad={name(2): TxlogCorrupt("cut")})
+    known = CheckedTxlogs(known.good, bad={name(2): TxlogCorrupt("cut")})
     batch = planned(names(1, 2, 3), known)
     assert sequences(batch) == [1]
     assert isinstance(batch.refused[name(3)], PositionTaken)
@@ -162,7 +164,9 @@ def test_a_successor_run_waits_for_a_predecessor_that_could_not_be_read() -> Non
 def test_a_successor_run_waits_for_a_predecessor_that_did_not_fit() -> None:
     large = txlog(name(2), size=1000, position=b"2", after=b"1")
     known = chain((ONE, 1, None, b"1"), (TWO, 1, b"2", b"3"))
-    batch = planned([*names(1, 2), name(1, TWO)], Known({**known.good, **good(large)}), limits=Limits(99, 100, 99))
+    batch = planned(
+        [*names(1, 2), name(1, TWO)], CheckedTxlogs({**known.good, **good(large)}), limits=Limits(99, 100, 99)
+    )
     assert batch.names == [name(1)]
     assert not batch.refused
 
@@ -183,7 +187,7 @@ def test_positions_that_wait_for_each_other_are_refused() -> None:
 
 def test_a_txlog_without_position_leaves_the_position_alone() -> None:
     before = Marks("folder", writers={"w": WriterMarks(b"7", {})})
-    batch = planned(names(1), Known(good(*names(1))), before)
+    batch = planned(names(1), CheckedTxlogs(good(*names(1))), before)
     assert before.advanced(batch.names, batch.positions, 1).writer("w").position == b"7"
 
 
@@ -218,14 +222,14 @@ def test_a_tick_reads_at_most_so_many_bytes_of_txlogs_and_always_one() -> None:
 def test_txlogs_are_read_oldest_first_and_each_run_in_its_order_whatever_the_storages_clock_says() -> None:
     late, early = NOW, NOW - timedelta(hours=1)
     found = [Found(name(1), 1, late), Found(name(2), 1, early), Found(name(1, TWO), 1, NOW - timedelta(minutes=1))]
-    assert [item.name for item in in_turn(found)] == [name(1, TWO), *names(1, 2)]
+    assert [item.name for item in in_order(found)] == [name(1, TWO), *names(1, 2)]
 
 
 # whatever is listed, read and allowed
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[list, Known, Marks, Limits]:
+def situations(draw: st.DrawFn) -> tuple[list, CheckedTxlogs, Marks, Limits]:
     order, found, bad, absent = [], {}, {}, set()
     before = {}
     for run in (ONE, TWO):
@@ -246,7 +250,12 @@ def situations(draw: st.DrawFn) -> tuple[list, Known, Marks, Limits]:
     limits = Limits(draw(st.integers(1, 8)), 10**9, draw(st.integers(1, 8)))
     runs = draw(st.permutations([ONE, TWO]))
     order.sort(key=lambda about: (runs.index(about.incarnation), about.sequence))
-    return order, Known(found, bad, frozenset(absent)), Marks("f", writers={"w": WriterMarks(None, before)}), limits
+    return (
+        order,
+        CheckedTxlogs(found, bad, frozenset(absent)),
+        Marks("f", writers={"w": WriterMarks(None, before)}),
+        limits,
+    )
 
 
 @given(situations())

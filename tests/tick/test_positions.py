@@ -6,6 +6,7 @@ import pytest
 
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.tick.read_budget import ReadBudget
+from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes
 from tests.tick.test_gaps import blind
@@ -83,8 +84,8 @@ def test_a_successor_waits_for_a_predecessor_that_cannot_be_read_now(
     again.position = b"1"
     again.goes_on(b"2", "b")
     book = lake.book(faults.on(f"read folder/pending/{unread}", BEFORE, StorageUnavailable))
-    turn = lake.tick(book)
-    assert (turn.waiting, lake.rejected()) == (2, {})
+    result = lake.tick(book)
+    assert (result.waiting, lake.rejected()) == (2, {})
     faults.clear()
     lake.tick(book)
     assert (lake.keys(), position(lake)) == (["a", "b"], b"2")
@@ -110,7 +111,7 @@ def test_a_successor_waits_for_a_predecessor_that_there_was_no_room_to_read(lake
     path = lake.made.folder.removeprefix("file://") + f"/pending/{older}"
     os.utime(path, (os.path.getmtime(path) - 60,) * 2)
     book = lake.book()
-    book.room = ReadBudget(0)  # one txlog a tick, the oldest: it continues from the other
+    book.read_budget = ReadBudget(0)  # one txlog a tick, the oldest: it continues from the other
     for _ in range(3):
         lake.tick(book)
     assert (lake.rejected(), position(lake), lake.keys()) == ({}, b"2", ["a", "b"])
@@ -121,8 +122,7 @@ def test_a_predecessor_that_the_listing_missed_is_looked_for_again(lake: Lake, w
     again = Writes(lake)
     again.position = b"1"
     again.goes_on(b"2", "b")
-    book = lake.book()
-    book.folder = book.upkeep.folder = blind(lake, unlisted)
+    book = Bookkeeper(lake.settings, blind(lake, unlisted), lake.book().ledger, store=lake.store)
     lake.tick(book)
     assert (lake.keys(), lake.rejected()) == (["a", "b"], {})
 

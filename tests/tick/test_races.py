@@ -39,10 +39,10 @@ def test_another_bookkeeper_that_does_a_whole_tick_in_between_changes_nothing(la
         one.goes_on(b"%d" % (number + 1), f"a{number}")
         two.publish(f"b{number}")
     faults.between(spot, lambda: quick.tick(lake.clock.now))
-    turn = lake.tick(slow)
+    result = lake.tick(slow)
     lake.tick(slow)
     assert lake.keys() == ["a0", "a1", "a2", "a3", "b1", "b2", "b3"]
-    assert (lake.pending(), lake.rejected(), turn.holes) == ([], {}, [])
+    assert (lake.pending(), lake.rejected(), result.holes) == ([], {}, [])
 
 
 @pytest.mark.parametrize("spot", SPOTS)

@@ -93,8 +93,8 @@ def test_txlogs_that_an_old_copy_lacks_are_said_as_a_gap(
     lost = writer.publish("b")
     put_back(lake, copy)
     writer.publish("c")
-    turn = lake.tick()
-    assert (lake.keys(), turn.holes, said(caplog)) == (["a", "c"], [lost], ["gap"])
+    result = lake.tick()
+    assert (lake.keys(), result.holes, said(caplog)) == (["a", "c"], [lost], ["gap"])
 
 
 def test_an_old_copy_from_before_the_marks_were_pruned_doubles_nothing(

@@ -62,13 +62,13 @@ def test_what_a_tick_saw_and_did_is_known_though_it_failed(
     down = {"load_table": CatalogUnavailable}.get(where, StorageUnavailable)
     faults.on(where, "before", down)
     tick_once(slot, Daemon(), lake.clock.move(seconds=1))
-    assert slot.error is not None and slot.begun is not None
-    committed = slot.begun.commit is not None
-    assert (committed, len(slot.begun.left)) == ((False, 1) if where == "load_table" else (True, 0))
+    assert slot.error is not None and slot.last_result is not None
+    committed = slot.last_result.commit is not None
+    assert (committed, len(slot.last_result.left)) == ((False, 1) if where == "load_table" else (True, 0))
     assert lake.keys() == (["a"] if committed else [])
     faults.on("list", "before", StorageUnavailable)
     tick_once(slot, Daemon(), lake.clock.move(seconds=60))
-    assert slot.begun is not None and slot.begun.commit is None  # nothing is told twice
+    assert slot.last_result is not None and slot.last_result.commit is None  # nothing is told twice
 
 
 def test_a_table_that_cannot_be_opened_has_begun_nothing(lake: Lake) -> None:
@@ -77,4 +77,4 @@ def test_a_table_that_cannot_be_opened_has_begun_nothing(lake: Lake) -> None:
 
     slot = TableLoop("events", refused)  # type: ignore[arg-type]
     tick_once(slot, Daemon(), lake.clock.now)
-    assert slot.begun is None and slot.failures == 1
+    assert slot.last_result is None and slot.failures == 1

@@ -10,10 +10,10 @@ from tests.support.lake import Lake, Writes
 
 def test_a_published_txlog_is_committed_and_discarded(lake: Lake, writer: Writes) -> None:
     writer.publish("a", "b")
-    turn = lake.tick()
+    result = lake.tick()
     assert lake.keys() == ["a", "b"]
-    assert (turn.commit.txlogs, turn.commit.files, turn.commit.rows) == (1, 1, 2)
-    assert (turn.pending, turn.waiting) == (1, 0)
+    assert (result.commit.txlogs, result.commit.files, result.commit.rows) == (1, 1, 2)
+    assert (result.pending, result.waiting) == (1, 0)
     assert lake.pending() == []
 
 
@@ -49,9 +49,9 @@ def test_a_storage_error_while_reading_n_never_lets_n_plus_1_pass(lake: Lake, wr
     other.publish("x")
     faults.on(f"read folder/pending/{second}", BEFORE, StorageUnavailable)
     book = lake.book(faults)
-    turn = lake.tick(book)
+    result = lake.tick(book)
     assert lake.keys() == ["a", "x"]
-    assert (turn.waiting, type(turn.trouble)) == (2, StorageUnavailable)
+    assert (result.waiting, type(result.trouble)) == (2, StorageUnavailable)
     assert lake.rejected() == {}
     faults.clear()
     lake.tick(book)
@@ -81,9 +81,9 @@ def test_a_missing_name_that_cannot_be_looked_up_makes_only_its_incarnation_wait
     Writes(lake, "w2").publish("x")
     lake.folder.delete([gone])
     faults.on(f"size folder/pending/{gone}", BEFORE, StorageUnavailable)
-    turn = lake.tick(lake.book(faults))
+    result = lake.tick(lake.book(faults))
     assert lake.keys() == ["x"]
-    assert type(turn.trouble) is StorageUnavailable
+    assert type(result.trouble) is StorageUnavailable
 
 
 def test_limits_are_reached_in_turns_and_everything_gets_in(lake: Lake, writer: Writes) -> None:

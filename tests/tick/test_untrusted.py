@@ -57,7 +57,7 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
 ) -> None:
     book, good, bad = lake.book(), Writes(lake, "good"), Writes(lake, "bad")
     if probing:
-        book.noticed = PendingIndex(Probe(), 1000)
+        book.pending_index = PendingIndex(Probe(), 1000)
         good.publish("first")
         bad.publish("before")
         lake.tick(book)
@@ -66,23 +66,23 @@ def test_a_bad_one_is_refused_with_a_reason_in_the_tick_that_commits_the_good_on
     refused = bad.name.at(bad.name.sequence + 1)
     put(pending(lake, refused))
     tracemalloc.start()
-    turn = lake.tick(book)
+    result = lake.tick(book)
     assert tracemalloc.get_traced_memory()[1] < 2**25
     tracemalloc.stop()
-    assert turn.commit is not None and turn.commit.txlogs == 20
+    assert result.commit is not None and result.commit.txlogs == 20
     assert lake.folder.reason(refused)["error"] == BAD[put]
-    assert turn.rejected == [str(refused)]
-    assert (turn.waiting, turn.trouble, lake.pending()) == (0, None, [])
+    assert result.rejected == [str(refused)]
+    assert (result.waiting, result.trouble, lake.pending()) == (0, None, [])
     assert lake.keys() == sorted(good.keys + bad.keys)
 
 
 def test_one_that_is_too_large_takes_no_room_from_the_good_ones(lake: Lake) -> None:
     room = ReadBudget(2**24)
     book, good = lake.book(), Writes(lake, "good")
-    book.room = room
+    book.read_budget = room
     taken: list[int] = []
     part = room.part
-    book.room.part = lambda wanted, now: (taken.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
+    book.read_budget.part = lambda wanted, now: (taken.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
     name = good.publish("1")
     size = pending(lake, name).stat().st_size
     huge(pending(lake, Writes(lake, "bad").name.at(1)))
@@ -112,8 +112,8 @@ def test_one_that_grows_after_it_was_found_is_refused_for_that(lake: Lake) -> No
             file.write(bytes(50_000))
 
     faults.between(f"read folder/pending/{name}", grow)
-    turn = lake.tick(lake.book(faults))
-    assert turn.commit.txlogs == 1 and lake.keys() == ["2"]
+    result = lake.tick(lake.book(faults))
+    assert result.commit.txlogs == 1 and lake.keys() == ["2"]
     assert "it grew after it was found" in lake.folder.reason(name)["reason"]
 
 
@@ -137,8 +137,8 @@ def test_what_cannot_be_moved_is_held_said_once_and_makes_nothing_late(
     huge(pending(lake, bad))
     for number in range(3):
         Writes(lake, f"good-{number}").publish(str(number))
-        turn = lake.tick(book)
-        assert (turn.commit.txlogs, turn.held, turn.rejected, turn.oldest) == (1, [bad], [], None)
+        result = lake.tick(book)
+        assert (result.commit.txlogs, result.held, result.rejected, result.oldest) == (1, [bad], [], None)
     said = [(record.action, record.levelname) for record in caplog.records if hasattr(record, "txlog")]
     assert said == [("hold", "ERROR")]
     assert lake.folder.reason(bad)["error"] == "TxlogTooLarge"
@@ -146,8 +146,8 @@ def test_what_cannot_be_moved_is_held_said_once_and_makes_nothing_late(
 
 def test_a_stranger_that_is_too_large_is_moved_too(lake: Lake) -> None:
     huge(pending(lake, "Stranger.txlog.avro"))
-    turn = lake.tick()
-    assert turn.rejected == ["Stranger.txlog.avro"] and os.listdir(pending(lake, "x").parent) == []
+    result = lake.tick()
+    assert result.rejected == ["Stranger.txlog.avro"] and os.listdir(pending(lake, "x").parent) == []
 
 
 def test_replay_refuses_it_by_its_size_until_the_limit_is_raised(lake: Lake) -> None:

@@ -1,0 +1,72 @@
+"""
+The one publisher of marks: every commit to a table is followed by its copy in marks.json.
+
+A writer that starts lists pending/ first and reads marks.json second, so marks.json must say what is in before a
+consumed txlog is deleted. A crash in between is harmless: every tick compares marks.json with the table.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.marks import Marks
+from bookkeeper.ledger.blocks import ManifestDelete
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.load import is_behind
+from bookkeeper.ledger.view import View
+
+log = logging.getLogger("bookkeeper")
+
+
+class Committer:
+    """
+    Commits to one table and publishes its marks. The tick, which has to note its commit first, publishes by itself.
+    """
+
+    def __init__(self, ledger: Ledger, folder: Folder, table: str = "") -> None:
+        self.ledger = ledger
+        self.folder = folder
+        #: the table's name in the log
+        self.table = table
+        #: what marks.json is known to say, and the highest sequence number it ever showed
+        self._published: MarksCopy | None = None
+        self._highest = -1
+
+    def record(self, view: View, marks: Marks, why: str, even_older: bool = False) -> View:
+        """Changes marks only, with an empty snapshot; raises Retry."""
+        return self._published_after(self.ledger.record(view, marks, why), even_older)
+
+    def drop(self, view: View, drops: Sequence[ManifestDelete]) -> View:
+        """Drops data files; raises Retry."""
+        return self._published_after(self.ledger.drop(view, drops), even_older=False)
+
+    def _published_after(self, view: View, even_older: bool) -> View:
+        self.publish(view, even_older)
+        return view
+
+    def publish(self, view: View, even_older: bool = False) -> None:
+        """
+        Makes marks.json say what the table says, unless that is of a later commit; raises StorageUnavailable.
+
+        `even_older` is for a person who took the table back on purpose.
+        """
+        if view.marks.snapshot is None:
+            return
+        copy = view.marks_copy
+        if self.folder.publish_marks(copy, even_older) and copy == self._published:
+            self._warn_behind("it has changed since we wrote it")
+        self._published, self._highest = copy, max(self._highest, copy.sequence_number)
+
+    def compare(self, view: View, copy: MarksCopy | None) -> None:
+        """Warns when marks.json is not what it should be; the next `publish` mends it."""
+        sequence = -1 if copy is None else copy.sequence_number
+        lost = copy is None and view.marks.snapshot is not None
+        if (self._highest < 0 or sequence < self._highest) and (lost or is_behind(view, copy)):
+            self._warn_behind("it is gone" if lost else f"it is of sequence number {sequence}")
+            self._published = None
+        self._highest = max(sequence, 0)
+
+    def _warn_behind(self, cause: str) -> None:
+        hint = "After a crash that is nothing; otherwise an old copy of the folder may have been put back."
+        about = {"action": "mend", "table": self.table, "cause": cause, "hint": hint}
+        log.warning("marks.json is behind the table", extra=about)

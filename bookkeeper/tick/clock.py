@@ -1,0 +1,112 @@
+"""
+This machine's clock against the storage's: what is stamped, condemned or destroyed by time asks here first.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from bookkeeper.config.settings import Table
+from bookkeeper.config.units import format_duration
+from bookkeeper.core.clock import SMALL, keeps_time
+from bookkeeper.core.folder import Folder, Found
+from bookkeeper.errors import BookkeeperError, ClockAhead
+from bookkeeper.ledger.ledger import Ledger
+
+log = logging.getLogger("bookkeeper")
+
+CLOCK_SKEW = timedelta(minutes=5)
+CLOCK_AHEAD = timedelta(hours=1)
+
+
+class StorageClock:
+    """Compares the ledger's clock with the folder's; from then on the ledger stamps commits by what was found."""
+
+    def __init__(self, settings: Table, folder: Folder, ledger: Ledger) -> None:
+        self.settings, self.folder, self.ledger = settings, folder, ledger
+        #: when the present tick began
+        self.now = ledger.clock()
+        #: the time of the last comparison, and how far our clock was ahead then
+        self.compared: datetime | None = None
+        self.ahead = timedelta(0)
+        self.jumped = False
+        ledger.ahead = self.check_ahead
+
+    def begin(self, now: datetime) -> None:
+        """A tick begins at `now`."""
+        self.now = now
+
+    def listed(self, found: Sequence[Found]) -> None:
+        """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
+        # A txlog that was found by a hint is dated by our own clock.
+        newest = max((item.modified for item in found if item.modified != self.now), default=None)
+        if newest is not None and newest >= self.now - SMALL:
+            self._compared(self.now, timedelta(0))
+
+    def check_ahead(self, now: datetime) -> timedelta:
+        """
+        How far our clock is ahead of the storage's; asks the storage only after a jump, a pause or a backlog.
+
+        Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
+        """
+        if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
+            self._measure(now)
+        if self.ahead > CLOCK_AHEAD:
+            raise ClockAhead(
+                f"{self.settings.identifier}: this clock is {format_duration(self.ahead)} ahead of the storage's"
+            )
+        return self.ahead
+
+    def allows_destroying(self) -> bool:
+        """
+        Whether what is destroyed by age may be: our clock did not jump ahead, and it agrees with the storage's.
+        """
+        return self.agrees() and not self._has_jumped()
+
+    def agrees(self) -> bool:
+        """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
+        try:
+            skew = self._measure(self.now)
+        except BookkeeperError as error:
+            log.warning("storage clock unknown", extra=self._about(cause=str(error)))
+            return False
+        if abs(skew) > CLOCK_SKEW:
+            log.warning("clocks differ", extra=self._about(seconds=skew.total_seconds()))
+        return abs(skew) <= CLOCK_SKEW
+
+    def _measure(self, now: datetime) -> timedelta:
+        """How far the storage's clock is ahead of ours; `now` may be old, for a tick may have waited. Raises Retry."""
+        began = self.ledger.clock()
+        skew = self.folder.clock_skew(began)
+        # The storage dated its object at some moment in between: for a stamp rather too far ahead than too little.
+        self._compared(now, self.ledger.clock() - began - skew)
+        return skew
+
+    def _compared(self, now: datetime, ahead: timedelta) -> None:
+        """Notes how far our clock is ahead; up to 30 s, which NTP leaves and other bookkeepers let pass, is nothing."""
+        before, self.compared = self.ahead, now
+        self.ahead = ahead if ahead > SMALL else timedelta(0)
+        if self.ahead > CLOCK_AHEAD:
+            self.compared = None  # ask again at the next tick
+        elif self.ahead and not before:
+            cause = (
+                f"this clock is {format_duration(ahead)} ahead of the storage's: "
+                "commits are stamped with the storage's time"
+            )
+            log.warning("clock ahead", extra=self._about(cause=cause, hint=ClockAhead.hint))
+        elif abs(ahead) <= SMALL and keeps_time(self.folder.store):
+            self.ledger.steady.trust()
+
+    def _has_jumped(self) -> bool:
+        ahead = self.ledger.steady.ahead()
+        before, self.jumped = self.jumped, ahead > CLOCK_SKEW
+        if self.jumped and not before:
+            cause = f"this machine's clock went {format_duration(ahead)} further ahead than time passed"
+            hint = "Set the clock right (NTP). If it is right: restart the bookkeeper. Until then nothing is dropped."
+            log.warning("clock jumped", extra=self._about(cause=cause, hint=hint))
+        elif before and not self.jumped:
+            log.info("clock is right again", extra=self._about())
+        return self.jumped
+
+    def _about(self, **more: object) -> dict[str, object]:
+        return {"action": "clock", "table": self.settings.name, **more}

@@ -1,0 +1,44 @@
+"""
+What a tick does after committing: sweep, the size of marks, renewal of marks, retention. Each knows when it is due.
+"""
+
+import logging
+from datetime import datetime
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core.folder import Folder
+from bookkeeper.errors import BookkeeperError, Retry
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+from bookkeeper.tick.clock import StorageClock
+from bookkeeper.tick.prune import MarksSize
+from bookkeeper.tick.renew import renew
+from bookkeeper.tick.retain import Retain
+from bookkeeper.tick.sweep import Sweep
+
+log = logging.getLogger("bookkeeper")
+
+
+class Duties:
+    """The duties of one table; trouble with one of them never undoes what the tick committed."""
+
+    def __init__(self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock) -> None:
+        self.settings, self.ledger = settings, ledger
+        self.sweep = Sweep(settings, folder, clock)
+        self.marks_size = MarksSize(settings)
+        self.retention = Retain(settings, ledger, clock)
+
+    def run(self, view: View, now: datetime) -> View | None:
+        """Does what is due: the view after it, or None when the table must be loaded again."""
+        self.sweep.run(view, now)
+        self.marks_size.check(view.marks, now)
+        try:
+            view = renew(self.ledger, view, self.settings, now)
+            return self.retention.run(view, now)
+        except Retry as error:
+            # The commit may have been applied or not: the next load shows which files are still there.
+            about = {"action": "retain", "table": self.settings.name, "cause": str(error)}
+            log.warning("upkeep postponed", extra=about)
+            return None
+        except BookkeeperError as error:
+            return self.retention.hold(view, f"a manifest cannot be read: {error}")

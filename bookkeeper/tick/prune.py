@@ -1,0 +1,57 @@
+"""
+Keeps marks small: incarnations that are long idle are pruned, and marks that grow large are reported.
+"""
+
+import logging
+from datetime import datetime, timedelta
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.marks import Marks
+from bookkeeper.tick.clock import StorageClock
+from bookkeeper.tick.due import Due
+
+log = logging.getLogger("bookkeeper")
+
+PRUNE_EVERY = timedelta(minutes=10)
+#: marks are written with every commit, and read by every program that loads the table
+LARGE_MARKS_BYTES = 256 * 1024
+
+
+class Prune:
+    """Leaves idle incarnations out of the marks of the next commit."""
+
+    def __init__(self, settings: Table, folder: Folder, clock: StorageClock) -> None:
+        self.settings, self.folder, self.clock = settings, folder, clock
+        self.due = Due()
+
+    def pruned(self, marks: Marks, now: datetime) -> Marks:
+        """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
+        if not self.due.take(PRUNE_EVERY, now) or not self.clock.allows_destroying():
+            return marks
+        pending = [item.name for item in self.folder.pending()]
+        named = [*pending, *(item.name for item in self.folder.rejected())]
+        idle = int((now - self.settings.marks_keep).timestamp() * 1000)
+        return marks.pruned(idle, named, pending)
+
+
+class MarksSize:
+    """Reports once that marks have become large: which of them can go, a person must decide."""
+
+    def __init__(self, settings: Table) -> None:
+        self.settings = settings
+        self.due = Due()
+        self.large = False
+
+    def check(self, marks: Marks, now: datetime) -> None:
+        """Measures them, when due."""
+        if not self.due.take(PRUNE_EVERY, now):
+            return
+        size, before = len(marks_format.dumps(marks)), self.large
+        self.large = size > LARGE_MARKS_BYTES
+        if self.large and not before:
+            hint = "Give writers stable names; `bookkeeper writers` lists them, `bookkeeper forget` drops one."
+            about = {"action": "marks-large", "table": self.settings.name, "hint": hint}
+            about |= {"bytes": size, "writers": len(marks.writers)}
+            log.warning("marks are large: every commit writes them", extra=about)

@@ -1,0 +1,56 @@
+"""
+Retention as a duty of the tick: when it is due, how much it reads at once, and why it is held back.
+"""
+
+import logging
+from datetime import datetime
+
+from bookkeeper.config.settings import Table
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+from bookkeeper.retention.apply import apply_retention
+from bookkeeper.tick.clock import StorageClock
+from bookkeeper.tick.due import Due
+
+log = logging.getLogger("bookkeeper")
+
+#: entries of manifests that were never read, per tick: a fifth of a second, where all of a million would be seven
+READ_AT_ONCE = 20_000
+
+
+class Retain:
+    """Drops what is past retention; `held_back` says why nothing goes, empty when nothing holds it."""
+
+    def __init__(self, settings: Table, ledger: Ledger, clock: StorageClock) -> None:
+        self.settings, self.ledger, self.clock = settings, ledger, clock
+        self.due = Due()
+        self.held_back = ""
+        #: how often in a row manifests had to be left unread
+        self.unread = 0
+
+    def run(self, view: View, now: datetime) -> View:
+        """The view, without what is past retention when it is due; raises Retry."""
+        if not self.due.take(self.settings.retention.every, now):
+            return view
+        if not self.clock.allows_destroying():
+            return self.hold(view, "the clock cannot be relied on: see action=clock in the log")
+        # More each time: what is committed meanwhile must be read too.
+        most = (self.unread + 1) * READ_AT_ONCE
+        found = apply_retention(self.ledger, view, self.settings.retention, now, most=most)
+        if found.unread:
+            self.unread += 1
+            self.due.again()  # rows do not wait for it
+            return view
+        self.unread = 0
+        if found.after is None:
+            return self.hold(view, found.held_back)
+        about = {"files": found.files, "snapshot": found.after.marks.snapshot}
+        log.info("files dropped", extra={"action": "retain", "table": self.settings.name, **about})
+        return found.after
+
+    def hold(self, view: View, why: str) -> View:
+        """The view as it is; a new reason goes to the log."""
+        if why and why != self.held_back:
+            log.warning("retention held back", extra={"action": "brake", "table": self.settings.name, "cause": why})
+        self.held_back = why
+        return view

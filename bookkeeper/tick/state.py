@@ -1,0 +1,64 @@
+"""
+The state of one tick, and what it does next.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, auto
+
+from bookkeeper.core.folder import Found
+from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import BookkeeperError, CommitConflict
+from bookkeeper.tick.intake import Intake
+from bookkeeper.tick.order import Limits
+from bookkeeper.tick.plan import Batch
+from bookkeeper.tick.result import TickResult
+
+
+class Next(Enum):
+    """What a tick does next."""
+
+    #: commit the batch
+    COMMIT = auto()
+    #: load the table again and plan anew: the view may be older than the listing, or its commit unknown
+    RELOAD = auto()
+    #: list pending/ again, then load and plan anew: one listing is no snapshot
+    LOOK_AGAIN = auto()
+    #: nothing is due
+    IDLE = auto()
+
+
+@dataclass
+class Tick:
+    """What one tick found, knows and plans; dropped when it ends."""
+
+    now: datetime
+    #: what the latest listing shows, and the names the first one showed
+    found: Sequence[Found]
+    first_listed: frozenset[TxlogName]
+    result: TickResult
+    intake: Intake
+    limits: Limits
+    #: found, and neither in the table nor rejected
+    left: Sequence[Found] = ()
+    #: what this attempt reads, in order
+    names: list[TxlogName] = field(default_factory=list)
+    #: writers of pending txlogs that it does not read: another one may continue from those
+    unread_writers: Set[str] = frozenset()
+    batch: Batch = field(default_factory=lambda: Batch(Marks("")))
+    #: whether the view was loaded after the first listing: only then may it condemn a txlog
+    fresh: bool = False
+    listed_twice: bool = False
+    #: why the last commit was not confirmed
+    refusal: BookkeeperError = field(default_factory=lambda: CommitConflict("others committed each time"))
+
+    @property
+    def now_ms(self) -> int:
+        """Its time in milliseconds since 1970."""
+        return int(self.now.timestamp() * 1000)
+
+    def look_again(self, found: Sequence[Found]) -> None:
+        """The second listing."""
+        self.found, self.listed_twice = found, True

@@ -1,0 +1,60 @@
+"""
+The sweep of the folder: rejected txlogs that are not needed any more, and what a crash left of local writes.
+"""
+
+import logging
+from datetime import datetime, timedelta
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core.folder import Folder, Found
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.ledger.view import View
+from bookkeeper.tick.clock import StorageClock
+from bookkeeper.tick.due import Due
+
+log = logging.getLogger("bookkeeper")
+
+SWEEP_EVERY = timedelta(minutes=1)
+UNFINISHED_EVERY = timedelta(hours=1)
+
+
+class Sweep:
+    """Sweeps rejected/ every minute, and unfinished writes every hour; trouble postpones it and nothing else."""
+
+    def __init__(self, settings: Table, folder: Folder, clock: StorageClock) -> None:
+        self.settings, self.folder, self.clock = settings, folder, clock
+        self.due, self.unfinished_due = Due(), Due()
+
+    def run(self, view: View, now: datetime) -> None:
+        """Sweeps what is due."""
+        if not self.due.take(SWEEP_EVERY, now):
+            return
+        try:
+            self._sweep_rejected(view, now)
+            self._sweep_unfinished(now)
+        except BookkeeperError as error:
+            log.warning("sweep postponed", extra=self._about(cause=str(error)))
+
+    def _sweep_rejected(self, view: View, now: datetime) -> None:
+        """Removes what is in the table (a replay), and what lost its position long ago: the winner has its rows."""
+        rejected = self.folder.rejected()
+        gone = [item.name for item in rejected if view.marks.is_in(item.name)]
+        lost = [item.name for item in rejected if self._lost_its_position(item, now)]
+        if lost and self.clock.allows_destroying():
+            gone += lost
+        if gone:
+            self.folder.discard_rejected(gone)
+            log.info("rejected txlogs swept", extra=self._about(txlogs=len(gone)))
+
+    def _sweep_unfinished(self, now: datetime) -> None:
+        if self.unfinished_due.take(UNFINISHED_EVERY, now) and self.clock.allows_destroying():
+            count = self.folder.sweep_unfinished(now - self.settings.orphan_age)
+            if count:
+                log.info("unfinished writes swept", extra=self._about(files=count))
+
+    def _lost_its_position(self, item: Found, now: datetime) -> bool:
+        old = item.modified < now - self.settings.orphan_age
+        return old and self.folder.reason(item.name).get("error") == "PositionTaken"
+
+    def _about(self, **more: object) -> dict[str, object]:
+        return {"action": "sweep", "table": self.settings.name, **more}
