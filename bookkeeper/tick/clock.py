@@ -24,8 +24,7 @@ class StorageClock:
 
     def __init__(self, settings: Table, folder: Folder, ledger: Ledger) -> None:
         self.settings, self.folder, self.ledger = settings, folder, ledger
-        #: when the present tick began
-        self.now = ledger.clock()
+        self.now = self.began = ledger.clock()
         #: the time of the last comparison, and how far our clock was ahead then
         self.compared: datetime | None = None
         self.ahead = timedelta(0)
@@ -33,8 +32,8 @@ class StorageClock:
         ledger.ahead = self.check_ahead
 
     def begin(self, now: datetime) -> None:
-        """A tick begins at `now`."""
-        self.now = now
+        """A tick begins at `now`: the time it takes is added when clocks are compared."""
+        self.now, self.began = now, self.ledger.clock()
 
     def listed(self, found: Sequence[Found]) -> None:
         """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
@@ -50,7 +49,10 @@ class StorageClock:
         Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
         """
         if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
-            self._measure(now)
+            began = self.ledger.clock()
+            skew = self.folder.clock_skew(began)
+            # The storage dated its object at some moment in between: rather too far ahead than too little.
+            self._compared(now, self.ledger.clock() - began - skew)
         if self.ahead > CLOCK_AHEAD:
             raise ClockAhead(
                 f"{self.settings.identifier}: this clock is {format_duration(self.ahead)} ahead of the storage's"
@@ -66,21 +68,14 @@ class StorageClock:
     def agrees(self) -> bool:
         """Whether our clock is within five minutes of the storage's; False also when that cannot be told."""
         try:
-            skew = self._measure(self.now)
+            skew = self.folder.clock_skew(self.now + (self.ledger.clock() - self.began))
         except BookkeeperError as error:
             log.warning("storage clock unknown", extra=self._about(cause=str(error)))
             return False
         if abs(skew) > CLOCK_SKEW:
             log.warning("clocks differ", extra=self._about(seconds=skew.total_seconds()))
+        self._compared(self.now, -skew)
         return abs(skew) <= CLOCK_SKEW
-
-    def _measure(self, now: datetime) -> timedelta:
-        """How far the storage's clock is ahead of ours; `now` may be old, for a tick may have waited. Raises Retry."""
-        began = self.ledger.clock()
-        skew = self.folder.clock_skew(began)
-        # The storage dated its object at some moment in between: for a stamp rather too far ahead than too little.
-        self._compared(now, self.ledger.clock() - began - skew)
-        return skew
 
     def _compared(self, now: datetime, ahead: timedelta) -> None:
         """Notes how far our clock is ahead; up to 30 s, which NTP leaves and other bookkeepers let pass, is nothing."""
