@@ -2,8 +2,8 @@
 Headers of many Avro files that are nearly alike: the headers of a table's txlogs share their beginning and their keys.
 
 Learned expressions read such a header without taking it apart. Without them a drain of 1,000 txlogs (one file of 3
-columns each) takes 30 % more CPU; with shared beginnings but no expression, 14 to 24 %. They learn from every header,
-so what they keep is bounded, and the result is always that of reading the whole header.
+columns each) takes 30 % more CPU; with shared beginnings but no expression, 14 to 24 %. Any writer's header may be
+learned, so what is kept is bounded. The result is always that of reading the whole header.
 """
 
 import re

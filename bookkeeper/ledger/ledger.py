@@ -219,9 +219,9 @@ class Ledger:
         """
         Changes marks only, with an empty `replace` snapshot, which streams pass over. Raises Retry like `append`.
         """
-        counts = {"bookkeeper.reason": why}
+        attempt, counts = self._attempt(view), {"bookkeeper.reason": why}
         empty = NewSnapshot(new_snapshot_id(), Operation.REPLACE, self.manifests(view), counts)
-        return self._commit(view, self._attempt(view), [empty], marks)
+        return self._commit(view, attempt, [empty], marks)
 
     def check_clock(self, view: View) -> datetime:
         """The time now; raises ClockBehind when the table was updated in the future of this clock."""
