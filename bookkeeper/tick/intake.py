@@ -116,7 +116,7 @@ class Intake:
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
         """Of names that a listing did not show: those that are definitely nowhere, and those that lie in rejected/."""
-        missing, gone = set(), set()
+        missing, gone = set[TxlogName](), set[TxlogName]()
         for name in names:
             try:
                 if not self.folder.exists(name):

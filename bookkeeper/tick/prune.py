@@ -52,6 +52,6 @@ class MarksSize:
         self.large = size > LARGE_MARKS_BYTES
         if self.large and not before:
             hint = "Give writers stable names; `bookkeeper writers` lists them, `bookkeeper forget` drops one."
-            about = {"action": "marks-large", "table": self.settings.name, "hint": hint}
+            about: dict[str, object] = {"action": "marks-large", "table": self.settings.name, "hint": hint}
             about |= {"bytes": size, "writers": len(marks.writers)}
             log.warning("marks are large: every commit writes them", extra=about)

@@ -11,6 +11,7 @@ from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError, CommitConflict
+from bookkeeper.ledger.view import View
 from bookkeeper.tick.intake import Intake
 from bookkeeper.tick.order import Limits
 from bookkeeper.tick.plan import Batch
@@ -41,6 +42,8 @@ class Tick:
     result: TickResult
     intake: Intake
     limits: Limits
+    #: the table as this attempt knows it, or as its commit left it
+    view: View = field(init=False)
     #: found, and neither in the table nor rejected
     left: Sequence[Found] = ()
     #: what this attempt reads, in order

@@ -115,7 +115,8 @@ class Bookkeeper:
         Commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
         tick = self._discover(now)
-        self.committer.publish(self._current(tick))  # a crash or a restored folder left it behind
+        self._refresh(tick)
+        self.committer.publish(tick.view)  # a crash or a restored folder left it behind
         self.rejects.misnamed(tick, self.pending_index.misnamed)
         if tick.found:
             with self._part_of_read_budget(tick):
@@ -125,19 +126,19 @@ class Bookkeeper:
         return tick.result
 
     def _commit_pending(self, tick: Tick) -> None:
-        """Plans and commits until a commit is confirmed or nothing is due; each attempt begins at the marks."""
+        """Plans and commits until a commit is confirmed or nothing is due; each attempt begins with the marks."""
         for _ in range(ATTEMPTS):
-            view = self._current(tick)
-            self._delete_committed(tick, view)
+            self._refresh(tick)
+            self._delete_committed(tick)
             if self._select(tick) is Next.IDLE:
                 return
-            self._read(tick, view)
-            self._check(tick, view)
-            step = self._plan(tick, view)
+            self._read(tick)
+            self._check(tick)
+            step = self._plan(tick)
             if step is Next.COMMIT:
-                step = self._commit(tick, view)
+                step = self._commit(tick)
             if step is Next.IDLE:  # it is in
-                self.committer.publish(self.view)  # before the delete: writers read pending/ first, then the marks
+                self.committer.publish(tick.view)  # before the delete: writers read pending/ first, then the marks
                 self._settle(tick)
                 self._delete(tick.batch.names)
                 return
@@ -163,8 +164,8 @@ class Bookkeeper:
             tick.limits = replace(self.limits, reads=most)
             yield
 
-    def _current(self, tick: Tick) -> View:
-        """The view, loaded again when it is older than `reload`: others may have committed."""
+    def _refresh(self, tick: Tick) -> None:
+        """Loads the table again when the view is older than `reload`: others may have committed."""
         if self.view is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
             self.view = None
             view, card, marks_copy = load(self.ledger, self.folder)
@@ -172,13 +173,13 @@ class Bookkeeper:
             if self.folder.write_card(card_of(view, self.settings, card.folder)):
                 log.info("card changed", extra=self._about("card"))
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
-        return self.view
+        tick.view = self.view
 
-    def _delete_committed(self, tick: Tick, view: View) -> None:
+    def _delete_committed(self, tick: Tick) -> None:
         """Deletes what the marks say is in; the rest is left for this tick."""
-        done = [item.name for item in tick.found if view.marks.is_in(item.name)]
+        done = [item.name for item in tick.found if tick.view.marks.is_in(item.name)]
         if done:
-            self.committer.publish(view)
+            self.committer.publish(tick.view)
             tick.result.settle(done)
             self._delete(done)
         settled = {*map(str, done), *tick.result.rejected}
@@ -199,22 +200,22 @@ class Bookkeeper:
         tick.unread_writers = frozenset() if all_read else writers_left(tick.found, tick.names)
         return Next.COMMIT if tick.names else Next.IDLE
 
-    def _read(self, tick: Tick, view: View) -> None:
+    def _read(self, tick: Tick) -> None:
         # A clock that is wrong must neither condemn a txlog nor stamp a commit.
-        self.ledger.check_clock(view)
+        self.ledger.check_clock(tick.view)
         self.clock.check_ahead(tick.now)
         tick.intake.sizes = {item.name: item.size for item in tick.found}
         tick.intake.read(tick.names)
 
-    def _check(self, tick: Tick, view: View) -> None:
-        tick.intake.check(rules_of(view), tick.now_ms)
+    def _check(self, tick: Tick) -> None:
+        tick.intake.check(rules_of(tick.view), tick.now_ms)
         tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
         if self.settings.check_files:
-            tick.intake.check_files(self.open_store(view.data_root))
+            tick.intake.check_files(self.open_store(tick.view.data_root))
 
-    def _plan(self, tick: Tick, view: View) -> Next:
+    def _plan(self, tick: Tick) -> Next:
         """Rejects what is bad and plans the batch, unless a newer view or a second listing must come first."""
-        intake = tick.intake
+        intake, view = tick.intake, tick.view
         if intake.bad and not tick.fresh:
             return Next.RELOAD  # the schema or the spec it names may be newer than the view
         # A txlog from the future is its writer's fault only if our own clock is right.
@@ -238,9 +239,9 @@ class Bookkeeper:
         batch.refused = {name: why for name, why in batch.refused.items() if name in tick.first_listed}
         return Next.COMMIT
 
-    def _commit(self, tick: Tick, view: View) -> Next:
+    def _commit(self, tick: Tick) -> Next:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""
-        batch = tick.batch
+        batch, view = tick.batch, tick.view
         if not batch.txlogs:
             return Next.IDLE
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
@@ -252,17 +253,17 @@ class Bookkeeper:
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
-            self.view = self.ledger.append(view, grouped_by_spec(batch.txlogs), marks, batch.names)
+            self.view = tick.view = self.ledger.append(view, grouped_by_spec(batch.txlogs), marks, batch.names)
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
             self.view = None  # it may be in, and what the view names may be gone: others expire snapshots
-            self._recover(tick, view, error)
+            self._recover(tick, error)
             return Next.RELOAD
         self.pace.committed_at = tick.now
-        tick.result.commit = _commit_of(self.view, batch.txlogs, began, self.ledger.clock())
+        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock())
         tick.result.settle(batch.names)
         return Next.IDLE
 
-    def _recover(self, tick: Tick, view: View, error: Exception) -> None:
+    def _recover(self, tick: Tick, error: Exception) -> None:
         """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""
         if isinstance(error, CommitConflict | CommitUnknown):
             tick.refusal = error
@@ -272,7 +273,7 @@ class Bookkeeper:
         found = (
             {}
             if isinstance(error, BookkeeperError)
-            else culprits(tick.batch.txlogs, partial(self.ledger.rehearse, view))
+            else culprits(tick.batch.txlogs, partial(self.ledger.rehearse, tick.view))
         )
         if not found:
             raise error
@@ -300,10 +301,10 @@ class Bookkeeper:
             log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
 
     def _run_duties(self, tick: Tick) -> None:
-        before, self.view = self.view, self.duties.run(self.view, tick.now)
-        if self.view is not None and self.view is not before:
-            tick.result.dropped_files = int(self.view.head.summary.additional_properties.get("deleted-data-files", 0))
-            self.committer.publish(self.view)
+        after = self.view = self.duties.run(tick.view, tick.now)
+        if after is not None and after is not tick.view:
+            tick.result.dropped_files = after.total("deleted-data-files")
+            self.committer.publish(after)
 
     def _remember(self, txlogs: Sequence[Txlog]) -> None:
         self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)
@@ -319,4 +320,5 @@ def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datet
     ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in txlogs)
     rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
     files = sum(len(txlog.rows) for txlog in txlogs)
+    assert view.head is not None
     return Commit(view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages)

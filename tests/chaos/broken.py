@@ -113,10 +113,10 @@ class HastyBookkeeper(Bookkeeper):
 
     pause_seconds = 0.0
 
-    def _commit(self, tick: Any, view: View) -> Any:
+    def _commit(self, tick: Any) -> Any:
         self.folder.delete(tick.batch.names)
         time.sleep(self.pause_seconds)
-        return super()._commit(tick, view)
+        return super()._commit(tick)
 
 
 class CarelessFolder(Folder):
