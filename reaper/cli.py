@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from bookkeeper.config.settings import Settings, Table
+    from reaper.files.storage import Pace
     from reaper.metrics import Metrics
-    from reaper.storage import Pace
 
 Row = dict[str, Any]
 
@@ -234,9 +234,9 @@ def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[T
 
 
 def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
+    from reaper.expiry.spark_engine import by_command
+    from reaper.files.storage import Pace
     from reaper.run import reap
-    from reaper.spark_engine import by_command
-    from reaper.storage import Pace
 
     hand = by_command(table.reaper.spark_command, catalog.source, table.name)
     holder = f"{socket.gethostname()} {os.getpid()}"
@@ -244,7 +244,7 @@ def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
 
 
 def _pace(table: "Table") -> "Pace":
-    from reaper.storage import Pace
+    from reaper.files.storage import Pace
 
     shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
     return Pace(wait=time.sleep, told=lambda deleted: shown.tell({"files deleted": deleted}))

@@ -34,8 +34,8 @@ from bookkeeper.streams.consumer_state import (
 )
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import Registry
+from reaper.files.storage import OpenStore
 from reaper.plan import CONSUMER, Hold
-from reaper.storage import OpenStore
 
 log = logging.getLogger(__name__)
 

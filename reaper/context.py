@@ -14,8 +14,8 @@ from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import Store
 from reaper.consumer_guard import Floor, Guard, no_floor
-from reaper.reading import Reader
-from reaper.storage import OpenStore, Pace, Storage
+from reaper.files.manifest_reader import Reader
+from reaper.files.storage import OpenStore, Pace, Storage
 
 
 @dataclass(frozen=True, slots=True)

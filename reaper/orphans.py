@@ -20,11 +20,11 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import join, normal
 from reaper.context import ReaperContext
-from reaper.disk_difference import Sieve
-from reaper.old_metadata import SUFFIXES
+from reaper.files.disk_difference import Sieve
+from reaper.files.old_metadata import SUFFIXES
+from reaper.files.storage import data_path
 from reaper.plan import rules
 from reaper.references import name_all
-from reaper.storage import data_path
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from pyiceberg.table import Table
 
-from reaper import journal as journals
-from reaper import txlogs
 from reaper.context import ReaperContext
-from reaper.disk_difference import Sieve
-from reaper.reading import Reader, normalize
+from reaper.expiry import journal as journals
+from reaper.files import txlogs
+from reaper.files.disk_difference import Sieve
+from reaper.files.manifest_reader import Reader, normalize
 
 
 def name_all(site: ReaperContext, sieve: Sieve) -> Table:

@@ -21,21 +21,22 @@ from bookkeeper.errors import Halt, Retry
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.stores.open import stores_with
 from bookkeeper.streams.consumer_state import CheckpointRead
-from reaper import clock, orphans, txlogs
-from reaper import journal as journals
+from reaper import clock, orphans
 from reaper.consumer_guard import Floor, no_floor
 from reaper.context import ReaperContext
-from reaper.expire import MOST_SNAPSHOTS, expire
-from reaper.files import Files, Reaped, deletable, reaped
-from reaper.journal import Journal
+from reaper.expiry import journal as journals
+from reaper.expiry.expire import MOST_SNAPSHOTS, expire
+from reaper.expiry.journal import Journal
+from reaper.expiry.restore_refs import restore
+from reaper.expiry.spark_engine import OWN, SPARK, Hand, hand_over, nobody
+from reaper.expiry.verify_journal import verify_journal
+from reaper.files import txlogs
+from reaper.files.expired import Files, Reaped, deletable, reaped
+from reaper.files.old_metadata import old_metadata, still_old
+from reaper.files.storage import OpenStore, Pace
 from reaper.marks import check_not_older, marks_are_expired
-from reaper.old_metadata import old_metadata, still_old
 from reaper.orphans import Orphan
 from reaper.plan import Plan, check_clock, last_sequence, make_plan, rules
-from reaper.restore import restore
-from reaper.spark_engine import OWN, SPARK, Hand, hand_over, nobody
-from reaper.storage import OpenStore, Pace
-from reaper.verify_journal import verify_journal
 
 log = logging.getLogger(__name__)
 #: of a reaper that died; one run rarely takes longer, and two at once are safe

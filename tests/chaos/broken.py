@@ -25,8 +25,8 @@ from bookkeeper.ledger.txlog_groups import TxlogGroup
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.tick import Bookkeeper
 from reaper.context import ReaperContext
-from reaper.journal import Journal
-from reaper.verify_journal import Verdict
+from reaper.expiry.journal import Journal
+from reaper.expiry.verify_journal import Verdict
 
 
 class StockLedger(Ledger):

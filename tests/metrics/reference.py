@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bookkeeper.streams.registry import Registry, spark
-from reaper.files import Reaped
+from reaper.files.expired import Reaped
 from reaper.metrics import Metrics
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Writes

@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.console.web import serve_metrics
 from bookkeeper.errors import CatalogUnavailable, NotPossible
-from reaper.files import Reaped
+from reaper.files.expired import Reaped
 from reaper.metrics import Metrics
 from tests.support.watched import samples
 

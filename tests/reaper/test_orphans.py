@@ -20,8 +20,8 @@ from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans
 from reaper.context import ReaperContext
-from reaper.disk_difference import Sieve
-from tests.reaper.faults import Faults
+from reaper.files.disk_difference import Sieve
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import REAPER, Lake
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

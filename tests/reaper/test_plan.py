@@ -15,7 +15,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.core import marks
 from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from reaper.plan import Hold, Plan, check_clock, make_plan
-from tests.reaper.metadata import line, minute, ref, snapshot, table
+from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)
 

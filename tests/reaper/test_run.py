@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import ClockBehind
-from reaper.storage import Pace
-from tests.reaper.faults import Faults
+from reaper.files.storage import Pace
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import Lake
 
 

@@ -12,7 +12,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.streams.registry import COMMAND, Registry, spark
-from reaper.spark_engine import by_command
+from reaper.expiry.spark_engine import by_command
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_lake import REAPER, Lake
 

@@ -16,8 +16,8 @@ from bookkeeper.streams.consumer_state import ConsumerState, evaluate, limit, re
 from bookkeeper.streams.lag import Lag, lag
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
-from tests.reaper.metadata import line, minute, ref, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
+from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 HOLD = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=50)
 BUSY = {

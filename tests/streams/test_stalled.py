@@ -17,8 +17,8 @@ from bookkeeper.streams import mend as mending
 from bookkeeper.streams.checkpoint_store import open_place
 from bookkeeper.streams.consumer_state import ConsumerState, evaluate, read_all
 from bookkeeper.streams.registry import COMMAND, Registry, spark
-from tests.reaper.metadata import minute, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
+from tests.support.table_metadata import minute, snapshot, table
 
 BILLION = 10**9
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bookkeeper.errors import AlreadyExists, Halt, Missing, Retry, Unfit
 from bookkeeper.stores.store import Store
-from reaper.files import Files
+from reaper.files.expired import Files
 
 KEY = "reaper/journal.json"
 VERSION = 1

@@ -14,8 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.format.records import DELETED
+from reaper.files.manifest_reader import Entry, Reader, normalize
 from reaper.plan import History
-from reaper.reading import Entry, Reader, normalize
 
 Sizes = Mapping[str, int]
 

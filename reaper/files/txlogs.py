@@ -15,7 +15,7 @@ from bookkeeper.format import avro
 from bookkeeper.format.naming import locations
 from bookkeeper.stores.local import TEMPORARY
 from bookkeeper.stores.store import Listed, Store
-from reaper.reading import normalize
+from reaper.files.manifest_reader import normalize
 
 #: read at once: so many, of so many bytes together
 AT_ONCE, BYTES_AT_ONCE = 64, 2**26

@@ -15,13 +15,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.records import DELETED
-from reaper import txlogs
 from reaper.context import ReaperContext
-from reaper.expire import remaining
-from reaper.files import Files
-from reaper.journal import Journal
+from reaper.expiry.expire import remaining
+from reaper.expiry.journal import Journal
+from reaper.files import txlogs
+from reaper.files.expired import Files
+from reaper.files.manifest_reader import Reader, normalize, reading
 from reaper.plan import last_sequence, rules
-from reaper.reading import Reader, normalize, reading
 
 
 @dataclass(frozen=True, slots=True)

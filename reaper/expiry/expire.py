@@ -21,7 +21,7 @@ from pyiceberg.table.update import (
 from bookkeeper.catalogs.open import commit
 from bookkeeper.errors import CommitConflict, CommitUnknown
 from reaper.context import ReaperContext
-from reaper.journal import Journal
+from reaper.expiry.journal import Journal
 from reaper.plan import MAIN, History
 
 log = logging.getLogger(__name__)

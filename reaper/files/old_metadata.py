@@ -13,8 +13,8 @@ from itertools import pairwise
 from pyiceberg.table import Table
 
 from bookkeeper.stores.store import Listed
-from reaper.reading import normalize
-from reaper.storage import Storage
+from reaper.files.manifest_reader import normalize
+from reaper.files.storage import Storage
 
 #: Never deleted, however old. A reader asks the catalog first and opens the file a moment later, so what was
 #: current a moment ago must be there; the reaper finds in them what its commit replaced; and they are what a

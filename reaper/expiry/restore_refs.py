@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
 from bookkeeper.catalogs.open import commit
 from bookkeeper.errors import CommitConflict
 from reaper.context import ReaperContext
-from reaper.expire import MOST_ATTEMPTS, guards
+from reaper.expiry.expire import MOST_ATTEMPTS, guards
 from reaper.plan import last_sequence
 
 Lost = tuple[tuple[str, SnapshotRef, Snapshot], ...]

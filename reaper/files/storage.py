@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.errors import PathRefused
 from bookkeeper.stores.locations import inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
-from reaper.reading import normalize
+from reaper.files.manifest_reader import normalize
 from reaper.request_counts import counting
 
 OpenStore = Callable[[str], Store]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from bookkeeper.errors import NotPossible, Retry
 from reaper.context import ReaperContext
-from reaper.files import Reaped
+from reaper.files.expired import Reaped
 from reaper.plan import History, Plan
 
 #: expires what is older than the first and not among so many newest
