@@ -28,8 +28,8 @@ from bookkeeper.streams.consumer_state import (
     CheckpointRead,
     ConsumerState,
     evaluate,
-    grace,
-    limit,
+    hold_limit,
+    notice_period,
     read_all,
 )
 from bookkeeper.streams.main_history import MainHistory
@@ -85,7 +85,7 @@ class Guard:
     def holds(self, table: Table, readings: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
         """From where on main each consumer keeps everything."""
         line = MainHistory(table.metadata)
-        bound = limit(line, self.settings.reaper, self.now)
+        bound = hold_limit(line, self.settings.reaper, self.now)
         found = (self._hold(standing, line, bound) for standing in self.standings(table, readings))
         asked = self.floor(table)
         return tuple(hold for hold in found if hold) + ((Hold(CONSUMER, asked),) if asked is not None else ())
@@ -100,7 +100,7 @@ class Guard:
 
     def _may_be_cut_off(self, name: str) -> bool:
         since = self.warned.get(name)
-        return since is not None and since <= self.now - grace(self.settings.reaper)
+        return since is not None and since <= self.now - notice_period(self.settings.reaper)
 
     def warn(self, table: Table, readings: Iterable[CheckpointRead]) -> None:
         """
@@ -120,7 +120,7 @@ class Guard:
         if standing.why:
             facts["cause"] = standing.why
         if standing.at_risk:
-            share, left = f"{standing.used:.0%}", grace(self.settings.reaper)
+            share, left = f"{standing.used:.0%}", notice_period(self.settings.reaper)
             extra = {"action": "consumer-at-risk", **facts, "max_hold_used": share, "notice": format_duration(left)}
             log.warning("consumer will be cut off soon", extra=extra)
         elif standing.state in (TO_MEND, CUT_OFF, STALLED):

@@ -111,7 +111,7 @@ def _offset(place: CheckpointStore, batch: int, source: int | None) -> Offset | 
     except UnicodeDecodeError as exc:
         raise CheckpointUnreadable(f"{where} is not text") from exc
     chosen = _chosen(text.splitlines(), source, where)
-    return None if chosen == VOID else parsed(chosen, where)
+    return None if chosen == VOID else parse_offset(chosen, where)
 
 
 def _chosen(lines: Sequence[str], source: int | None, where: str) -> str:
@@ -138,7 +138,7 @@ def _sources(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
 def _initial(place: CheckpointStore, source: int | None, needed: bool) -> Offset | None:
     key = initial_key(source)
     try:
-        return parsed(place.read(key).decode(errors="replace"), f"{place.url}/{key}")
+        return parse_offset(place.read(key).decode(errors="replace"), f"{place.url}/{key}")
     except Missing:
         return None
     except CheckpointUnreadable:
@@ -154,7 +154,7 @@ def initial_key(source: int | None) -> str:
     return f"sources/{source or 0}/offsets/0"
 
 
-def parsed(text: str, where: str) -> Offset:
+def parse_offset(text: str, where: str) -> Offset:
     """
     The offset in Iceberg's JSON; raises CheckpointUnreadable.
     """

@@ -78,7 +78,7 @@ def absolute(location: str) -> str:
     return f"file://{os.path.abspath(location)}"
 
 
-def open_place(url: str, open_store: OpenStore = open_store) -> CheckpointStore:
+def open_checkpoint(url: str, open_store: OpenStore = open_store) -> CheckpointStore:
     """
     The place at `url`; raises ConfigInvalid when no installed filesystem knows it, StorageUnavailable.
     """

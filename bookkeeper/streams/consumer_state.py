@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
-from bookkeeper.streams.checkpoint_store import OpenStore, open_place
+from bookkeeper.streams.checkpoint_store import OpenStore, open_checkpoint
 from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import Consumer, Registry
 
@@ -61,7 +61,7 @@ class ConsumerState:
     `kept_rows` how many rows main's snapshots added: both only for an available-now query.
     """
 
-    reading: CheckpointRead
+    checkpoint_read: CheckpointRead
     state: str
     first: int | None
     used: float
@@ -72,7 +72,7 @@ class ConsumerState:
     @property
     def name(self) -> str:
         """The consumer's name."""
-        return self.reading.consumer.name
+        return self.checkpoint_read.consumer.name
 
     @property
     def at_risk(self) -> bool:
@@ -82,7 +82,7 @@ class ConsumerState:
     @property
     def bound_to_grow(self) -> bool:
         """Whether its first offset alone makes the table keep more than the query still has to read."""
-        first, now = self.reading.first, self.reading.offsets
+        first, now = self.checkpoint_read.first, self.checkpoint_read.offsets
         return bool(first and self.state == LIVE and first.snapshot not in {offset.snapshot for offset in now})
 
 
@@ -98,7 +98,7 @@ def _read(consumer: Consumer, open_store: OpenStore) -> CheckpointRead:
     if consumer.broken or consumer.checkpoint is None:
         return CheckpointRead(consumer, trouble=consumer.broken)
     try:
-        return CheckpointRead(consumer, read(open_place(consumer.checkpoint, open_store), consumer.source))
+        return CheckpointRead(consumer, read(open_checkpoint(consumer.checkpoint, open_store), consumer.source))
     except BookkeeperError as exc:
         return CheckpointRead(consumer, trouble=str(exc))
 
@@ -174,7 +174,7 @@ def hold_used(line: MainHistory, first: int, settings: Reaper, now: datetime) ->
     return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
-def limit(line: MainHistory, settings: Reaper, now: datetime) -> int:
+def hold_limit(line: MainHistory, settings: Reaper, now: datetime) -> int:
     """
     The place on main before which nothing is held for anybody.
     """
@@ -189,7 +189,7 @@ def limit(line: MainHistory, settings: Reaper, now: datetime) -> int:
     return max(by_count, by_bytes, by_time)
 
 
-def grace(settings: Reaper) -> timedelta:
+def notice_period(settings: Reaper) -> timedelta:
     """
     How long before a cut-off a consumer is named at least, whatever max-hold says.
     """

@@ -38,8 +38,8 @@ def lag(standing: ConsumerState, metadata: TableMetadata, added: Added, now: dat
 
     Raises StorageUnavailable when the manifests of a half-read snapshot cannot be read.
     """
-    line, offsets = MainHistory(metadata), standing.reading.offsets
-    if standing.first is None or not offsets or standing.reading.trouble:
+    line, offsets = MainHistory(metadata), standing.checkpoint_read.offsets
+    if standing.first is None or not offsets or standing.checkpoint_read.trouble:
         return None
     start = offsets[0]
     if start.snapshot is not None and start.snapshot not in line.place:

@@ -32,7 +32,7 @@ def plan(standing: ConsumerState, place: CheckpointStore) -> Mend | None:
     """
     The mend of this consumer's checkpoint, None when it needs none; raises NotPossible when none can help.
     """
-    consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
+    consumer, checkpoint = standing.checkpoint_read.consumer, standing.checkpoint_read.checkpoint
     if checkpoint is None or not consumer.available_now:
         return None
     stalled = standing.state == STALLED

@@ -12,7 +12,7 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import consumer_state as states
-from bookkeeper.streams.consumer_state import ConsumerState, evaluate, limit, read_all
+from bookkeeper.streams.consumer_state import ConsumerState, evaluate, hold_limit, read_all
 from bookkeeper.streams.lag import Lag, lag
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
@@ -137,7 +137,7 @@ def test_max_hold_in_snapshots_is_used_up_by_their_number(there: Table) -> None:
 @pytest.mark.parametrize(("at", "most", "place"), [(10, 50, 0), (10, 3, 5), (105, 50, 3), (1000, 50, 8), (10, 8, 0)])
 def test_nothing_is_held_beyond_max_hold(at: float, most: int, place: int) -> None:
     settings = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=most)
-    assert limit(MainHistory(table(*line(9))), settings, minute(at)) == place
+    assert hold_limit(MainHistory(table(*line(9))), settings, minute(at)) == place
 
 
 def counted_table(*operations: str) -> TableMetadata:
@@ -186,7 +186,7 @@ def test_an_empty_table_holds_nothing_for_anybody(there: Table) -> None:
     there.metadata = table()
     there.register()
     assert there.standing().used == 0.0
-    assert limit(MainHistory(there.metadata), HOLD, minute(10)) == 0
+    assert hold_limit(MainHistory(there.metadata), HOLD, minute(10)) == 0
 
 
 def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(there: Table) -> None:
@@ -202,9 +202,9 @@ def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(th
     log_entry = len('{"snapshot-id":8000000000000000001,"timestamp-ms":1795345482526},')
     real = [len(item.model_dump_json(by_alias=True)) + 1 + log_entry for item in made]
     assert found.used == pytest.approx(sum(real[1:]) / 200_000, rel=0.05)
-    place = limit(MainHistory(there.metadata), settings, now)
+    place = hold_limit(MainHistory(there.metadata), settings, now)
     assert sum(real[place + 1 :]) == pytest.approx(200_000, rel=0.05)
-    assert limit(MainHistory(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
+    assert hold_limit(MainHistory(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
 
 
 def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(there: Table) -> None:
@@ -214,4 +214,4 @@ def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(ther
     each = line_of.bytes_after[0] / 7999
     noticed = states.AT_RISK * settings.max_hold_bytes + 3600 * each
     assert max(noticed, settings.max_hold_bytes) < 4.5e6
-    assert 7999 - limit(line_of, settings, minute(8000)) == pytest.approx(settings.max_hold_bytes / each, abs=2)
+    assert 7999 - hold_limit(line_of, settings, minute(8000)) == pytest.approx(settings.max_hold_bytes / each, abs=2)

@@ -14,7 +14,7 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import consumer_state as states
 from bookkeeper.streams import mend as mending
-from bookkeeper.streams.checkpoint_store import open_place
+from bookkeeper.streams.checkpoint_store import open_checkpoint
 from bookkeeper.streams.consumer_state import ConsumerState, evaluate, read_all
 from bookkeeper.streams.registry import COMMAND, Registry, spark
 from tests.support.checkpoints import BEGINNING, Query, offset
@@ -44,7 +44,7 @@ class Stage:
 
     def mend(self) -> str | None:
         """What the first offset says after the mend; None where there is none."""
-        place = open_place(self.query.url)
+        place = open_checkpoint(self.query.url)
         planned = mending.plan(self.standing, place)
         if planned is None:
             return None
