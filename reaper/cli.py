@@ -72,7 +72,7 @@ def run(
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
 
-    A catalog or storage that is down is tried again at the next interval, at start too.
+    When a catalog or storage is down, the table is tried again at the next interval, at the start too.
 
     \b
     Example:
@@ -238,16 +238,20 @@ def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
     from reaper.files.storage import Pace
     from reaper.run import reap
 
-    hand = by_command(table.reaper.spark_command, catalog.source, table.name)
-    holder = f"{socket.gethostname()} {os.getpid()}"
-    return reap(catalog.get(), table, now, holder=holder, hand=hand, **{"pace": Pace(wait=time.sleep), **how})
+    options = {
+        "holder": f"{socket.gethostname()} {os.getpid()}",
+        "expire_on_spark": by_command(table.reaper.spark_command, catalog.source, table.name),
+        "pace": Pace(wait=time.sleep),
+        **how,
+    }
+    return reap(catalog.get(), table, now, **options)
 
 
 def _pace(table: "Table") -> "Pace":
     from reaper.files.storage import Pace
 
     shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
-    return Pace(wait=time.sleep, told=lambda deleted: shown.tell({"files deleted": deleted}))
+    return Pace(wait=time.sleep, on_deleted=lambda deleted: shown.tell({"files deleted": deleted}))
 
 
 def _noted(figures: "Metrics", table: "Table", act: Callable[[datetime], Any], now: datetime) -> None:
@@ -260,7 +264,7 @@ def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[lis
         try:
             rows.append({"table": table.name, "outcome": "done", **act(table)})
         except BookkeeperError as exc:
-            # The others have their turn all the same; what happened is said beside their rows.
+            # The other tables are reaped all the same; the error is written beside their rows.
             rows.append({"table": table.name, "outcome": type(exc).__name__})
             output.say(f"error: {table.name}: {exc}" + (f"\nhint: {exc.hint}" if exc.hint else ""))
             worst = max(worst, exit_code(exc))

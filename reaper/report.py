@@ -1,5 +1,5 @@
 """
-Plans as rows for a program and as tables for a person.
+Plans and orphans as rows for programs and as tables for people.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from bookkeeper.console import output
 
 if TYPE_CHECKING:
     from reaper.orphans import Orphan
-    from reaper.run import Outlook
+    from reaper.result import Outlook
 
 Row = dict[str, Any]
 WHAT = {

@@ -154,9 +154,9 @@ def _place(offset: Offset, line: MainHistory) -> int | tuple[str, int | None, st
     """Where on main it stands; or the state, the place to hold and why, when it does not."""
     if offset.snapshot is None:
         return 0
-    if offset.snapshot in line.place:
-        return line.place[offset.snapshot]
-    if offset.snapshot in line.known:
+    if offset.snapshot in line.index:
+        return line.index[offset.snapshot]
+    if offset.snapshot in line.by_id:
         return ASIDE, 0, f"snapshot {offset.snapshot} is not on main"
     return CUT_OFF, None, f"snapshot {offset.snapshot} is expired"
 

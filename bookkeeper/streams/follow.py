@@ -121,10 +121,10 @@ def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
     Raises PositionExpired.
     """
     line = MainHistory(metadata)
-    index = line.place.get(position.snapshot) if position.snapshot is not None else None
+    index = line.index.get(position.snapshot) if position.snapshot is not None else None
     if index is not None:
         return line.snapshots[index + (position.rows is None) :]
-    if position.snapshot in line.known:
+    if position.snapshot in line.by_id:
         raise PositionExpired(f"snapshot {position.snapshot} is not on main: the table was rolled back")
     if not line.snapshots:
         if position.snapshot is None:

@@ -42,9 +42,9 @@ def lag(standing: ConsumerState, metadata: TableMetadata, added: Added, now: dat
     if standing.first is None or not offsets or standing.checkpoint_read.trouble:
         return None
     start = offsets[0]
-    if start.snapshot is not None and start.snapshot not in line.place:
+    if start.snapshot is not None and start.snapshot not in line.index:
         return None
-    place = 0 if start.snapshot is None else line.place[start.snapshot]
+    place = 0 if start.snapshot is None else line.index[start.snapshot]
     parts = [_rest(line.snapshots[place], start, added)] if line.snapshots and start.snapshot is not None else []
     later = line.snapshots[place + bool(parts) :]
     parts += [_whole(snapshot) for snapshot in later if is_append(snapshot)]

@@ -1,21 +1,27 @@
 """
-Which files nothing references once certain snapshots are gone.
+Which files nothing references once certain snapshots have expired.
 
-A data file goes with the snapshot that deleted it (Iceberg spec, "Manifests"): its DELETED entry is found in
-the manifests of the expired snapshots, so the cost is that of what expires. Where the table has more than one
-line of history that proves nothing, and everything the others reach is read.
+1. A snapshot that deletes a data file writes a DELETED entry for it into one of its manifests (Iceberg spec,
+   "Manifests"). Once that snapshot expires, no snapshot before it is left, so the file can go.
+2. So only the manifests of the expiring snapshots are read: the cost is that of what expires, not of the table.
+3. A later snapshot may add the file again (an undo): what was added since the deletion is looked through for it.
+4. Where the table has more than one line of history (a branch, a tag, a rolled back snapshot) the first step proves
+   nothing: everything that the other snapshots reach is read, and stays.
+
+Example: snapshot 3 adds a.parquet, 7 deletes it. The file goes when 7 expires; 3 to 6, which still have it, expire in
+the same step or before.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.format.records import DELETED
-from reaper.files.manifest_reader import Entry, Reader, normalize
-from reaper.plan import History
+from bookkeeper.streams.main_history import MAIN, MainHistory
+from reaper.files.manifest_reader import Entry, ManifestReader, normalize
 
 Sizes = Mapping[str, int]
 
@@ -48,115 +54,81 @@ class Files:
         return {key: size for _, sizes in self.kinds() for key, size in sizes.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Reaped:
-    """
-    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata); and of each
-    consumer its name, state and the share of max-hold it uses.
-    """
-
-    snapshots: int = 0
-    data_files: int = 0
-    manifests: int = 0
-    metadata_files: int = 0
-    bytes: int = 0
-    orphans: int = 0
-    consumers: tuple[tuple[str, str, float], ...] = ()
-
-    def __add__(self, other: "Reaped") -> "Reaped":
-        return Reaped(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
-
-    def __bool__(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(self) if item.name != "consumers")
-
-    def without_consumers(self) -> "Reaped":
-        """The counts only."""
-        return replace(self, consumers=())
-
-
-def reaped(snapshots: int, files: Files) -> Reaped:
-    """
-    What it comes to when these are gone.
-    """
-    manifests = len(files.manifests) + len(files.manifest_lists)
-    metadata = len(files.metadata) + len(files.statistics)
-    return Reaped(snapshots, len(files.data), manifests, metadata, sum(files.sizes().values()))
-
-
-def deletable(metadata: TableMetadata, reader: Reader, expire: Collection[int]) -> Files:
+def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collection[int]) -> Files:
     """
     What goes with these snapshots, sizes as the table knows them (manifest lists: 0, it does not).
 
-    Raises StorageUnavailable when something that must be looked at cannot be read.
+    Raises StorageUnavailable when something that has to be looked at cannot be read.
     """
-    history = History(metadata)
-    going = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in expire]
+    history = MainHistory(metadata)
+    linear = metadata.refs.keys() == {MAIN} and len(history.snapshots) == len(metadata.snapshots)
+    expiring = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in expire]
     staying = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in expire]
-    # On one line of history a manifest that was dropped never comes back: the oldest that stays tells all.
-    telling = history.staying(expire)[:1] if history.linear else staying
-    used, ours = reader.by_path(telling), reader.by_path(going)
-    gone = {path: manifest for path, manifest in ours.items() if path not in used}
-    if history.linear:
-        dead = _dead_on_one_line(history, reader, going, ours)
+    # On one line of history a manifest that was dropped never comes back: the oldest that stays has all that are used.
+    oldest = [snapshot for snapshot in history.snapshots if snapshot.snapshot_id not in expire][:1]
+    used = reader.by_path(oldest if linear else staying)
+    listed = reader.by_path(expiring)
+    unused = {path: manifest for path, manifest in listed.items() if path not in used}
+    if linear:
+        data = _data_on_one_line(history, reader, expiring, listed)
     else:
-        dead = _dead_beside_others(reader, going, staying, ours, gone)
-    return Files(
-        data=dead,
-        statistics=_statistics(metadata, expire),
-        manifests={path: manifest.manifest_length for path, manifest in gone.items()},
-        manifest_lists={normalize(item.manifest_list): 0 for item in going},
-    ).without(used.keys() | _untouchable(metadata, staying))
-
-
-def _untouchable(metadata: TableMetadata, staying: list[Snapshot]) -> set[str]:
+        data = _data_beside_others(reader, expiring, staying, listed, unused)
     # A manifest may name anything as its data file; what the table stands on is never deleted for that.
-    ids = {item.snapshot_id for item in staying}
-    return {normalize(item.manifest_list) for item in staying} | _statistics(metadata, ids).keys()
+    staying_ids = {item.snapshot_id for item in staying}
+    needed = {normalize(item.manifest_list) for item in staying} | _statistics(metadata, staying_ids).keys()
+    return Files(
+        data=data,
+        statistics=_statistics(metadata, expire),
+        manifests={path: manifest.manifest_length for path, manifest in unused.items()},
+        manifest_lists={normalize(item.manifest_list): 0 for item in expiring},
+    ).without(used.keys() | needed)
 
 
 def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str, int]:
-    named = (*metadata.statistics, *metadata.partition_statistics)
-    return {normalize(item.statistics_path): item.file_size_in_bytes for item in named if item.snapshot_id in snapshots}
+    files = (*metadata.statistics, *metadata.partition_statistics)
+    return {normalize(item.statistics_path): item.file_size_in_bytes for item in files if item.snapshot_id in snapshots}
 
 
-def _deletions(reader: Reader, going: list[Snapshot], ours: Mapping[str, ManifestFile]) -> Iterator[Entry]:
-    """The entry of every deletion by a snapshot that goes."""
-    ids = {snapshot.snapshot_id for snapshot in going}
-    for manifest in ours.values():
+def _deletions(reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]) -> Iterator[Entry]:
+    """The entry of every deletion by a snapshot that expires."""
+    ids = {snapshot.snapshot_id for snapshot in expiring}
+    for manifest in listed.values():
         if manifest.added_snapshot_id in ids and manifest.deleted_files_count != 0:
             for entry in reader.entries(manifest):
                 if entry.status == DELETED and entry.snapshot_id in ids:
                     yield entry
 
 
-def _dead_on_one_line(
-    history: History, reader: Reader, going: list[Snapshot], ours: Mapping[str, ManifestFile]
+def _data_on_one_line(
+    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]
 ) -> dict[str, int]:
-    died: dict[str, int] = {}
+    """The files that an expiring snapshot deleted and none added again since."""
+    deleted_at: dict[str, int] = {}
     sizes: dict[str, int] = {}
-    for entry in _deletions(reader, going, ours):
-        died[entry.path] = max(died.get(entry.path, 0), history.position[entry.snapshot_id])
+    for entry in _deletions(reader, expiring, listed):
+        deleted_at[entry.path] = max(deleted_at.get(entry.path, 0), history.index[entry.snapshot_id])
         sizes[entry.path] = entry.bytes
-    # Somebody may have added a file again after its deletion (an undo by add_files): it lives. Two files of one
-    # hash would live both, which only leaves an orphan.
-    by_hash = {hash(path): path for path in died}
-    for index in range(min(died.values(), default=len(history.main)), len(history.main)):
-        for number in reader.added(history.main[index]):
+    # An undo by add_files adds a file again after its deletion: it stays. Of two files with one hash both would stay,
+    # which only leaves an orphan.
+    by_hash = {hash(path): path for path in deleted_at}
+    for index in range(min(deleted_at.values(), default=len(history.snapshots)), len(history.snapshots)):
+        for number in reader.added(history.snapshots[index]):
             path = by_hash.get(number)
-            if path is not None and index >= died[path]:
+            if path is not None and index >= deleted_at[path]:
                 sizes.pop(path, None)
     return sizes
 
 
-def _dead_beside_others(
-    reader: Reader,
-    going: list[Snapshot],
+def _data_beside_others(
+    reader: ManifestReader,
+    expiring: list[Snapshot],
     staying: list[Snapshot],
-    ours: Mapping[str, ManifestFile],
-    gone: Mapping[str, ManifestFile],
+    listed: Mapping[str, ManifestFile],
+    unused: Mapping[str, ManifestFile],
 ) -> dict[str, int]:
-    sizes = {entry.path: entry.bytes for entry in _deletions(reader, going, ours)}
-    for manifest in gone.values():
+    """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
+    sizes = {entry.path: entry.bytes for entry in _deletions(reader, expiring, listed)}
+    for manifest in unused.values():
         for entry in reader.entries(manifest):
             sizes[entry.path] = entry.bytes
     if not sizes:
@@ -164,7 +136,7 @@ def _dead_beside_others(
     ids = {item.snapshot_id for item in staying}
     for manifest in reader.by_path(staying).values():
         for entry in reader.entries(manifest):
-            # Deleted by a snapshot that stays: the file goes when that one goes.
+            # Deleted by a snapshot that stays: the file goes when that snapshot goes.
             if entry.status != DELETED or entry.snapshot_id in ids:
                 sizes.pop(entry.path, None)
     return sizes

@@ -1,5 +1,5 @@
 """
-Old metadata.json files: which ones no reader, no commit in flight and no recovery needs any more.
+Old metadata.json files that no reader, no commit in flight and no recovery needs any more.
 """
 
 import gzip
@@ -16,19 +16,19 @@ from bookkeeper.stores.store import Listed
 from reaper.files.manifest_reader import normalize
 from reaper.files.storage import Storage
 
-#: Never deleted, however old. A reader asks the catalog first and opens the file a moment later, so what was
-#: current a moment ago must be there; the reaper finds in them what its commit replaced; and they are what a
-#: person goes back to by hand. Beyond that nobody opens them: time travel needs only the log in the current one.
+#: So many before the current one are never deleted, however old. A reader asks the catalog and opens the file a moment
+#: later, when it may have been replaced; the reaper finds in them what its commit replaced; a person goes back to them
+#: by hand. Nothing else opens them: time travel needs only the log in the current one.
 PREVIOUS = 10
 SUFFIXES = (".metadata.json", ".metadata.json.gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
-    """Files that may go (bytes each): `sure` are in the table's log, `unsure` only lie in its folder."""
+class _OldFiles:
+    """Files that may go (bytes each): `logged` are in the table's log, `unlogged` only lie in its folder."""
 
-    sure: dict[str, int]
-    unsure: dict[str, int]
+    logged: dict[str, int]
+    unlogged: dict[str, int]
 
 
 def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
@@ -39,8 +39,8 @@ def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta)
     folder = current.rpartition("/")[0]
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
     old = _old(table, listed, current, now - keep)
-    unsure = _of_this_table(old.unsure, storage, str(table.metadata.table_uuid))
-    return dict(sorted((old.sure | unsure).items()))
+    unlogged = _of_this_table(old.unlogged, storage, str(table.metadata.table_uuid))
+    return dict(sorted((old.logged | unlogged).items()))
 
 
 def still_old(table: Table, planned: Iterable[str]) -> list[str]:
@@ -55,47 +55,47 @@ def _log(table: Table) -> list[str]:
     return [normalize(entry.metadata_file) for entry in table.metadata.metadata_log]
 
 
-def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> Old:
+def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> _OldFiles:
     if current not in listed:
-        return Old({}, {})
-    log, replaced = _log(table), _replaced(table, listed)
-    sure: dict[str, int] = {}
-    unsure: dict[str, int] = {}
+        return _OldFiles({}, {})
+    log, replaced = _log(table), _replaced_at(table, listed)
+    logged: dict[str, int] = {}
+    unlogged: dict[str, int] = {}
     for location, item in listed.items():
         if item.modified > before or location == current or location in log[-PREVIOUS:]:
             continue
         if location in replaced:
-            sure |= {location: item.size} if replaced[location] <= before else {}
+            logged |= {location: item.size} if replaced[location] <= before else {}
         elif item.modified < listed[current].modified:
             # A commit in flight started from the current file, so its own is younger than that.
-            unsure[location] = item.size
-    return Old(sure, unsure)
+            unlogged[location] = item.size
+    return _OldFiles(logged, unlogged)
 
 
-def _replaced(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:
-    # Age counts from the day it was replaced: a quiet table's last file may be old and in use until just now. The
-    # next one's own time says so too, for not every writer moves last-updated-ms.
+def _replaced_at(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:
+    # Age counts from the moment a file was replaced: a quiet table's last file may be old and in use until just now.
+    # The listing's time of the next file counts too, because not every writer moves last-updated-ms.
     entries = [(normalize(entry.metadata_file), entry.timestamp_ms) for entry in table.metadata.metadata_log]
     entries.append((normalize(table.metadata_location), table.metadata.last_updated_ms))
     result = {}
     for (location, _), (successor, ms) in pairwise(entries):
-        said = datetime.fromtimestamp(ms / 1000, UTC)
-        result[location] = max(said, listed[successor].modified) if successor in listed else said
+        logged = datetime.fromtimestamp(ms / 1000, UTC)
+        result[location] = max(logged, listed[successor].modified) if successor in listed else logged
     return result
 
 
-def _of_this_table(unsure: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:
-    # A dropped table that lay here before may still be wanted back: its files say another uuid.
-    ours = re.compile(rb'"table-uuid"\s*:\s*"%s"' % uuid.encode())
+def _of_this_table(unlogged: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:
+    # A dropped table that lay here before may be wanted back: its files have another uuid.
+    own = re.compile(rb'"table-uuid"\s*:\s*"%s"' % uuid.encode())
     result: dict[str, int] = {}
-    locations = list(unsure)
+    locations = list(unlogged)
     for start in range(0, len(locations), 32):
         for location, data in storage.read(locations[start : start + 32]).items():
-            result |= {location: unsure[location]} if ours.search(_plain(data)) else {}
+            result |= {location: unlogged[location]} if own.search(_unzipped(data)) else {}
     return result
 
 
-def _plain(data: bytes) -> bytes:
+def _unzipped(data: bytes) -> bytes:
     try:
         return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
     except (OSError, EOFError, zlib.error):

@@ -1,8 +1,8 @@
 """
-Which files the txlog folder still names: nothing that a pending or rejected txlog names is ever deleted.
+The data files that the txlog folder still names: none that a pending or rejected txlog names is ever deleted.
 
-It reads a txlog under the bookkeeper's own bounds, with the largest max-txlog-bytes there can be: one that was refused
-under a lower limit can be replayed under a higher one. What no bookkeeper can ever take names nothing.
+A txlog is read within the bookkeeper's own bounds and the largest possible max-txlog-bytes: one that was rejected under
+a lower limit can be replayed under a higher one. A txlog that no bookkeeper can ever take names nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,22 +25,22 @@ def named(store: Store) -> set[str]:
     """
     Every data file named in pending/ or rejected/.
 
-    Raises Retry or NewerVersion when a txlog cannot be read: nobody knows what it names. The caller loads the
-    table after this, for what leaves the folder meanwhile is in the table.
+    Raises Retry or NewerVersion when a txlog cannot be read, because what it names is unknown then. Folder first,
+    table last: the caller loads the table after this, so a txlog that leaves the folder meanwhile is in the table.
     """
-    # pending/ first: what is rejected meanwhile is in rejected/ before it leaves pending/.
-    return {path for place in (PENDING, REJECTED) for path in _named_in(store, place)}
+    # pending/ first: a txlog that is rejected meanwhile is in rejected/ before it leaves pending/.
+    return {path for folder in (PENDING, REJECTED) for path in _named_in(store, folder)}
 
 
-def _named_in(store: Store, place: str) -> Iterator[str]:
-    listed = [item for item in store.list(place) if _is_txlog(item.key) and item.size <= MOST_TXLOG_BYTES]
+def _named_in(store: Store, folder: str) -> Iterator[str]:
+    listed = [item for item in store.list(folder) if _is_txlog(item.key) and item.size <= MOST_TXLOG_BYTES]
     for part in _parts(listed):
         for key, read in store.read_many([*part], part).items():
             if isinstance(read, errors.StorageUnavailable):
                 raise read
-            data = _grown(store, key) if isinstance(read, errors.TooLarge) else read
+            data = _read_again(store, key) if isinstance(read, errors.TooLarge) else read
             if isinstance(data, bytes):
-                yield from _paths(key, data, place)
+                yield from _paths(key, data, folder)
 
 
 def _parts(listed: Iterable[Listed]) -> Iterator[dict[str, int]]:
@@ -55,8 +55,8 @@ def _parts(listed: Iterable[Listed]) -> Iterator[dict[str, int]]:
         yield part
 
 
-def _grown(store: Store, key: str) -> bytes | None:
-    """It was replaced, or is still written to: what it holds now, unless no txlog can be so large."""
+def _read_again(store: Store, key: str) -> bytes | None:
+    """A txlog that has grown since it was listed, as it is now; None when no txlog can be so large."""
     try:
         return store.read(key, MOST_TXLOG_BYTES)
     except (errors.Missing, errors.Unfit):
@@ -64,30 +64,30 @@ def _grown(store: Store, key: str) -> bytes | None:
 
 
 def _is_txlog(key: str) -> bool:
-    # Also misnamed ones, and a second one that was rejected under the same name.
+    # Also a misnamed one, and a second one that was rejected under the same name.
     return SUFFIX in key and not key.endswith((REASON, TEMPORARY))
 
 
-def _paths(key: str, data: bytes, place: str) -> set[str]:
+def _paths(key: str, data: bytes, folder: str) -> set[str]:
     try:
         header = avro.read_header(data)
         _check_version(key, header)
         return {normalize(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
     except errors.TxlogTooLarge:
-        # Whatever its limit is set to, no bookkeeper takes it.
+        # No bookkeeper takes it, whichever limit is set.
         return set()
     except errors.TxlogCorrupt as exc:
-        if place == REJECTED:
-            # Refused for what its bytes are: no replay can ever bring its files into the table.
+        if folder == REJECTED:
+            # Rejected for its bytes: no replay can ever bring its files into the table.
             return set()
         hint = "The bookkeeper rejects it at its next tick; until then nothing is deleted."
         raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
 
 
 def _check_version(key: str, header: avro.Header) -> None:
-    # First of all: what a newer version holds may not look like entries to us at all.
+    # Before anything else is read: the entries of a newer version may have another form.
     version = header.meta.get(f"{PREFIX}version", b"")
     if version.isdigit() and int(version[:20]) > VERSION:
         raise errors.NewerVersion(
-            f"{key} has version {int(version[:20])}: who knows what it names", hint="Upgrade the reaper."
+            f"{key} has version {int(version[:20])}: what it names is not known", hint="Upgrade the reaper."
         )

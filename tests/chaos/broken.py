@@ -141,8 +141,8 @@ def any_position(planner: Any, txlog: Any) -> None:
     """
 
 
-def no_second_look(site: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:
+def no_second_look(context: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:
     """
     The reaper deletes what its journal says, whatever the table says now.
     """
-    return Verdict(files=journal.files), site.load()
+    return Verdict(files=journal.files), context.load()

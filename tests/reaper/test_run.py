@@ -118,7 +118,7 @@ def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None
     waits: list[float] = []
     told: list[int] = []
 
-    done = lake.reap(pace=Pace(wait=waits.append, told=told.append))
+    done = lake.reap(pace=Pace(wait=waits.append, on_deleted=told.append))
 
     deleted = done.manifests + done.metadata_files + done.data_files
     assert told[-1] == deleted > 5
