@@ -42,7 +42,7 @@ FEW = 100
 
 
 class ManyOrphans(Halt):
-    """So many files are named by nothing that a person should look first."""
+    """So many files would go as orphans that a person should look first."""
 
     hint = "Look at `reaper orphans`: is the location spelled in two ways? If it is right: --release-brake."
 

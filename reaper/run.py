@@ -65,7 +65,7 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     steady: Steady | None = None,
 ) -> Reaped:
     """
-    Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
+    Expires by the settings, and deletes the files that nothing needs then; ends between two steps once `stopped`.
 
     `pace` keeps deletes below deletes-per-second and reports them; `expire_on_spark` expires where engine = spark.
     `steady` is this machine's clock, compared with its monotonic one since the process began.

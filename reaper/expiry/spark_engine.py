@@ -29,7 +29,7 @@ def no_spark(before: datetime, retain_last: int) -> None:
 
 def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: ExpireOnSpark) -> int:
     """
-    Lets Spark expire what the plan says; returns how many snapshots went. Raises Retry, and the next run plans anew.
+    Lets Spark expire the plan's snapshots; returns how many went. Raises Retry, and the next run plans anew.
     """
     if not plan.expire:
         return 0

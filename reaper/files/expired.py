@@ -4,7 +4,7 @@ Which files nothing references once certain snapshots have expired.
 1. A snapshot that deletes a data file writes a DELETED entry for it into one of its manifests (Iceberg spec,
    "Manifests"). Once that snapshot expires, no snapshot before it is left, so the file can go.
 2. So only the manifests of the expiring snapshots are read: the cost is that of what expires, not of the table.
-3. A later snapshot may add the file again (an undo): what was added since the deletion is looked through for it.
+3. A later snapshot may add the file again (an undo): what was added since the deletion is searched for it.
 4. Where the table has more than one line of history (a branch, a tag, a rolled back snapshot) the first step proves
    nothing: everything that the other snapshots reach is read, and stays.
 
@@ -58,7 +58,7 @@ def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collectio
     """
     What goes with these snapshots, sizes as the table knows them (manifest lists: 0, it does not).
 
-    Raises StorageUnavailable when something that has to be looked at cannot be read.
+    Raises StorageUnavailable when a manifest or manifest list that matters cannot be read.
     """
     history = MainHistory(metadata)
     linear = metadata.refs.keys() == {MAIN} and len(history.snapshots) == len(metadata.snapshots)

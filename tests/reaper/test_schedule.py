@@ -38,7 +38,7 @@ def test_the_same_trouble_is_said_once_until_it_is_over(caplog: pytest.LogCaptur
     down, halted = CatalogUnavailable("down"), HistoryChanged("rolled back")
     item = Round("events", MINUTE, failing(down, down, halted, halted, halted, None, halted))
     for _ in range(7):
-        item.turn(NOW)
+        item.run(NOW)
     assert told(caplog) == [
         ("postpone", "WARNING"),
         ("halt", "ERROR"),
