@@ -20,6 +20,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import join, normal
+from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
 from reaper.files import txlogs
@@ -149,20 +150,14 @@ def _old_files(
 ) -> Iterator[tuple[str, int, datetime]]:
     folder = metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
     roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
+    # No manifest that is older than this belongs to an attempt that can still succeed: main has moved since.
+    head = metadata.current_snapshot()
+    attempts = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
     for root in roots:
-        limit = min(before, _before_attempts(metadata)) if root == normal(folder) else before
+        limit = min(before, attempts) if root == normal(folder) else before
         for location, item in context.storage.list(root):
             if item.modified < limit and _may_be_swept(location, root):
                 yield location, item.size, item.modified
-
-
-def _before_attempts(metadata: TableMetadata) -> datetime:
-    """
-    Before this, no manifest belongs to an attempt that can still succeed: main has moved since.
-    """
-    head = metadata.current_snapshot()
-    moved = datetime.fromtimestamp((head.timestamp_ms if head else 0) / 1000, UTC)
-    return moved - MARGIN if head else moved
 
 
 def _may_be_swept(location: str, root: str) -> bool:

@@ -6,7 +6,7 @@ source I. Spark writes them one by one and removes old ones, so any may be missi
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -107,16 +107,11 @@ def _planned(store: CheckpointStore, newest: Listed | None, done: int | None, so
 def _offset(store: CheckpointStore, batch: int, source: int | None) -> Offset | None:
     where = f"{store.url}/offsets/{batch}"
     try:
-        text = store.read(f"offsets/{batch}").decode()
+        lines = store.read(f"offsets/{batch}").decode().splitlines()
     except Missing as exc:
         raise CheckpointUnreadable(f"{where} is not there, though the batch is known") from exc
     except UnicodeDecodeError as exc:
         raise CheckpointUnreadable(f"{where} is not text") from exc
-    chosen = _chosen(text.splitlines(), source, where)
-    return None if chosen == VOID else parse_offset(chosen, where)
-
-
-def _chosen(lines: Sequence[str], source: int | None, where: str) -> str:
     if len(lines) < 3 or lines[0] not in ("v1", "v2"):
         raise CheckpointUnreadable(f"{where} is not a complete offset log of version 1 or 2")
     # Version 2 names its sources, version 1 counts them.
@@ -132,7 +127,7 @@ def _chosen(lines: Sequence[str], source: int | None, where: str) -> str:
     key = next(iter(offsets)) if source is None else str(source)
     if key not in offsets:
         raise CheckpointUnreadable(f"{where} has no source {source}")
-    return offsets[key]
+    return None if offsets[key] == VOID else parse_offset(offsets[key], where)
 
 
 def _initial(store: CheckpointStore, source: int | None, needed: bool) -> Offset | None:

@@ -52,7 +52,12 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
     else:
         return None
     parts += [_whole(snapshot) for snapshot in later if is_append(snapshot)]
-    return _summed([part for part in parts if part[1]], now)
+    parts = [part for part in parts if part[1]]
+    if not parts:
+        return Lag()
+    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
+    files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
+    return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
 
 
 def _whole(snapshot: Snapshot) -> Part:
@@ -69,14 +74,6 @@ def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
         return _whole(snapshot)
     files = list(added(snapshot))[offset.position :] if not offset.whole else []
     return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
-
-
-def _summed(parts: list[Part], now: datetime) -> Lag:
-    if not parts:
-        return Lag()
-    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
-    files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
-    return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
 
 
 def added_files(io: FileIO) -> Added:

@@ -12,10 +12,9 @@ import json
 from dataclasses import dataclass
 
 from bookkeeper.errors import Missing, NotPossible
-from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, Offset, initial_key, read
+from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, initial_key, read
 from bookkeeper.streams.checkpoint_store import CheckpointStore
 from bookkeeper.streams.consumer_state import CUT_OFF, MOST_ROWS, STALLED, ConsumerState
-from bookkeeper.streams.registry import Consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,15 @@ def plan(consumer_state: ConsumerState, store: CheckpointStore) -> Mend | None:
     stalled = consumer_state.state == STALLED
     if checkpoint.initial is None and not stalled:
         return None
-    _check(consumer, checkpoint, consumer_state.state)
+    if checkpoint.committed is None:
+        raise NotPossible(
+            f"{consumer.name} has no committed batch: its first offset is where it will begin", hint="Start it first."
+        )
+    if consumer_state.state == CUT_OFF:
+        raise NotPossible(
+            f"the newest offset of {consumer.name} is expired too: no mend helps",
+            hint="Start it with a new checkpoint and --from the last time seen, and register that.",
+        )
     if checkpoint.initial is not None and checkpoint.initial.snapshot is None and not stalled:
         return None
     key = initial_key(consumer.source)
@@ -57,23 +64,10 @@ def _after(consumer_state: ConsumerState, checkpoint: Checkpoint) -> str:
             f"{consumer_state.name} has read all {consumer_state.kept_rows:,} rows that are kept: no offset suits",
             hint="Mend it when something is unread (`bookkeeper lag`), before its next start.",
         )
-    assert checkpoint.committed is not None, "without a committed batch no mend is planned"
-    return _encoded(checkpoint.committed)
-
-
-def _encoded(offset: Offset) -> str:
-    data = {**BEGINNING, "snapshot_id": offset.snapshot, "position": offset.position, "scan_all_files": offset.whole}
-    return json.dumps(data, separators=(",", ":"))
-
-
-def _check(consumer: Consumer, checkpoint: Checkpoint, state: str) -> None:
-    anew = "Start it with a new checkpoint and --from the last time seen, and register that."
-    if checkpoint.committed is None:
-        raise NotPossible(
-            f"{consumer.name} has no committed batch: its first offset is where it will begin", hint="Start it first."
-        )
-    if state == CUT_OFF:
-        raise NotPossible(f"the newest offset of {consumer.name} is expired too: no mend helps", hint=anew)
+    read_up_to = checkpoint.committed
+    assert read_up_to is not None, "without a committed batch no mend is planned"
+    own = {"snapshot_id": read_up_to.snapshot, "position": read_up_to.position, "scan_all_files": read_up_to.whole}
+    return json.dumps({**BEGINNING, **own}, separators=(",", ":"))
 
 
 def mend(store: CheckpointStore, planned: Mend, source: int | None) -> Checkpoint:

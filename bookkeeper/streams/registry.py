@@ -85,19 +85,18 @@ def configured(items: Iterable[Mapping[str, Any]]) -> list[Consumer]:
     """
     The consumers of `[[tables.NAME.consumers]]`; raises ConfigInvalid.
     """
-    return [_configured(item) for item in items]
-
-
-def _configured(item: Mapping[str, Any]) -> Consumer:
-    unknown = sorted(item.keys() - set(_KEYS))
-    if unknown:
-        raise ConfigInvalid(f"consumers: {unknown[0]} is not a known key; allowed here: {', '.join(_KEYS)}")
-    checkpoint, source = item.get("checkpoint"), item.get("source")
-    now = item.get("available-now", False)
-    if not isinstance(checkpoint, str) or type(now) is not bool or not (source is None or type(source) is int):
-        raise ConfigInvalid(f"consumers: {dict(item)!r}: checkpoint = URL is needed, source is a number")
-    name = checked(str(item.get("name") or name_for(checkpoint)))
-    return Consumer(name, checkpoint, source, now, by=CONFIG)
+    found = []
+    for item in items:
+        unknown = sorted(item.keys() - set(_KEYS))
+        if unknown:
+            raise ConfigInvalid(f"consumers: {unknown[0]} is not a known key; allowed here: {', '.join(_KEYS)}")
+        checkpoint, source, available_now = item.get("checkpoint"), item.get("source"), item.get("available-now", False)
+        typed = type(available_now) is bool and (source is None or type(source) is int)
+        if not isinstance(checkpoint, str) or not typed:
+            raise ConfigInvalid(f"consumers: {dict(item)!r}: checkpoint = URL is needed, source is a number")
+        name = checked(str(item.get("name") or name_for(checkpoint)))
+        found.append(Consumer(name, checkpoint, source, available_now, by=CONFIG))
+    return found
 
 
 class Registry:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -90,15 +89,17 @@ def loads(data: bytes) -> Journal:
         raw = json.loads(data)
         if raw["version"] != VERSION:
             raise JournalUnreadable(f"{KEY} has version {raw['version']}, this reaper knows {VERSION}")
-        return _from(raw)
+        return Journal(
+            table_uuid=raw["table-uuid"],
+            planned_at=raw["planned-at"],
+            sequence_number=raw["sequence-number"],
+            refs=raw["refs"],
+            known=tuple(raw["known"]),
+            expire=tuple(raw["expire"]),
+            files=Files(**raw["files"]),
+        )
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise JournalUnreadable(f"{KEY} is not readable: {exc!r}") from exc
-
-
-def _from(raw: Mapping[str, Any]) -> Journal:
-    known, expire = tuple(raw["known"]), tuple(raw["expire"])
-    numbers = (raw["sequence-number"], raw["refs"], known, expire)
-    return Journal(raw["table-uuid"], raw["planned-at"], *numbers, Files(**raw["files"]))
 
 
 def read(store: Store) -> Journal | None:

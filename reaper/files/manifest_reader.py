@@ -102,15 +102,13 @@ class ManifestReader:
         Kept for a run, in 8 bytes a file: each step of a run looks at everything that was added since.
         """
         for manifest in self.manifests(snapshot):
-            if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.has_added_files():
-                yield from self._added(manifest, snapshot)
-
-    def _added(self, manifest: ManifestFile, snapshot: Snapshot) -> "array[int]":
-        if manifest.manifest_path not in self._hashes:
-            added = (item for item in self.entries(manifest) if item.status == ADDED)
-            own = (item.path for item in added if item.snapshot_id == snapshot.snapshot_id)
-            self._hashes[manifest.manifest_path] = array("q", (hash(path) for path in own))
-        return self._hashes[manifest.manifest_path]
+            if manifest.added_snapshot_id != snapshot.snapshot_id or not manifest.has_added_files():
+                continue
+            if manifest.manifest_path not in self._hashes:
+                added = (item for item in self.entries(manifest) if item.status == ADDED)
+                own = (item.path for item in added if item.snapshot_id == snapshot.snapshot_id)
+                self._hashes[manifest.manifest_path] = array("q", (hash(path) for path in own))
+            yield from self._hashes[manifest.manifest_path]
 
 
 def _skimmed(found: Manifest, manifest: ManifestFile) -> Iterator[Entry]:

@@ -6,7 +6,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
@@ -23,24 +22,28 @@ PREVIOUS = 10
 SUFFIXES = (".metadata.json", ".metadata.json.gz")
 
 
-@dataclass(frozen=True, slots=True)
-class _OldFiles:
-    """Files that may go (bytes each): `logged` are in the table's log, `unlogged` only lie in its folder."""
-
-    logged: dict[str, int]
-    unlogged: dict[str, int]
-
-
 def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
     """
     Location and size of every metadata.json that may go; raises StorageUnavailable.
     """
-    current = normalize(table.metadata_location)
+    current, before = normalize(table.metadata_location), now - keep
     folder = current.rpartition("/")[0]
     listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
-    old = _old(table, listed, current, now - keep)
-    unlogged = _of_this_table(old.unlogged, storage, str(table.metadata.table_uuid))
-    return dict(sorted((old.logged | unlogged).items()))
+    if current not in listed:
+        return {}
+    previous, replaced = _log(table)[-PREVIOUS:], _replaced_at(table, listed)
+    logged: dict[str, int] = {}
+    unlogged: dict[str, int] = {}
+    for location, item in listed.items():
+        if item.modified > before or location == current or location in previous:
+            continue
+        if location in replaced:
+            logged |= {location: item.size} if replaced[location] <= before else {}
+        elif item.modified < listed[current].modified:
+            # A commit in flight started from the current file, so its own is younger than that.
+            unlogged[location] = item.size
+    own = _of_this_table(unlogged, storage, str(table.metadata.table_uuid))
+    return dict(sorted((logged | own).items()))
 
 
 def still_old(table: Table, planned: Iterable[str]) -> list[str]:
@@ -53,23 +56,6 @@ def still_old(table: Table, planned: Iterable[str]) -> list[str]:
 
 def _log(table: Table) -> list[str]:
     return [normalize(entry.metadata_file) for entry in table.metadata.metadata_log]
-
-
-def _old(table: Table, listed: Mapping[str, Listed], current: str, before: datetime) -> _OldFiles:
-    if current not in listed:
-        return _OldFiles({}, {})
-    log, replaced = _log(table), _replaced_at(table, listed)
-    logged: dict[str, int] = {}
-    unlogged: dict[str, int] = {}
-    for location, item in listed.items():
-        if item.modified > before or location == current or location in log[-PREVIOUS:]:
-            continue
-        if location in replaced:
-            logged |= {location: item.size} if replaced[location] <= before else {}
-        elif item.modified < listed[current].modified:
-            # A commit in flight started from the current file, so its own is younger than that.
-            unlogged[location] = item.size
-    return _OldFiles(logged, unlogged)
 
 
 def _replaced_at(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:

@@ -33,8 +33,9 @@ def named(store: Store) -> set[str]:
 
 
 def _named_in(store: Store, folder: str) -> Iterator[str]:
-    listed = [item for item in store.list(folder) if _is_txlog(item.key) and item.size <= MOST_TXLOG_BYTES]
-    for part in _parts(listed):
+    # Also misnamed txlogs, and a second one that was rejected under the same name.
+    txlogs = (item for item in store.list(folder) if SUFFIX in item.key and not item.key.endswith((REASON, TEMPORARY)))
+    for part in _parts(item for item in txlogs if item.size <= MOST_TXLOG_BYTES):
         for key, read in store.read_many([*part], part).items():
             if isinstance(read, errors.StorageUnavailable):
                 raise read
@@ -63,15 +64,14 @@ def _read_again(store: Store, key: str) -> bytes | None:
         return None
 
 
-def _is_txlog(key: str) -> bool:
-    # Also a misnamed one, and a second one that was rejected under the same name.
-    return SUFFIX in key and not key.endswith((REASON, TEMPORARY))
-
-
 def _paths(key: str, data: bytes, folder: str) -> set[str]:
     try:
         header = avro.read_header(data)
-        _check_version(key, header)
+        # Before anything else is read: the entries of a newer version may have another form.
+        version = header.meta.get(f"{PREFIX}version", b"")
+        if version.isdigit() and int(version[:20]) > VERSION:
+            message = f"{key} has version {int(version[:20])}: what it names is not known"
+            raise errors.NewerVersion(message, hint="Upgrade the reaper.")
         return {normalize(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
     except errors.TxlogTooLarge:
         # No bookkeeper takes it, whichever limit is set.
@@ -82,12 +82,3 @@ def _paths(key: str, data: bytes, folder: str) -> set[str]:
             return set()
         hint = "The bookkeeper rejects it at its next tick; until then nothing is deleted."
         raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
-
-
-def _check_version(key: str, header: avro.Header) -> None:
-    # Before anything else is read: the entries of a newer version may have another form.
-    version = header.meta.get(f"{PREFIX}version", b"")
-    if version.isdigit() and int(version[:20]) > VERSION:
-        raise errors.NewerVersion(
-            f"{key} has version {int(version[:20])}: what it names is not known", hint="Upgrade the reaper."
-        )
