@@ -2,7 +2,7 @@
 One run over one table: finish what a crash left, expire in steps, delete old metadata files and orphans.
 
 `expire_step` is the protocol: plan -> journal -> guarded commit -> load again and verify -> delete -> drop the journal.
-A crash at any point leaves a journal that the next run finishes, or nothing.
+A crash at any point leaves a journal, which the next run finishes, or nothing.
 """
 
 import logging
@@ -95,9 +95,10 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
 def _parts(
     context: ReaperContext, now: datetime, release_brake: bool, expire_on_spark: ExpireOnSpark, steady: Steady | None
 ) -> Iterator[Reaped]:
+    """What a run does, part by part; it may end after each."""
     left = journals.read(context.folder)
     if left:
-        yield _finish(context, left)
+        yield finish(context, left)
     old = _begin(context, now, release_brake, steady)
     if context.settings.reaper.engine == SPARK:
         checkpoints, table, plan = _plan_now(context, now)
@@ -113,8 +114,9 @@ def _parts(
 
 def expire_step(context: ReaperContext, now: datetime) -> Reaped | None:
     """
-    Expires up to 100 snapshots and deletes the files that nothing references then; None when nothing is to expire.
+    Expires up to 100 snapshots and deletes the files that nothing needs then; None when there are none to expire.
     """
+    # 1. Plan: the consumers' checkpoints are read first, the table is loaded last.
     checkpoints, table, plan = _plan_now(context, now)
     expiring = plan.expire[:MOST_SNAPSHOTS]
     if not expiring:
@@ -123,13 +125,19 @@ def expire_step(context: ReaperContext, now: datetime) -> Reaped | None:
     files, refused = _own_files(context, table, expiring)
     if refused:
         _warn(context, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
+    # 2. Journal: durable before the commit, so that a crash from here on leaves no file unaccounted for.
     journal = Journal.of(table.metadata, now, expiring, files)
     journals.write(context.folder, journal)
-    expire(context, table, journal)  # guarded by the table's uuid and every ref
-    return _finish(context, journal)
+    # 3. Commit: guarded by the table's uuid and every ref, and the consumers are read again just before.
+    expire(context, table, journal)
+    return finish(context, journal)
 
 
-def _finish(context: ReaperContext, journal: Journal) -> Reaped:
+def finish(context: ReaperContext, journal: Journal) -> Reaped:
+    """
+    The rest of a step, also of one that a crash interrupted; raises Retry or NewerVersion, and the journal stays.
+    """
+    # 4. Verify: the folder is read first, the table loaded last. A ref that the commit removed unseen is restored.
     verdict, table = verify_journal(context, journal)
     if verdict.lost_refs:
         restore_refs(context, table, verdict.lost_refs)
@@ -140,6 +148,7 @@ def _finish(context: ReaperContext, journal: Journal) -> Reaped:
     spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
     if spared:
         _warn(context, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
+    # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
     _delete_files(context, verdict.files)
     journals.drop(context.folder, journal)
     return Reaped.of(len(journal.expire), verdict.files)

@@ -1,4 +1,4 @@
-"""What a scraper is told of the reaper's runs, however they end."""
+"""What a scraper sees of the reaper's runs, however they end."""
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta

@@ -116,12 +116,12 @@ def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None
         lake.append()
     lake.settings = replace(lake.settings, reaper=replace(lake.settings.reaper, deletes_per_second=5))
     waits: list[float] = []
-    told: list[int] = []
+    reported: list[int] = []
 
-    done = lake.reap(pace=Pace(wait=waits.append, on_deleted=told.append))
+    done = lake.reap(pace=Pace(wait=waits.append, on_deleted=reported.append))
 
     deleted = done.manifests + done.metadata_files + done.data_files
-    assert told[-1] == deleted > 5
+    assert reported[-1] == deleted > 5
     assert max(waits) <= 1.0 and sum(waits) == pytest.approx(deleted / 5)
 
 

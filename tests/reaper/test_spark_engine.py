@@ -76,9 +76,9 @@ def test_a_job_that_fails_is_tried_again_by_the_next_run() -> None:
 
 
 def test_the_job_gets_its_arguments(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    code = f"import sys; open({str(told)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    received = tmp_path / "received"
+    code = f"import sys; open({str(received)!r}, 'w').write(' '.join(sys.argv[1:]))"
     by_command([sys.executable, "-c", code], "b.toml", "events")(datetime(2050, 1, 1, tzinfo=UTC), 3)
-    assert told.read_text() == (
+    assert received.read_text() == (
         "expire-snapshots --table events --config b.toml --before 2050-01-01T00:00:00+00:00 --retain-last 3"
     )
