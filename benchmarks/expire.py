@@ -31,9 +31,9 @@ LIVE = 20
 STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")
 PHASES = {
     "make_plan": "plan",
-    "_files": "find files",
+    "_own_files": "find files",
     "expire": "commit",
-    "judge": "verify",
+    "verify_journal": "verify",
     "_delete_files": "delete",
     "old_metadata": "old metadata",
 }

@@ -7,7 +7,7 @@ Reaper: expires snapshots, then deletes the files that nothing references any mo
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reaper.files import Reaped as Reaped
+    from reaper.result import Reaped as Reaped
     from reaper.run import outlook as outlook
     from reaper.run import reap as reap
 

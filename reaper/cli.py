@@ -1,5 +1,5 @@
 """
-`reaper run | once | plan`. What is heavy is imported by the command that needs it: `--help` is instant.
+`reaper run | once | plan | orphans`. Heavy modules are imported by the command that needs them: `--help` is instant.
 """
 
 import logging
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from bookkeeper.config.settings import Settings, Table
-    from reaper.metrics import Metrics
-    from reaper.storage import Pace
+    from reaper.files.storage import Pace
 
 Row = dict[str, Any]
 
@@ -72,7 +71,7 @@ def run(
     """
     Reap every table by its interval, until SIGTERM; ends after the current step.
 
-    A catalog or storage that is down is tried again at the next interval, at start too.
+    When a catalog or storage is down, the table is tried again at the next interval, at the start too.
 
     \b
     Example:
@@ -93,16 +92,17 @@ def run(
     log.info("reaper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
     # Each table runs in a thread of its own, so each has a catalog of its own.
     shared: dict[str, Any] = {"stopped": lambda: stop.requested, "steady": Steady(_utc_now, elapsed)}
-    acts = [partial(_reap, _Catalog(settings), table, **shared) for table in chosen]
-    if metrics or listen:
-        figures = Metrics(metrics)
-        acts = [partial(_noted, figures, table, act) for table, act in zip(chosen, acts, strict=True)]
-        for table in chosen:
+    figures = Metrics(metrics) if metrics or listen else None
+    rounds = []
+    for table in chosen:
+        act: Callable[[datetime], Any] = partial(_reap, _Catalog(settings), table, **shared)
+        if figures:
             figures.begin(table.name)
-        if listen:
-            serve_metrics(listen, figures.text, (*settings.bookkeeper.allowed_hosts, *allowed_hosts))
-    pairs = zip(chosen, acts, strict=True)
-    run_rounds([Round(table.name, table.reaper.every, act) for table, act in pairs], _utc_now, stop)
+            act = partial(figures.run, table.name, act, clock=_utc_now)
+        rounds.append(Round(table.name, table.reaper.every, act))
+    if figures and listen:
+        serve_metrics(listen, figures.text, (*settings.bookkeeper.allowed_hosts, *allowed_hosts))
+    run_rounds(rounds, _utc_now, stop)
     log.info("reaper stopped", extra={"action": "stop"})
 
 
@@ -111,7 +111,7 @@ def run(
 @tables_option
 @json_option
 @log_options
-@click.option("--dry-run", is_flag=True, help="Only say what would go, like `reaper plan`.")
+@click.option("--dry-run", is_flag=True, help="Only show what would go, like `reaper plan`.")
 @click.option("--release-brake", is_flag=True, help="Go on although most snapshots of a quiet table would expire.")
 @click.pass_context
 def once(
@@ -181,7 +181,7 @@ def orphans(
     release_brake: bool,
 ) -> None:
     """
-    Old files of a table that nothing names; shows them unless told to --delete. `reaper run` does it every hour.
+    Old files of a table that nothing names: shows them, or deletes them with --delete. `reaper run` does that hourly.
 
     \b
     Example:
@@ -209,7 +209,7 @@ def orphans(
 
 
 class _Catalog:
-    """Opened at the first use, so that one that is down at start is tried again."""
+    """A catalog that is opened at its first use: when it is down at start, the next use tries again."""
 
     def __init__(self, settings: "Settings") -> None:
         self._settings, self.source = settings, settings.source
@@ -234,24 +234,24 @@ def _chosen(config: str | None, names: Sequence[str]) -> "tuple[Settings, list[T
 
 
 def _reap(catalog: _Catalog, table: "Table", now: datetime, **how: Any) -> Any:
+    from reaper.expiry.spark_engine import by_command
+    from reaper.files.storage import Pace
     from reaper.run import reap
-    from reaper.spark_engine import by_command
-    from reaper.storage import Pace
 
-    hand = by_command(table.reaper.spark_command, catalog.source, table.name)
-    holder = f"{socket.gethostname()} {os.getpid()}"
-    return reap(catalog.get(), table, now, holder=holder, hand=hand, **{"pace": Pace(wait=time.sleep), **how})
+    options = {
+        "holder": f"{socket.gethostname()} {os.getpid()}",
+        "expire_on_spark": by_command(table.reaper.spark_command, catalog.source, table.name),
+        "pace": Pace(wait=time.sleep),
+        **how,
+    }
+    return reap(catalog.get(), table, now, **options)
 
 
 def _pace(table: "Table") -> "Pace":
-    from reaper.storage import Pace
+    from reaper.files.storage import Pace
 
     shown = Progress(f"reaper {table.name}", _utc_now, sys.stderr, quiet=not sys.stderr.isatty())
-    return Pace(wait=time.sleep, told=lambda deleted: shown.tell({"files deleted": deleted}))
-
-
-def _noted(figures: "Metrics", table: "Table", act: Callable[[datetime], Any], now: datetime) -> None:
-    figures.run(table.name, act, now, _utc_now)
+    return Pace(wait=time.sleep, on_deleted=lambda deleted: shown.tell({"files deleted": deleted}))
 
 
 def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[list[Row], int]:
@@ -260,7 +260,7 @@ def _each(tables: "Sequence[Table]", act: "Callable[[Table], Row]") -> tuple[lis
         try:
             rows.append({"table": table.name, "outcome": "done", **act(table)})
         except BookkeeperError as exc:
-            # The others have their turn all the same; what happened is said beside their rows.
+            # The other tables are reaped all the same; the error is written beside their rows.
             rows.append({"table": table.name, "outcome": type(exc).__name__})
             output.say(f"error: {table.name}: {exc}" + (f"\nhint: {exc.hint}" if exc.hint else ""))
             worst = max(worst, exit_code(exc))

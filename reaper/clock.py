@@ -1,17 +1,21 @@
 """
-The brake on a clock that cannot be trusted: ours against the storage's, by a small object written for it, and
-against the monotonic clock of this machine.
+Nothing expires by a clock that may be wrong: it is compared with the storage's by a small object written for that,
+with this machine's monotonic clock, and with the table's last update.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from bookkeeper.config.units import format_duration
+from pyiceberg.table.metadata import TableMetadata
+
+from bookkeeper.config.units import format_duration, millis
 from bookkeeper.core.clock import SMALL, Steady, keeps_time
-from bookkeeper.errors import Halt
+from bookkeeper.errors import ClockBehind, Halt
 from bookkeeper.stores.store import Store
 
 KEY = "reaper/clock"
 MOST = timedelta(minutes=5)
+MOST_BEHIND_TABLE = timedelta(seconds=30)
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class ClockDiffers(Halt):
@@ -26,25 +30,36 @@ class ClockJumped(Halt):
     hint = "Set the clock right (NTP). If it is right: restart the reaper."
 
 
-def compare(store: Store, now: datetime, steady: Steady | None = None) -> None:
+def check_storage_clock(store: Store, now: datetime, steady: Steady | None = None) -> None:
     """
-    Raises ClockDiffers when the time the storage gives a new object is more than 5 minutes after `now`, or 30 s before
-    it; ClockJumped when our clock has jumped ahead and the storage's cannot prove it right.
+    Raises ClockDiffers when the storage's time of a new object is more than 5 minutes after `now` or 30 s before it;
+    ClockJumped when our clock has jumped ahead and the storage's cannot prove it right.
 
-    An expiry stamps the table with our time, and no bookkeeper commits that finds itself more than 30 s behind it.
-
-    This machine's own disk proves nothing: there both clocks are one.
+    An expiry stamps the table with our time, and a bookkeeper whose clock is more than 30 s behind that stamp commits
+    nothing. This machine's own disk proves nothing: there both clocks are the same.
     """
     store.replace(KEY, now.isoformat().encode() + b"\n")
     for item in store.list("reaper/"):
-        if item.key == KEY and not -SMALL <= item.modified - now <= MOST:
+        if item.key != KEY:
+            continue
+        difference = item.modified - now
+        if not -SMALL <= difference <= MOST:
             raise ClockDiffers(
                 f"it is {now.isoformat()} here and {item.modified.isoformat()} at {store.url} "
-                f"({format_duration(abs(item.modified - now))} apart); nothing is expired"
+                f"({format_duration(abs(difference))} apart); nothing is expired"
             )
-        if item.key == KEY and steady is not None and keeps_time(store) and abs(item.modified - now) <= SMALL:
+        if steady is not None and keeps_time(store) and abs(difference) <= SMALL:
             steady.trust()
     if steady is not None and (ahead := steady.ahead()) > MOST:
         raise ClockJumped(
             f"this machine's clock went {format_duration(ahead)} further ahead than time passed; nothing expires"
         )
+
+
+def check_table_clock(metadata: TableMetadata, now: datetime) -> None:
+    """
+    Raises ClockBehind when `now` is more than 30 s before the table's last update.
+    """
+    behind = timedelta(milliseconds=metadata.last_updated_ms - millis(now - EPOCH))
+    if behind > MOST_BEHIND_TABLE:
+        raise ClockBehind(f"this clock is {format_duration(behind)} behind the table's last update; nothing is expired")

@@ -1,13 +1,13 @@
 """
-The consumer guard: what registered consumers still need, who is at risk, and who may be cut off.
+The consumer guard: what registered consumers still need, which are at risk, and which may be cut off.
 
-Nobody is cut off in silence: a consumer is named in the log, and that is durable, well before; `max-hold` bounds
-how long it may hold snapshots back, because a table that never expires anything fails for everybody.
+A consumer is named in the log, and in a durable record, well before it is cut off. `max-hold` bounds how long it may
+hold snapshots back, because a table that never expires anything fails for every reader.
 """
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -28,35 +28,45 @@ from bookkeeper.streams.consumer_state import (
     CheckpointRead,
     ConsumerState,
     evaluate,
-    grace,
-    limit,
+    hold_limit,
+    notice_period,
     read_all,
 )
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import Registry
-from reaper.plan import CONSUMER, Hold
-from reaper.storage import OpenStore
+from reaper.files.storage import OpenStore
 
 log = logging.getLogger(__name__)
 
 KEY = "reaper/warned.json"
 MOST_BYTES = 2**24
-NOBODY_KNOWS = (NEW, UNREADABLE, ASIDE)
+#: states in which the oldest snapshot that a consumer needs is unknown
+NEED_UNKNOWN = (NEW, UNREADABLE, ASIDE)
+CONSUMER = "needed by a consumer"
 
-#: the oldest snapshot that a consumer nobody registered still needs, None when there is none
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Main stays from `snapshot` on for this reason; all of it does where that is None or not on main."""
+
+    reason: str
+    snapshot: int | None = None
+
+
+#: the oldest snapshot that consumers outside the registry still need, None when there is none
 Floor = Callable[[Table], int | None]
 
 
 def no_floor(table: Table) -> int | None:
     """
-    No consumer but the registered ones.
+    There are no consumers but the registered ones.
     """
     return None
 
 
 @dataclass
 class Guard:
-    """The consumers of one table during one run; `warned` since when each one at risk was named."""
+    """The consumers of one table during one run; `warned` says since when each one at risk has been named."""
 
     folder: Store
     settings: TableSettings
@@ -64,95 +74,82 @@ class Guard:
     open_store: OpenStore
     floor: Floor = no_floor
     warned: dict[str, datetime] = field(default_factory=dict)
-    #: as this run found them at its start: name, state, share of max-hold used
+    #: name, state and used share of max-hold of each consumer at the start of the run
     seen: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
     def of(cls, folder: Store, settings: TableSettings, now: datetime, open_store: OpenStore, floor: Floor) -> "Guard":
         """The guard of a run; raises StorageUnavailable."""
-        return cls(folder, settings, now, open_store, floor, _loads(folder))
+        return cls(folder, settings, now, open_store, floor, _read_warned(folder))
 
     def read(self) -> list[CheckpointRead]:
         """
-        What every consumer says now; the table is to be loaded after this. Raises StorageUnavailable, ConfigInvalid.
+        Reads every consumer's checkpoint; load the table after this. Raises StorageUnavailable, ConfigInvalid.
         """
         return read_all(Registry(self.folder, self.settings.consumers), self.open_store)
 
-    def standings(self, table: Table, readings: Iterable[CheckpointRead]) -> list[ConsumerState]:
+    def states(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> list[ConsumerState]:
         """Every consumer against this load of the table."""
-        return evaluate(readings, table.metadata, self.settings.reaper, self.now)
+        return evaluate(checkpoints, table.metadata, self.settings.reaper, self.now)
 
-    def holds(self, table: Table, readings: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
-        """From where on main each consumer keeps everything."""
-        line = MainHistory(table.metadata)
-        bound = limit(line, self.settings.reaper, self.now)
-        found = (self._hold(standing, line, bound) for standing in self.standings(table, readings))
-        asked = self.floor(table)
-        return tuple(hold for hold in found if hold) + ((Hold(CONSUMER, asked),) if asked is not None else ())
+    def holds(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
+        """From where on each consumer keeps main."""
+        history = MainHistory(table.metadata)
+        limit = hold_limit(history, self.settings.reaper, self.now)
+        holds = (self._hold(consumer, history, limit) for consumer in self.states(table, checkpoints))
+        found = tuple(hold for hold in holds if hold)
+        floor = self.floor(table)
+        return found if floor is None else (*found, Hold(CONSUMER, floor))
 
-    def _hold(self, standing: ConsumerState, line: MainHistory, bound: int) -> Hold | None:
-        if standing.first is None or not line.snapshots:
+    def _hold(self, consumer: ConsumerState, history: MainHistory, limit: int) -> Hold | None:
+        if consumer.first is None or not history.snapshots:
             return None
-        first = max(standing.first, bound) if self._may_be_cut_off(standing.name) else standing.first
-        reason = f"consumer {standing.name}" + ("" if standing.state == LIVE else f" ({standing.state})")
-        everything = standing.state in NOBODY_KNOWS and not first
-        return Hold(reason, None if everything else line.snapshots[first].snapshot_id)
+        warned = self.warned.get(consumer.name)
+        may_be_cut_off = warned is not None and warned <= self.now - notice_period(self.settings.reaper)
+        first = max(consumer.first, limit) if may_be_cut_off else consumer.first
+        reason = f"consumer {consumer.name}" + ("" if consumer.state == LIVE else f" ({consumer.state})")
+        needs_everything = consumer.state in NEED_UNKNOWN and not first
+        return Hold(reason, None if needs_everything else history.snapshots[first].snapshot_id)
 
-    def _may_be_cut_off(self, name: str) -> bool:
-        since = self.warned.get(name)
-        return since is not None and since <= self.now - grace(self.settings.reaper)
-
-    def warn(self, table: Table, readings: Iterable[CheckpointRead]) -> None:
+    def warn(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> None:
         """
-        Names those at risk in the log and remembers since when, durably: nobody may be cut off before that.
+        Names those at risk in the log and durably remembers since when: before that none may be cut off.
         """
-        standings = self.standings(table, readings)
-        self.seen = tuple((standing.name, standing.state, standing.used) for standing in standings)
-        for standing in standings:
-            self._tell(standing)
-        risky = {standing.name: self.warned.get(standing.name, self.now) for standing in standings if standing.at_risk}
-        if risky != self.warned:
-            self.folder.replace(KEY, _dumps(risky))
-            self.warned = risky
+        states = self.states(table, checkpoints)
+        self.seen = tuple((consumer.name, consumer.state, consumer.used) for consumer in states)
+        for consumer in states:
+            self._log(consumer)
+        at_risk = {item.name: self.warned.get(item.name, self.now) for item in states if item.at_risk}
+        if at_risk != self.warned:
+            since = {name: moment.isoformat() for name, moment in sorted(at_risk.items())}
+            self.folder.replace(KEY, json.dumps({"version": 1, "since": since}).encode() + b"\n")
+            self.warned = at_risk
 
-    def _tell(self, standing: ConsumerState) -> None:
-        facts = {"table": self.settings.name, "consumer": standing.name, "state": standing.state}
-        if standing.why:
-            facts["cause"] = standing.why
-        if standing.at_risk:
-            share, left = f"{standing.used:.0%}", grace(self.settings.reaper)
-            extra = {"action": "consumer-at-risk", **facts, "max_hold_used": share, "notice": format_duration(left)}
+    def _log(self, consumer: ConsumerState) -> None:
+        facts = {"table": self.settings.name, "consumer": consumer.name, "state": consumer.state}
+        if consumer.why:
+            facts["cause"] = consumer.why
+        if consumer.at_risk:
+            used, notice = f"{consumer.used:.0%}", format_duration(notice_period(self.settings.reaper))
+            extra = {"action": "consumer-at-risk", **facts, "max_hold_used": used, "notice": notice}
             log.warning("consumer will be cut off soon", extra=extra)
-        elif standing.state in (TO_MEND, CUT_OFF, STALLED):
+        elif consumer.state in (TO_MEND, CUT_OFF, STALLED):
             log.warning("consumer cannot go on", extra={"action": "consumer-stuck", **facts})
 
-    def tell_cut_off(self, table: Table, readings: Iterable[CheckpointRead], expire: Collection[int]) -> None:
+    def log_cut_off(self, table: Table, checkpoints: Iterable[CheckpointRead], expire: Collection[int]) -> None:
         """Names every consumer whose snapshots are about to expire."""
         snapshots = MainHistory(table.metadata).snapshots
-        for standing in self.standings(table, readings):
-            if standing.first is not None and snapshots and snapshots[standing.first].snapshot_id in expire:
-                extra = {"action": "consumer-cut-off", "table": self.settings.name, "consumer": standing.name}
-                log.error("consumer cut off", extra={**extra, "max_hold_used": f"{standing.used:.0%}"})
+        for consumer in self.states(table, checkpoints):
+            if consumer.first is not None and snapshots and snapshots[consumer.first].snapshot_id in expire:
+                extra = {"action": "consumer-cut-off", "table": self.settings.name, "consumer": consumer.name}
+                log.error("consumer cut off", extra={**extra, "max_hold_used": f"{consumer.used:.0%}"})
 
 
-def _loads(folder: Store) -> dict[str, datetime]:
+def _read_warned(folder: Store) -> dict[str, datetime]:
     try:
-        raw = json.loads(folder.read(KEY, MOST_BYTES))
-        return dict(_moments(raw["since"].items()))
-    except Missing:
+        since = json.loads(folder.read(KEY, MOST_BYTES))["since"]
+        moments = {name: datetime.fromisoformat(text) for name, text in since.items()}
+    except (Missing, Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # None is known: a consumer that was named is named again, and has the whole notice period once more.
         return {}
-    except (Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # Whoever was named is named again, and has the whole notice once more.
-        return {}
-
-
-def _moments(items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, datetime]]:
-    for name, text in items:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            yield name, moment
-
-
-def _dumps(warned: dict[str, datetime]) -> bytes:
-    since = {name: moment.isoformat() for name, moment in sorted(warned.items())}
-    return json.dumps({"version": 1, "since": since}).encode() + b"\n"
+    return {name: moment for name, moment in moments.items() if moment.tzinfo is not None}

@@ -1,5 +1,5 @@
 """
-One table and all that is around it, as a run of the reaper sees it.
+One table and its surroundings during one run of the reaper.
 """
 
 from dataclasses import dataclass
@@ -12,21 +12,22 @@ from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
+from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from reaper.consumer_guard import Floor, Guard, no_floor
-from reaper.reading import Reader
-from reaper.storage import OpenStore, Pace, Storage
+from reaper.files.manifest_reader import ManifestReader
+from reaper.files.storage import OpenStore, Pace, Storage
 
 
 @dataclass(frozen=True, slots=True)
 class ReaperContext:
-    """A table's settings, catalog, txlog folder, own storage and manifests."""
+    """A table's settings, catalog, txlog folder, own storage, manifests and consumers."""
 
     settings: TableSettings
     catalog: Catalog
     folder: Store
     storage: Storage
-    reader: Reader
+    reader: ManifestReader
     guard: Guard
 
     @classmethod
@@ -34,21 +35,22 @@ class ReaperContext:
         cls,
         settings: TableSettings,
         catalog: Catalog,
-        open_store: OpenStore,
+        open_store: OpenStore | None,
         now: datetime,
         floor: Floor = no_floor,
         pace: Pace | None = None,
     ) -> "ReaperContext":
-        """The table as it is configured; raises Retry, TableUnusable, WrongFolder where no txlog folder is."""
+        """The table as it is configured; raises Retry, TableUnusable, WrongFolder where there is no txlog folder."""
+        open_store = open_store or stores_with(catalog.properties)
         table = catalogs.load_table(catalog, settings.identifier)
-        folder = folder_url(settings, table.metadata.location)
-        storage = Storage(table.metadata, folder, open_store, pace or Pace())
-        store = Folder(open_store(folder)).store
-        if local_path(folder) is None:
-            # On a disk it is a directory. Elsewhere the lease, and all else, would be written where no folder is.
-            Folder(store).check()
-        guard = Guard.of(store, settings, now, open_store, floor)
-        return cls(settings, catalog, store, storage, Reader(table.io), guard)
+        url = folder_url(settings, table.metadata.location)
+        storage = Storage(table.metadata, url, open_store, pace or Pace())
+        folder = Folder(open_store(url)).store
+        if local_path(url) is None:
+            # On a disk the folder is a directory. Elsewhere the lease would be written where there is no folder.
+            Folder(folder).check()
+        guard = Guard.of(folder, settings, now, open_store, floor)
+        return cls(settings, catalog, folder, storage, ManifestReader(table.io), guard)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bookkeeper.console.exposition import COUNTER, GAUGE, Family, replace_file, text
-from reaper.files import Reaped
+from reaper.result import Reaped
 
 _KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}
 

@@ -1,9 +1,9 @@
 """
-Orphans: old files in the table's data and metadata folders that nothing names, twice, an hour apart.
+Orphans: old files in the table's data and metadata folders that nothing names, found twice, an hour apart.
 
-The disk is listed first, the folder read second, the table loaded last. So a file that is on its way from a writer
-through a txlog into the table is named in one of them, whenever we look; and a writer publishes no file older than
-half the orphan age.
+The disk is listed first, the folder read second, the table loaded last. So a file on its way from a writer through a
+txlog into the table is named in one of them at every moment; and no writer publishes a file older than half the orphan
+age.
 """
 
 import json
@@ -15,16 +15,19 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from bookkeeper.config.expiry import rules
 from bookkeeper.config.units import format_duration
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import join, normal
+from reaper.clock import EPOCH
 from reaper.context import ReaperContext
-from reaper.disk_difference import Sieve
-from reaper.old_metadata import SUFFIXES
-from reaper.plan import rules
-from reaper.references import name_all
-from reaper.storage import data_path
+from reaper.expiry import journal as journals
+from reaper.files import txlogs
+from reaper.files.disk_difference import DiskDifference
+from reaper.files.manifest_reader import ManifestReader, normalize
+from reaper.files.old_metadata import SUFFIXES
+from reaper.files.storage import data_path
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +37,13 @@ APART = timedelta(hours=1)
 #: an attempt to commit is built anew after ten minutes, and clocks differ by five at most
 MARGIN = timedelta(minutes=15)
 MOST = 100_000
-#: so many names, however long
+#: of the record of a sweep: MOST locations, however long
 MOST_BYTES = 2**28
 FEW = 100
 
 
 class ManyOrphans(Halt):
-    """So many files are named by nothing that a person should look first."""
+    """So many files would go as orphans that a person should look first."""
 
     hint = "Look at `reaper orphans`: is the location spelled in two ways? If it is right: --release-brake."
 
@@ -66,7 +69,7 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one look found: orphans (due or not), the table as it was then, how many locations are named."""
+    """What a sweep found: orphans (due or not), of which table, and how many locations are named."""
 
     table_uuid: str
     orphans: tuple[Orphan, ...]
@@ -77,9 +80,9 @@ class Sweep:
         return {orphan.location: orphan.bytes for orphan in self.orphans if orphan.due(now)}
 
 
-def age_of(site: ReaperContext, older_than: timedelta | None = None) -> timedelta:
+def age_of(context: ReaperContext, older_than: timedelta | None = None) -> timedelta:
     """
-    The age from which a file may be an orphan: what running writers were told, at least; raises NotPossible.
+    The age from which a file may be an orphan, at least the one in the card; raises NotPossible.
     """
     if older_than is not None and older_than < LEAST_AGE:
         raise NotPossible(
@@ -88,109 +91,127 @@ def age_of(site: ReaperContext, older_than: timedelta | None = None) -> timedelt
             hint="A writer may still publish younger files.",
         )
     try:
-        told = timedelta(milliseconds=Folder(site.folder).card().orphan_age_ms)
+        in_card = timedelta(milliseconds=Folder(context.folder).card().orphan_age_ms)
     except Missing:
-        told = timedelta(0)
-    return max(older_than or site.settings.orphan_age, told, LEAST_AGE)
+        in_card = timedelta(0)
+    return max(older_than or context.settings.orphan_age, in_card, LEAST_AGE)
 
 
-def is_due(site: ReaperContext, now: datetime) -> bool:
+def is_due(context: ReaperContext, now: datetime) -> bool:
     """
     Whether the last sweep is long enough ago.
     """
-    at = _load(site)[1]
-    return at is None or not timedelta(0) <= now - at < site.settings.reaper.orphans_every
+    at = _read_sweep(context)[1]
+    return at is None or not timedelta(0) <= now - at < context.settings.reaper.orphans_every
 
 
-def look(site: ReaperContext, now: datetime, older_than: timedelta | None = None) -> Sweep:
+def find_orphans(context: ReaperContext, now: datetime, older_than: timedelta | None = None) -> Sweep:
     """
-    Every orphan there is, without touching one; raises Retry or NewerVersion when something cannot be read.
+    Every orphan, without deleting one; raises Retry or NewerVersion when something cannot be read.
     """
-    before, metadata = now - age_of(site, older_than), site.load().metadata
-    if not rules(site.settings.reaper, metadata.properties).gc:
+    before, metadata = now - age_of(context, older_than), context.load().metadata
+    if not rules(context.settings.reaper, metadata.properties).gc:
         return Sweep(str(metadata.table_uuid), (), 0)
-    with Sieve() as sieve:
-        for location, size, modified in _old_files(site, metadata, before):
-            sieve.put(location, [size, modified.isoformat()])
-        table = name_all(site, sieve)
+    with DiskDifference() as unnamed:
+        # The disk first, the folder second, the table last.
+        for location, size, modified in _old_files(context, metadata, before):
+            unnamed.add(location, [size, modified.isoformat()])
+        unnamed.subtract(txlogs.named(context.folder))
+        journal = journals.read(context.folder)
+        unnamed.subtract(journal.files.sizes() if journal else ())
+        table = context.load()
+        uuid = str(table.metadata.table_uuid)
         if table.metadata.table_uuid != metadata.table_uuid:
-            return Sweep(str(table.metadata.table_uuid), (), 0)
-        uuid = str(metadata.table_uuid)
-        return Sweep(uuid, tuple(_orphans(site, sieve, table, now)), sieve.named)
+            return Sweep(uuid, (), 0)
+        unnamed.subtract(_referenced(table, context.reader))
+        return Sweep(uuid, tuple(_orphans(context, unnamed, uuid, now)), unnamed.subtracted)
 
 
 def sweep(
-    site: ReaperContext, now: datetime, older_than: timedelta | None = None, release_brake: bool = False
+    context: ReaperContext, now: datetime, older_than: timedelta | None = None, release_brake: bool = False
 ) -> dict[str, int]:
     """
     Deletes the orphans that an earlier sweep found too, and remembers the others; location and size of what went.
 
     Raises ManyOrphans when that would be more than half of what is named.
     """
-    found = look(site, now, older_than)
-    going = found.due(now)
-    if len(going) > FEW and len(going) * 2 > found.named and not release_brake:
-        raise ManyOrphans(f"{site.name}: {len(going)} files would go as orphans, {found.named} are named")
-    site.storage.delete(going)
-    # After the files: a crash in between leaves names of files that are not there, which no listing shows again.
-    _save(site, found, going, now)
-    return going
+    found = find_orphans(context, now, older_than)
+    due = found.due(now)
+    if len(due) > FEW and len(due) * 2 > found.named and not release_brake:
+        raise ManyOrphans(f"{context.name}: {len(due)} files would go as orphans, {found.named} are named")
+    context.storage.delete(due)
+    # After the files: a crash in between leaves locations in the record that no listing shows again.
+    _write_sweep(context, found, due, now)
+    return due
 
 
-def _old_files(site: ReaperContext, metadata: TableMetadata, before: datetime) -> Iterator[tuple[str, int, datetime]]:
+def _old_files(
+    context: ReaperContext, metadata: TableMetadata, before: datetime
+) -> Iterator[tuple[str, int, datetime]]:
     folder = metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
     roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
+    # No manifest that is older than this belongs to an attempt that can still succeed: main has moved since.
+    head = metadata.current_snapshot()
+    attempts = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
     for root in roots:
-        limit = min(before, _before_attempts(metadata)) if root == normal(folder) else before
-        for location, item in site.storage.list(root):
+        limit = min(before, attempts) if root == normal(folder) else before
+        for location, item in context.storage.list(root):
             if item.modified < limit and _may_be_swept(location, root):
                 yield location, item.size, item.modified
 
 
-def _before_attempts(metadata: TableMetadata) -> datetime:
-    """
-    Before this, no manifest belongs to an attempt that can still succeed: main has moved since.
-    """
-    head = metadata.current_snapshot()
-    moved = datetime.fromtimestamp((head.timestamp_ms if head else 0) / 1000, UTC)
-    return moved - MARGIN if head else moved
-
-
 def _may_be_swept(location: str, root: str) -> bool:
     if location.endswith((*SUFFIXES, "/version-hint.text")):
-        return False  # those go by their own rules
+        return False  # they go by the rules of old metadata
     try:
         below = normal(location).removeprefix(root.rstrip("/") + "/")
     except PathRefused:
         return False
-    # As Iceberg does: what begins with _ or . is somebody's own.
+    # As Iceberg does: a path that begins with _ or . belongs to another program.
     return not any(part.startswith(("_", ".")) for part in below.split("/"))
 
 
-def _orphans(site: ReaperContext, sieve: Sieve, table: Table, now: datetime) -> Iterator[Orphan]:
-    uuid, _, known = _load(site)
-    seen = known if uuid == str(table.metadata.table_uuid) else {}
-    for count, (location, (size, modified)) in enumerate(sieve.unnamed()):
+def _orphans(context: ReaperContext, unnamed: DiskDifference, uuid: str, now: datetime) -> Iterator[Orphan]:
+    earlier_uuid, _, earlier = _read_sweep(context)
+    seen = earlier if earlier_uuid == uuid else {}
+    for count, (location, (size, modified)) in enumerate(unnamed.remaining()):
         if count == MOST:
-            log.warning("more orphans than one sweep takes", extra={"action": "orphans", "table": site.name})
+            log.warning("more orphans than one sweep takes", extra={"action": "orphans", "table": context.name})
             return
         since = min(seen.get(location, now), now)
         yield Orphan(location, size, datetime.fromisoformat(modified), since)
 
 
-def _load(site: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:
+def _referenced(table: Table, reader: ManifestReader) -> Iterator[str]:
+    """
+    Every location that the table's metadata leads to; raises StorageUnavailable.
+    """
+    metadata = table.metadata
+    yield normalize(table.metadata_location)
+    yield from (normalize(entry.metadata_file) for entry in metadata.metadata_log)
+    yield from (normalize(item.statistics_path) for item in (*metadata.statistics, *metadata.partition_statistics))
+    seen: set[str] = set()
+    for snapshot in metadata.snapshots:
+        yield normalize(snapshot.manifest_list)
+        for manifest in reader.manifests(snapshot):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield normalize(manifest.manifest_path)
+                # DELETED entries too: an older snapshot that stays may still have the file.
+                yield from (entry.path for entry in reader.entries(manifest))
+
+
+def _read_sweep(context: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:
     try:
-        raw = json.loads(site.folder.read(KEY, MOST_BYTES))
+        raw = json.loads(context.folder.read(KEY, MOST_BYTES))
         seen = {location: datetime.fromisoformat(text) for location, text in raw["seen"].items()}
         return raw["table-uuid"], datetime.fromisoformat(raw["at"]), seen
-    except Missing:
-        return "", None, {}
-    except (Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # As if there had been no sweep: what it found must be found twice again.
+    except (Missing, Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # As if there had been no sweep: an orphan has to be found twice again.
         return "", None, {}
 
 
-def _save(site: ReaperContext, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:
+def _write_sweep(context: ReaperContext, found: Sweep, gone: Mapping[str, int], now: datetime) -> None:
     seen = {item.location: item.since.isoformat() for item in found.orphans if item.location not in gone}
     data = {"version": 1, "table-uuid": found.table_uuid, "at": now.isoformat(), "seen": seen}
-    site.folder.replace(KEY, json.dumps(data).encode() + b"\n")
+    context.folder.replace(KEY, json.dumps(data).encode() + b"\n")

@@ -1,5 +1,5 @@
 """
-Plans as rows for a program and as tables for a person.
+Plans and orphans as rows for programs and as tables for people.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from bookkeeper.console import output
 
 if TYPE_CHECKING:
     from reaper.orphans import Orphan
-    from reaper.run import Outlook
+    from reaper.result import Outlook
 
 Row = dict[str, Any]
 WHAT = {
@@ -46,23 +46,23 @@ def plan_record(found: "Outlook", now: datetime) -> Row:
 
 def orphan_rows(found: "Sequence[Orphan]", now: datetime) -> list[Row]:
     """
-    Orphans with the reason of each.
+    A row for each orphan, with the reason why it goes or stays.
     """
     return [{"name": item.location, "bytes": item.bytes, "goes": item.due(now), "why": item.why(now)} for item in found]
 
 
 def show_plan(record: Row) -> None:
     """
-    The same, for a person.
+    Prints the record for a person.
     """
     if "expire" not in record:
         return
     totals = {"table": record["table"], "snapshots": len(record["expire"]), "files": len(record["delete"])}
     output.show_record({**totals, "bytes": record["bytes"], "brake": record["brake"]}, False)
-    going = [{"what": "snapshot", "name": str(snapshot), "bytes": None} for snapshot in record["expire"]]
-    alone = [{"what": "left alone: not in the table", "name": name, "bytes": None} for name in record["left alone"]]
+    snapshots = [{"what": "snapshot", "name": str(snapshot), "bytes": None} for snapshot in record["expire"]]
+    left = [{"what": "left alone: not in the table", "name": name, "bytes": None} for name in record["left alone"]]
     for title, rows in (
-        ("goes", going + record["delete"] + alone),
+        ("goes", snapshots + record["delete"] + left),
         ("stays", [_kept(item) for item in record["kept"]]),
     ):
         click.echo(f"\n{title}:")

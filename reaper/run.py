@@ -1,41 +1,43 @@
 """
-One run over one table: finish what a crash left, expire in steps, delete old metadata files.
+One run over one table: finish what a crash left, expire in steps, delete old metadata files and orphans.
 
-plan -> journal -> guarded commit -> load again and verify -> delete -> drop the journal. A crash anywhere
-leaves a journal that the next run finishes, or nothing.
+`expire_step` is the protocol: plan -> journal -> guarded commit -> load again and verify -> delete -> drop the journal.
+A crash at any point leaves a journal, which the next run finishes, or nothing.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core.clock import Steady
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
 from bookkeeper.errors import Halt, Retry
 from bookkeeper.leases.lease import lease_on
-from bookkeeper.stores.open import stores_with
 from bookkeeper.streams.consumer_state import CheckpointRead
-from reaper import clock, orphans, txlogs
-from reaper import journal as journals
+from reaper import orphans
+from reaper.clock import check_storage_clock, check_table_clock
 from reaper.consumer_guard import Floor, no_floor
 from reaper.context import ReaperContext
-from reaper.expire import MOST_SNAPSHOTS, expire
-from reaper.files import Files, Reaped, deletable, reaped
-from reaper.journal import Journal
-from reaper.marks import check_not_older, marks_are_expired
-from reaper.old_metadata import old_metadata, still_old
+from reaper.expiry import journal as journals
+from reaper.expiry.expire import MOST_SNAPSHOTS, expire
+from reaper.expiry.journal import Journal
+from reaper.expiry.plan import Plan, check_not_older, make_plan, marks_are_expired
+from reaper.expiry.restore_refs import restore_refs
+from reaper.expiry.spark_engine import OWN, SPARK, ExpireOnSpark, expire_with_spark, no_spark
+from reaper.expiry.verify_journal import verify_journal
+from reaper.files import txlogs
+from reaper.files.expired import Files, deletable
+from reaper.files.old_metadata import old_metadata, still_old
+from reaper.files.storage import OpenStore, Pace
 from reaper.orphans import Orphan
-from reaper.plan import Plan, check_clock, last_sequence, make_plan, rules
-from reaper.restore import restore
-from reaper.spark_engine import OWN, SPARK, Hand, hand_over, nobody
-from reaper.storage import OpenStore, Pace
-from reaper.verify_journal import verify_journal
+from reaper.result import Outlook, Reaped
 
 log = logging.getLogger(__name__)
 #: of a reaper that died; one run rarely takes longer, and two at once are safe
@@ -46,16 +48,6 @@ class Braked(Halt):
     """So much would expire at once that a person should look first."""
 
     hint = "Look at `reaper plan`; if it is right: reaper once --release-brake."
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What the next run would do: snapshots and files to go, and why the rest stays."""
-
-    plan: Plan
-    files: Files
-    refused: tuple[str, ...] = ()
-    orphans: tuple[Orphan, ...] = ()
 
 
 def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
@@ -69,56 +61,161 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
     release_brake: bool = False,
     holder: str = "reaper",
     pace: Pace | None = None,
-    hand: Hand = nobody,
+    expire_on_spark: ExpireOnSpark = no_spark,
     steady: Steady | None = None,
 ) -> Reaped:
     """
-    Expires what the settings say and deletes what nothing needs then; ends between two steps once `stopped`.
+    Expires by the settings, and deletes the files that nothing needs then; ends between two steps once `stopped`.
 
-    `pace` keeps deletes below deletes-per-second and tells how far they are; `hand` expires where engine = spark.
-    `steady` is this machine's clock, held against its monotonic one since the process began.
+    `pace` keeps deletes below deletes-per-second and reports them; `expire_on_spark` expires where engine = spark.
+    `steady` is this machine's clock, compared with its monotonic one since the process began.
 
     Raises Retry (the next run goes on), Hold or Halt (a person has to act); nothing is lost by either.
     """
     pace = replace(pace or Pace(), per_second=settings.reaper.deletes_per_second)
-    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor, pace)
-    lease = lease_on(site.folder, "reaper/lease", holder, LEASE)
+    context = ReaperContext.of(settings, catalog, open_store, now, floor, pace)
+    lease = lease_on(context.folder, "reaper/lease", holder, LEASE)
     if not lease.hold(now):
-        raise Retry(f"another reaper is at work on {site.name}", hint="One is enough; this one waits.")
+        raise Retry(f"another reaper is at work on {context.name}", hint="One is enough; this one waits.")
     done = Reaped()
     try:
-        for part in _parts(site, now, release_brake, hand, steady):
+        for part in _parts(context, now, release_brake, expire_on_spark, steady):
             done += part
             if stopped():
                 break
     finally:
         lease.release()
         if done:
-            requests = site.reader.reads + site.storage.asked.total()
-            extra = {"action": "reap", "table": site.name, **asdict(done.without_consumers()), "requests": requests}
+            requests = context.reader.reads + context.storage.requests.total()
+            extra = {"action": "reap", "table": context.name, **asdict(done.without_consumers()), "requests": requests}
             log.info("snapshots expired and files deleted", extra=extra)
-    return replace(done, consumers=site.guard.seen)
+    return replace(done, consumers=context.guard.seen)
 
 
 def _parts(
-    site: ReaperContext, now: datetime, release_brake: bool, hand: Hand, steady: Steady | None
+    context: ReaperContext, now: datetime, release_brake: bool, expire_on_spark: ExpireOnSpark, steady: Steady | None
 ) -> Iterator[Reaped]:
-    left = journals.read(site.folder)
+    """What a run does, part by part; it may end after each."""
+    left = journals.read(context.folder)
     if left:
-        yield _finish(site, left)
-    old = _begin(site, now, release_brake, steady)
-    if site.settings.reaper.engine == SPARK:
-        yield _handed(site, now, hand)
-    while site.settings.reaper.engine == OWN and (step := _step(site, now)) is not None:
+        yield finish(context, left)
+    old = _begin(context, now, release_brake, steady)
+    if context.settings.reaper.engine == SPARK:
+        checkpoints, table, plan = _plan_now(context, now)
+        context.guard.log_cut_off(table, checkpoints, plan.expire)
+        yield Reaped(snapshots=expire_with_spark(context, plan, expire_on_spark))
+    while context.settings.reaper.engine == OWN and (step := expire_step(context, now)) is not None:
         yield step
-    yield _delete_old(site, old)
-    if orphans.is_due(site, now):
-        yield _sweep(site, now, release_brake)
+    yield _delete_old_metadata(context, old)
+    if orphans.is_due(context, now):
+        swept = orphans.sweep(context, now, release_brake=release_brake)
+        yield Reaped(orphans=len(swept), bytes=sum(swept.values()))
 
 
-def _sweep(site: ReaperContext, now: datetime, release_brake: bool) -> Reaped:
-    gone = orphans.sweep(site, now, release_brake=release_brake)
-    return Reaped(orphans=len(gone), bytes=sum(gone.values()))
+def expire_step(context: ReaperContext, now: datetime) -> Reaped | None:
+    """
+    Expires up to 100 snapshots and deletes the files that nothing needs then; None when there are none to expire.
+    """
+    # 1. Plan: the consumers' checkpoints are read first, the table is loaded last.
+    checkpoints, table, plan = _plan_now(context, now)
+    expiring = plan.expire[:MOST_SNAPSHOTS]
+    if not expiring:
+        return None
+    context.guard.log_cut_off(table, checkpoints, expiring)
+    files, refused = _own_files(context, table, expiring)
+    if refused:
+        _warn(context, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
+    # 2. Journal: durable before the commit, so that a crash from here on leaves no file unaccounted for.
+    journal = Journal.of(table.metadata, now, expiring, files)
+    journals.write(context.folder, journal)
+    # 3. Commit: guarded by the table's uuid and every ref, and the consumers are read again just before.
+    expire(context, table, journal)
+    return finish(context, journal)
+
+
+def finish(context: ReaperContext, journal: Journal) -> Reaped:
+    """
+    The rest of a step, also of one that a crash interrupted; raises Retry or NewerVersion, and the journal stays.
+    """
+    # 4. Verify: the folder is read first, the table loaded last. A ref that the commit removed unseen is restored.
+    verdict, table = verify_journal(context, journal)
+    if verdict.lost_refs:
+        restore_refs(context, table, verdict.lost_refs)
+    if verdict.refusal:
+        _warn(context, "a planned deletion is given up", "drop-journal", cause=verdict.refusal)
+        journals.drop(context.folder, journal)
+        return Reaped()
+    spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
+    if spared:
+        _warn(context, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
+    # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
+    _delete_files(context, verdict.files)
+    journals.drop(context.folder, journal)
+    return Reaped.of(len(journal.expire), verdict.files)
+
+
+def _delete_files(context: ReaperContext, files: Files) -> None:
+    for _, sizes in files.kinds():
+        context.storage.delete(sizes)
+
+
+def _plan_now(context: ReaperContext, now: datetime) -> tuple[list[CheckpointRead], Table, Plan]:
+    """The plan, and what it was made of: the consumers' checkpoints, read first, and the table, loaded last."""
+    checkpoints = context.guard.read()
+    table = context.load()
+    return checkpoints, table, _plan(context, table, now, checkpoints)
+
+
+def _plan(context: ReaperContext, table: Table, now: datetime, checkpoints: Iterable[CheckpointRead]) -> Plan:
+    holds = context.guard.holds(table, checkpoints)
+    return make_plan(table.metadata, context.settings.reaper, now, holds, lambda marked: descends(table, marked))
+
+
+def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
+    """The files that go with these snapshots, and those that are left alone because they are not the table's own."""
+    files = deletable(table.metadata, context.reader, expire)
+    if files.data:
+        files = files.without(txlogs.named(context.folder))
+    refused = tuple(location for location in files.sizes() if not context.storage.owns(location))
+    files = files.without(refused)
+    lists = {**files.manifest_lists, **context.storage.sizes(files.manifest_lists)}
+    return replace(files, manifest_lists=lists), refused
+
+
+def _begin(context: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
+    """Checks clocks, history and brake, names consumers at risk; returns the old metadata files that may go."""
+    check_storage_clock(context.folder, now, steady)
+    # The folder first, the table last: marks.json is written after the commit that it tells of.
+    checkpoints = context.guard.read()
+    copy = Folder(context.folder).marks()
+    table = context.load()
+    check_not_older(table.metadata, copy)
+    # Only at the start: others go on committing by their clocks while a long run works by the time it began.
+    check_table_clock(table.metadata, now)
+    context.guard.warn(table, checkpoints)
+    plan = _plan(context, table, now, checkpoints)
+    if plan.brake and not release_brake:
+        raise Braked(f"{context.name}: {plan.brake}")
+    return _old_metadata(context, table, now)
+
+
+def _old_metadata(context: ReaperContext, table: Table, now: datetime) -> dict[str, int]:
+    if not rules(context.settings.reaper, table.metadata.properties).gc or marks_are_expired(table.metadata):
+        return {}
+    return old_metadata(table, context.storage, now, context.settings.reaper.metadata_keep)
+
+
+def _delete_old_metadata(context: ReaperContext, old: dict[str, int]) -> Reaped:
+    table = context.load()
+    if marks_are_expired(table.metadata):
+        return Reaped()
+    sizes = {location: old[location] for location in still_old(table, old)}
+    context.storage.delete(sizes)
+    return Reaped.of(0, Files(metadata=sizes))
+
+
+def _warn(context: ReaperContext, sentence: str, action: str, **facts: object) -> None:
+    log.warning(sentence, extra={"action": action, "table": context.name, **facts})
 
 
 def outlook(
@@ -132,18 +229,18 @@ def outlook(
     """
     What `reap` would do now, without doing any of it; raises what it would raise, save for brakes.
     """
-    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now, floor)
-    left = journals.read(site.folder)
-    files = verify_journal(site, left)[0].files if left else Files()
-    there = site.storage.sizes(files.sizes())
-    readings = site.guard.read()
-    table = site.load()
-    check_clock(table.metadata, now)
-    plan = _plan(site, table, now, readings)
-    expiring, refused = _files(site, table, plan.expire)
+    context = ReaperContext.of(settings, catalog, open_store, now, floor)
+    left = journals.read(context.folder)
+    files = verify_journal(context, left)[0].files if left else Files()
+    there = context.storage.sizes(files.sizes())
+    checkpoints = context.guard.read()
+    table = context.load()
+    check_table_clock(table.metadata, now)
+    plan = _plan(context, table, now, checkpoints)
+    expiring, refused = _own_files(context, table, plan.expire)
     gone = files.without(files.sizes().keys() - there.keys())
-    swept = orphans.look(site, now).orphans if orphans.is_due(site, now) else ()
-    return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old(site, table, now))), refused, swept)
+    found = orphans.find_orphans(context, now).orphans if orphans.is_due(context, now) else ()
+    return Outlook(plan, gone.plus(expiring).plus(Files(metadata=_old_metadata(context, table, now))), refused, found)
 
 
 def orphans_of(
@@ -155,11 +252,10 @@ def orphans_of(
     open_store: OpenStore | None = None,
 ) -> tuple[Orphan, ...]:
     """
-    Old files that nothing names, without touching one; raises NotPossible for an age below an hour.
+    Old files that nothing names, without deleting one; raises NotPossible for an age below an hour.
     """
-    return orphans.look(
-        ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now), now, older_than
-    ).orphans
+    context = ReaperContext.of(settings, catalog, open_store, now)
+    return orphans.find_orphans(context, now, older_than).orphans
 
 
 def sweep_orphans(
@@ -174,109 +270,6 @@ def sweep_orphans(
     """
     Deletes the orphans that a sweep an hour ago found too; raises Retry, Hold or Halt, and nothing is lost.
     """
-    site = ReaperContext.of(settings, catalog, open_store or stores_with(catalog.properties), now)
-    clock.compare(site.folder, now)
-    return orphans.sweep(site, now, older_than, release_brake)
-
-
-def _begin(site: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:
-    clock.compare(site.folder, now, steady)
-    readings = site.guard.read()
-    copy = Folder(site.folder).marks()
-    table = site.load()
-    check_not_older(table.metadata, copy)
-    # Once, at the start: others go on committing by their clocks while a long run works by the time it began.
-    check_clock(table.metadata, now)
-    site.guard.warn(table, readings)
-    plan = _plan(site, table, now, readings)
-    if plan.brake and not release_brake:
-        raise Braked(f"{site.name}: {plan.brake}")
-    return _old(site, table, now)
-
-
-def _plan(site: ReaperContext, table: Table, now: datetime, readings: Iterable[CheckpointRead]) -> Plan:
-    holds = site.guard.holds(table, readings)
-    return make_plan(table.metadata, site.settings.reaper, now, holds, lambda marked: descends(table, marked))
-
-
-def _old(site: ReaperContext, table: Table, now: datetime) -> dict[str, int]:
-    if not rules(site.settings.reaper, table.metadata.properties).gc or marks_are_expired(table.metadata):
-        return {}
-    return old_metadata(table, site.storage, now, site.settings.reaper.metadata_keep)
-
-
-def _step(site: ReaperContext, now: datetime) -> Reaped | None:
-    readings = site.guard.read()
-    table = site.load()
-    plan = _plan(site, table, now, readings)
-    going = plan.expire[:MOST_SNAPSHOTS]
-    if not going:
-        return None
-    site.guard.tell_cut_off(table, readings, going)
-    files, refused = _files(site, table, going)
-    if refused:
-        _warn(site, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
-    journal = Journal(
-        table_uuid=str(table.metadata.table_uuid),
-        planned_at=now.isoformat(),
-        sequence_number=last_sequence(table.metadata),
-        refs={name: ref.snapshot_id for name, ref in table.metadata.refs.items()},
-        known=tuple(snapshot.snapshot_id for snapshot in table.metadata.snapshots),
-        expire=going,
-        files=files,
-    )
-    journals.write(site.folder, journal)
-    expire(site, table, journal)
-    return _finish(site, journal)
-
-
-def _handed(site: ReaperContext, now: datetime, hand: Hand) -> Reaped:
-    readings = site.guard.read()
-    table = site.load()
-    plan = _plan(site, table, now, readings)
-    site.guard.tell_cut_off(table, readings, plan.expire)
-    return hand_over(site, plan, hand)
-
-
-def _files(site: ReaperContext, table: Table, expire: tuple[int, ...]) -> tuple[Files, tuple[str, ...]]:
-    files = deletable(table.metadata, site.reader, expire)
-    if files.data:
-        files = files.without(txlogs.named(site.folder))
-    refused = tuple(location for location in files.sizes() if not site.storage.owns(location))
-    files = files.without(refused)
-    lists = {**files.manifest_lists, **site.storage.sizes(files.manifest_lists)}
-    return replace(files, manifest_lists=lists), refused
-
-
-def _finish(site: ReaperContext, journal: Journal) -> Reaped:
-    verdict, table = verify_journal(site, journal)
-    if verdict.lost:
-        restore(site, table, verdict.lost)
-    if verdict.void:
-        _warn(site, "a planned deletion is given up", "drop-journal", cause=verdict.void)
-        journals.drop(site.folder, journal)
-        return Reaped()
-    spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
-    if spared:
-        _warn(site, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
-    _delete_files(site, verdict.files)
-    journals.drop(site.folder, journal)
-    return reaped(len(journal.expire), verdict.files)
-
-
-def _delete_files(site: ReaperContext, files: Files) -> None:
-    for _, sizes in files.kinds():
-        site.storage.delete(sizes)
-
-
-def _warn(site: ReaperContext, sentence: str, action: str, **facts: object) -> None:
-    log.warning(sentence, extra={"action": action, "table": site.name, **facts})
-
-
-def _delete_old(site: ReaperContext, old: dict[str, int]) -> Reaped:
-    table = site.load()
-    if marks_are_expired(table.metadata):
-        return Reaped()
-    sizes = {location: old[location] for location in still_old(table, old)}
-    site.storage.delete(sizes)
-    return reaped(0, Files(metadata=sizes))
+    context = ReaperContext.of(settings, catalog, open_store, now)
+    check_storage_clock(context.folder, now)
+    return orphans.sweep(context, now, older_than, release_brake)

@@ -1,7 +1,7 @@
 """
-Repeats runs: every table by its own interval, one run of it at a time, until told to stop.
+Repeats runs: every table by its own interval, one run of it at a time, until a stop is requested.
 
-Nothing a table does ends the loop or another table's runs; a failing one is tried again by its interval.
+An error of one table ends neither the loop nor the runs of other tables; the table is tried again by its interval.
 """
 
 import logging
@@ -24,24 +24,24 @@ _LONG = 3600.0
 
 @dataclass
 class Round:
-    """One table in the loop: what a run does, how often, and what went wrong last."""
+    """One table in the loop: what a run does, how often, and the last error, "" after a run without one."""
 
     table: str
     every: timedelta
     act: Callable[[datetime], object]
     trouble: str = ""
 
-    def turn(self, now: datetime) -> None:
+    def run(self, now: datetime) -> None:
         """
-        One run; never raises. The same trouble is said once, until it is over.
+        One run; never raises. The same error is logged once, until a run succeeds.
         """
         try:
             self.act(now)
         except BookkeeperError as exc:
             if self._is_news(exc):
-                self._tell(exc)
+                self._log(exc)
         except Exception as exc:
-            # A defect of ours must not take the other tables down with it.
+            # A defect of the reaper must not stop the other tables.
             if self._is_news(exc):
                 log.exception("run failed", extra={"action": "defect", "table": self.table})
         else:
@@ -50,11 +50,10 @@ class Round:
             self.trouble = ""
 
     def _is_news(self, exc: Exception) -> bool:
-        said = f"{type(exc).__name__}: {exc}"
-        known, self.trouble = self.trouble == said, said
-        return not known
+        before, self.trouble = self.trouble, f"{type(exc).__name__}: {exc}"
+        return self.trouble != before
 
-    def _tell(self, exc: BookkeeperError) -> None:
+    def _log(self, exc: BookkeeperError) -> None:
         facts = {"table": self.table, "cause": self.trouble, "hint": exc.hint}
         if isinstance(exc, (Halt, Hold)):
             log.error("table halted", extra={"action": "halt", **facts})
@@ -69,7 +68,7 @@ def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> Blockin
     scheduler = BlockingScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(len(rounds), 1))})
     for item in rounds:
         scheduler.add_job(
-            lambda item=item: item.turn(clock()),
+            lambda item=item: item.run(clock()),
             "interval",
             seconds=item.every.total_seconds(),
             id=item.table,
@@ -84,11 +83,11 @@ def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> Blockin
 
 def run(rounds: Sequence[Round], clock: Callable[[], datetime], stop: StopSignal) -> None:
     """
-    Runs every table's round until asked to stop; ends after the current steps.
+    Runs every table by its interval until a stop is requested; ends after the current steps.
     """
     scheduler = scheduled(rounds, clock)
     watch = threading.Thread(target=_end, args=(scheduler, stop), name="stop")
-    # Not before: a scheduler that is not running cannot be shut down.
+    # Only once it runs: a scheduler that is not running cannot be shut down.
     scheduler.add_listener(lambda event: watch.start(), EVENT_SCHEDULER_STARTED)
     scheduler.start()
     watch.join()

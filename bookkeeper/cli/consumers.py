@@ -76,8 +76,8 @@ def _list(there: Opened, as_json: bool) -> None:
 
 
 def _row(standing: "ConsumerState") -> dict[str, Any]:
-    consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
-    offset = standing.reading.offsets[0] if standing.reading.offsets else None
+    consumer, checkpoint = standing.checkpoint_read.consumer, standing.checkpoint_read.checkpoint
+    offset = standing.checkpoint_read.offsets[0] if standing.checkpoint_read.offsets else None
     return {
         "consumer": standing.name,
         "state": standing.state,
@@ -106,17 +106,17 @@ def _what(standing: "ConsumerState") -> str | None:
 def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.checkpoint_store import open_place
+    from bookkeeper.streams.checkpoint_store import open_checkpoint
     from bookkeeper.streams.mend import mend, plan
 
     rows = []
     for standing in standings_of(there)[0]:
-        consumer = standing.reading.consumer
+        consumer = standing.checkpoint_read.consumer
         if consumer.checkpoint is None:
             continue
         row: dict[str, Any] = {"consumer": consumer.name, "outcome": "nothing to mend"}
         try:
-            place = open_place(consumer.checkpoint, stores_with(there.settings.storage))
+            place = open_checkpoint(consumer.checkpoint, stores_with(there.settings.storage))
             planned = plan(standing, place)
             if planned is not None:
                 outcome = "would be mended"

@@ -1,1 +1,1 @@
-"""Spark checkpoints and the registry of consumers: who still needs which snapshot."""
+"""Spark checkpoints and the registry of consumers: which snapshots each consumer still needs."""

@@ -1,12 +1,12 @@
 """
-A Spark checkpoint, as far as it says which snapshots of a table its query still needs.
+Reads from a Spark checkpoint which snapshots of a table its query still needs.
 
-`offsets/N` is the plan of batch N, `commits/N` says that it is done, `sources/I/offsets/0` where source I began.
-Spark writes them one by one and removes old ones, so any may be missing or half written at any moment.
+`offsets/N` is the plan of batch N, `commits/N` says that it is done, `sources/I/offsets/0` has the first offset of
+source I. Spark writes them one by one and removes old ones, so any may be missing or half written at any moment.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +21,7 @@ BEGINNING = {"version": 1, "snapshot_id": -1, "position": -1, "scan_all_files": 
 
 
 class CheckpointUnreadable(Hold):
-    """The checkpoint does not say where its query is."""
+    """The checkpoint has no readable offset of its query."""
 
     hint = "Look at the folder; if the query is gone for good: bookkeeper consumers remove NAME."
 
@@ -29,7 +29,9 @@ class CheckpointUnreadable(Hold):
 @dataclass(frozen=True, slots=True)
 class Offset:
     """
-    `position` files of `snapshot` are read, in the order of its manifest list; snapshot None is the very beginning.
+    `position` files of `snapshot` are read, in the order of its manifest list; snapshot None is before the first one.
+
+    With `whole` they are counted among all files of the table then, not only among those that the snapshot added.
     """
 
     snapshot: int | None
@@ -40,7 +42,7 @@ class Offset:
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """
-    Where a query is: its newest committed and planned offsets and its first one, None where there is none.
+    A query's newest committed and planned offsets and its first one, None where there is none.
 
     `batch` is the newest committed batch, `at` when it was committed by the storage's clock.
     """
@@ -54,72 +56,69 @@ class Checkpoint:
     @property
     def needed(self) -> tuple[Offset, ...]:
         """
-        The offsets that the query's next start goes on from; none when it is not known where it will begin.
+        The offsets from which the query's next start goes on; none when they are unknown.
         """
         # Without a committed batch the first one is planned again, from the initial offset.
         start = self.committed or self.initial
         return (start, *((self.planned,) if self.planned else ())) if start else ()
 
 
-def read(place: CheckpointStore, source: int | None = None) -> Checkpoint:
+def read(store: CheckpointStore, source: int | None = None) -> Checkpoint:
     """
-    The checkpoint at `place`, for the query's source with this index (None: its only one).
+    The checkpoint in `store`, for the query's source with this index (None: its only one).
 
     Raises StorageUnavailable, or CheckpointUnreadable when a committed batch has no readable offset.
     """
-    # commits/ before offsets/: a batch is planned before it is committed, so what is committed is planned.
-    done = max(_batches(place, "commits"), key=_number, default=None)
-    planned = max(_batches(place, "offsets"), key=_number, default=None)
+    # commits/ before offsets/: a batch is planned before it is committed, so a committed one has its offsets.
+    done = max(_batches(store, "commits"), key=_number, default=None)
+    planned = max(_batches(store, "offsets"), key=_number, default=None)
     batch = _number(done) if done else None
-    committed = None if batch is None else _offset(place, batch, source)
+    committed = None if batch is None else _offset(store, batch, source)
     return Checkpoint(
         committed=committed,
-        planned=_planned(place, planned, batch, source),
-        initial=_initial(place, source, needed=committed is None),
+        planned=_planned(store, planned, batch, source),
+        initial=_initial(store, source, needed=committed is None),
         batch=batch,
         at=done.modified if done else None,
     )
 
 
-def _batches(place: CheckpointStore, folder: str) -> Iterator[Listed]:
-    # Also .N.crc, .N.<uuid>.tmp, N.compact: only plain numbers are batches.
-    return (item for item in place.list(f"{folder}/") if item.key.removeprefix(f"{folder}/").isdecimal())
+def _batches(store: CheckpointStore, folder: str) -> Iterator[Listed]:
+    # There are also .N.crc, .N.<uuid>.tmp and N.compact: only plain numbers are batches.
+    return (item for item in store.list(f"{folder}/") if item.key.removeprefix(f"{folder}/").isdecimal())
 
 
 def _number(item: Listed) -> int:
     return int(item.key.rpartition("/")[2])
 
 
-def _planned(place: CheckpointStore, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
+def _planned(store: CheckpointStore, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
     if newest is None or _number(newest) == done:
         return None
     try:
-        return _offset(place, _number(newest), source)
+        return _offset(store, _number(newest), source)
     except CheckpointUnreadable:
-        # Half written, or purged while we looked: Spark plans it again from the committed one, which we have.
+        # Half written, or purged meanwhile: Spark plans it again from the committed one, which was read.
         if done is None:
             raise
         return None
 
 
-def _offset(place: CheckpointStore, batch: int, source: int | None) -> Offset | None:
-    where = f"{place.url}/offsets/{batch}"
+def _offset(store: CheckpointStore, batch: int, source: int | None) -> Offset | None:
+    where = f"{store.url}/offsets/{batch}"
     try:
-        text = place.read(f"offsets/{batch}").decode()
+        lines = store.read(f"offsets/{batch}").decode().splitlines()
     except Missing as exc:
         raise CheckpointUnreadable(f"{where} is not there, though the batch is known") from exc
     except UnicodeDecodeError as exc:
         raise CheckpointUnreadable(f"{where} is not text") from exc
-    chosen = _chosen(text.splitlines(), source, where)
-    return None if chosen == VOID else parsed(chosen, where)
-
-
-def _chosen(lines: Sequence[str], source: int | None, where: str) -> str:
     if len(lines) < 3 or lines[0] not in ("v1", "v2"):
         raise CheckpointUnreadable(f"{where} is not a complete offset log of version 1 or 2")
     # Version 2 names its sources, version 1 counts them.
-    named = [line.partition(":")[::2] if lines[0] == "v2" else (str(index), line) for index, line in _sources(lines)]
-    offsets = dict(named)
+    if lines[0] == "v2":
+        offsets = {name: text for name, _, text in (line.partition(":") for line in lines[2:])}
+    else:
+        offsets = {str(index): text for index, text in enumerate(lines[2:])}
     if source is None and len(offsets) > 1:
         raise CheckpointUnreadable(
             f"the query of {where} has {len(offsets)} sources",
@@ -128,17 +127,13 @@ def _chosen(lines: Sequence[str], source: int | None, where: str) -> str:
     key = next(iter(offsets)) if source is None else str(source)
     if key not in offsets:
         raise CheckpointUnreadable(f"{where} has no source {source}")
-    return offsets[key]
+    return None if offsets[key] == VOID else parse_offset(offsets[key], where)
 
 
-def _sources(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
-    return enumerate(lines[2:])
-
-
-def _initial(place: CheckpointStore, source: int | None, needed: bool) -> Offset | None:
+def _initial(store: CheckpointStore, source: int | None, needed: bool) -> Offset | None:
     key = initial_key(source)
     try:
-        return parsed(place.read(key).decode(errors="replace"), f"{place.url}/{key}")
+        return parse_offset(store.read(key).decode(errors="replace"), f"{store.url}/{key}")
     except Missing:
         return None
     except CheckpointUnreadable:
@@ -149,14 +144,14 @@ def _initial(place: CheckpointStore, source: int | None, needed: bool) -> Offset
 
 def initial_key(source: int | None) -> str:
     """
-    Where a query keeps the first offset of a source.
+    The key under which a query keeps the first offset of a source.
     """
     return f"sources/{source or 0}/offsets/0"
 
 
-def parsed(text: str, where: str) -> Offset:
+def parse_offset(text: str, where: str) -> Offset:
     """
-    The offset in Iceberg's JSON; raises CheckpointUnreadable.
+    An offset in Iceberg's JSON; raises CheckpointUnreadable.
     """
     try:
         raw = json.loads(text)

@@ -1,7 +1,7 @@
 """
-Where a checkpoint lies: our stores where we have one, any other fsspec filesystem read plainly.
+The storage of a checkpoint: a Store where there is one for its URL, else any fsspec filesystem.
 
-Nothing of Spark is locked or waited for: what is read here may be half written, and whoever reads it knows.
+Spark is not locked or waited for: a file that is read here may be half written.
 """
 
 import os
@@ -18,7 +18,7 @@ OpenStore = Callable[[str], Store]
 
 
 class CheckpointStore(Protocol):
-    """What reading and mending a checkpoint needs of a storage; every Store is one."""
+    """The operations that reading and mending a checkpoint needs; every Store has them."""
 
     @property
     def url(self) -> str:
@@ -38,7 +38,7 @@ class CheckpointStore(Protocol):
 
 
 class FsspecCheckpointStore:
-    """A Place on any fsspec filesystem, such as HDFS: reads what is there now, promises nothing about races."""
+    """A CheckpointStore on any fsspec filesystem, such as HDFS; it promises nothing about races."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -71,16 +71,16 @@ class FsspecCheckpointStore:
 
 def absolute(location: str) -> str:
     """
-    A location that means the same to whoever reads it: a path on this machine's disk becomes a file: URL.
+    A location that does not depend on the working folder: a path on this machine's disk becomes a file: URL.
     """
     if ":" in location:
         return location.rstrip("/")
     return f"file://{os.path.abspath(location)}"
 
 
-def open_place(url: str, open_store: OpenStore = open_store) -> CheckpointStore:
+def open_checkpoint(url: str, open_store: OpenStore = open_store) -> CheckpointStore:
     """
-    The place at `url`; raises ConfigInvalid when no installed filesystem knows it, StorageUnavailable.
+    The checkpoint's store at `url`; raises ConfigInvalid when no installed filesystem knows it, StorageUnavailable.
     """
     try:
         return open_store(url)

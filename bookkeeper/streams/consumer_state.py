@@ -1,8 +1,8 @@
 """
-Where every consumer stands: which of main's snapshots it still needs, and how long it may hold them.
+The state of every consumer: which of main's snapshots it still needs, and how long it may hold them.
 
-A consumer that nobody can read, or that has not said where it is, needs everything; `max-hold` bounds that too.
-Checkpoints are read before the table is loaded, so a snapshot that is not in the table is expired, not new.
+A consumer whose checkpoint is unreadable, or has no offset yet, needs everything; `max-hold` bounds that too.
+Checkpoints first, table last: a snapshot of a checkpoint that is not in the table has expired, it is not a new one.
 """
 
 from collections.abc import Iterable
@@ -14,14 +14,14 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
-from bookkeeper.streams.checkpoint_store import OpenStore, open_place
+from bookkeeper.streams.checkpoint_store import OpenStore, open_checkpoint
 from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
-#: its own snapshot is expired, or only the first one, which can be mended
+#: the snapshot of its newest offset has expired, or only that of its first offset, which can be mended
 CUT_OFF, TO_MEND = "cut off", "to mend"
-#: Spark's trigger available-now reads no further, and ends as if it had read all
+#: Spark's trigger available-now reads no further, and ends as if it had read everything
 STALLED = "stalled"
 #: rows since its first offset after which that trigger plans nothing more: Java's largest int
 MOST_ROWS = 2**31 - 1
@@ -31,7 +31,7 @@ AT_RISK = 0.8
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRead:
-    """A consumer and what its checkpoint says now, or why that cannot be told."""
+    """A consumer and its checkpoint as it is now, or why that cannot be read."""
 
     consumer: Consumer
     checkpoint: Checkpoint | None = None
@@ -39,14 +39,14 @@ class CheckpointRead:
 
     @property
     def offsets(self) -> tuple[Offset, ...]:
-        """Where its next start may go back to; none when nobody knows."""
+        """The offsets that its next start may go back to; none when they are unknown."""
         if self.consumer.snapshot is not None:
             return (Offset(self.consumer.snapshot, 0),)
         return self.checkpoint.needed if self.checkpoint else ()
 
     @property
     def first(self) -> Offset | None:
-        """The first offset, if its next start walks from there."""
+        """The first offset, if its next start begins there."""
         found = self.checkpoint.initial if self.checkpoint and self.consumer.available_now else None
         return found if found and found.snapshot is not None else None
 
@@ -56,12 +56,12 @@ class ConsumerState:
     """
     A consumer against one load of the table.
 
-    `first` is the place on main of the oldest snapshot it needs, None when it needs none of them; `used` is the share
-    of max-hold that it takes up, more than 1 when it is held beyond that. `unread` is whether it has rows to read, and
+    `first` is the index on main of the oldest snapshot that it needs, None when it needs none; `used` is the share of
+    max-hold that it uses, more than 1 when it is held beyond that. `unread` is whether it has rows to read, and
     `kept_rows` how many rows main's snapshots added: both only for an available-now query.
     """
 
-    reading: CheckpointRead
+    checkpoint_read: CheckpointRead
     state: str
     first: int | None
     used: float
@@ -72,7 +72,7 @@ class ConsumerState:
     @property
     def name(self) -> str:
         """The consumer's name."""
-        return self.reading.consumer.name
+        return self.checkpoint_read.consumer.name
 
     @property
     def at_risk(self) -> bool:
@@ -82,14 +82,14 @@ class ConsumerState:
     @property
     def bound_to_grow(self) -> bool:
         """Whether its first offset alone makes the table keep more than the query still has to read."""
-        first, now = self.reading.first, self.reading.offsets
+        first, now = self.checkpoint_read.first, self.checkpoint_read.offsets
         return bool(first and self.state == LIVE and first.snapshot not in {offset.snapshot for offset in now})
 
 
 def read_all(registry: Registry, open_store: OpenStore) -> list[CheckpointRead]:
     """
-    What every registered consumer says now; one that cannot be read hides no other. Raises StorageUnavailable
-    when the registry itself cannot be read.
+    Reads the checkpoint of every registered consumer; one that is unreadable hides no other. Raises StorageUnavailable
+    when the registry cannot be read.
     """
     return [_read(consumer, open_store) for consumer in registry.all()]
 
@@ -98,98 +98,104 @@ def _read(consumer: Consumer, open_store: OpenStore) -> CheckpointRead:
     if consumer.broken or consumer.checkpoint is None:
         return CheckpointRead(consumer, trouble=consumer.broken)
     try:
-        return CheckpointRead(consumer, read(open_place(consumer.checkpoint, open_store), consumer.source))
+        return CheckpointRead(consumer, read(open_checkpoint(consumer.checkpoint, open_store), consumer.source))
     except BookkeeperError as exc:
         return CheckpointRead(consumer, trouble=str(exc))
 
 
 def evaluate(
-    readings: Iterable[CheckpointRead], metadata: TableMetadata, settings: Reaper, now: datetime
+    checkpoints: Iterable[CheckpointRead], metadata: TableMetadata, settings: Reaper, now: datetime
 ) -> list[ConsumerState]:
     """
-    Every consumer against this load of the table, which must be younger than the readings.
+    Every consumer against this load of the table, which must be younger than the checkpoints.
     """
-    line = MainHistory(metadata)
-    return [_standing(reading, line, settings, now) for reading in readings]
+    history = MainHistory(metadata)
+    return [_evaluate(checkpoint_read, history, settings, now) for checkpoint_read in checkpoints]
 
 
-def _standing(reading: CheckpointRead, line: MainHistory, settings: Reaper, now: datetime) -> ConsumerState:
-    if reading.consumer.lapsed(now):
-        return ConsumerState(reading, LAPSED, None, 0.0, "its time to live is over")
-    state, first, why = _state(reading, line)
-    used = 0.0 if first is None else hold_used(line, first, settings, now)
-    committed = reading.checkpoint.committed if reading.checkpoint else None
-    if not reading.consumer.available_now or committed is None or not isinstance(_place(committed, line), int):
-        return ConsumerState(reading, state, first, used, why)
-    unread = line.is_unread(committed.snapshot, committed.position)
-    began = reading.first or Offset(None, 0)
+def _evaluate(checkpoint_read: CheckpointRead, history: MainHistory, settings: Reaper, now: datetime) -> ConsumerState:
+    if checkpoint_read.consumer.lapsed(now):
+        return ConsumerState(checkpoint_read, LAPSED, None, 0.0, "its time to live is over")
+    state, first, why = _first_needed(checkpoint_read, history)
+    used = 0.0 if first is None else hold_used(history, first, settings, now)
+    committed = checkpoint_read.checkpoint.committed if checkpoint_read.checkpoint else None
+    if (
+        not checkpoint_read.consumer.available_now
+        or committed is None
+        or not isinstance(_index_on_main(committed, history), int)
+    ):
+        return ConsumerState(checkpoint_read, state, first, used, why)
+    unread = history.is_unread(committed.snapshot, committed.position)
     if state == LIVE and unread:
-        rows = line.rows_before(committed.snapshot, committed.position)
-        rows -= line.rows_before(began.snapshot, began.position)
-        if rows >= MOST_ROWS:
+        began = checkpoint_read.first or Offset(None, 0)
+        rows = history.rows_before(committed.snapshot, committed.position)
+        if rows - history.rows_before(began.snapshot, began.position) >= MOST_ROWS:
             state = STALLED
             why = f"Spark's trigger available-now reads nothing past {MOST_ROWS:,} rows since its first offset"
-    kept = sum(counted(item, "added-records") for item in line.snapshots if is_append(item))
-    return ConsumerState(reading, state, first, used, why, unread, kept)
+    kept = sum(counted(item, "added-records") for item in history.snapshots if is_append(item))
+    return ConsumerState(checkpoint_read, state, first, used, why, unread, kept)
 
 
-def _state(reading: CheckpointRead, line: MainHistory) -> tuple[str, int | None, str]:
-    if reading.trouble:
-        return UNREADABLE, 0, reading.trouble
-    offsets = reading.offsets
-    if not offsets:
+#: the state, the index on main from which on the consumer needs everything, and why
+_Needed = tuple[str, int | None, str]
+
+
+def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Needed:
+    if checkpoint_read.trouble:
+        return UNREADABLE, 0, checkpoint_read.trouble
+    if not checkpoint_read.offsets:
         return NEW, 0, "it has no offset yet"
-    places = [_place(offset, line) for offset in offsets]
-    troubled = next((place for place in places if not isinstance(place, int)), None)
-    if troubled:
-        return troubled
-    needed = min(place for place in places if isinstance(place, int))
-    first = _place(reading.first, line) if reading.first else needed
+    indexes = []
+    for offset in checkpoint_read.offsets:
+        index = _index_on_main(offset, history)
+        if not isinstance(index, int):
+            return index
+        indexes.append(index)
+    needed = min(indexes)
+    first = _index_on_main(checkpoint_read.first, history) if checkpoint_read.first else needed
     if not isinstance(first, int):
         return TO_MEND, needed, f"its first offset, {first[2]}"
     return LIVE, min(needed, first), ""
 
 
-def _place(offset: Offset, line: MainHistory) -> int | tuple[str, int | None, str]:
-    """Where on main it stands; or the state, the place to hold and why, when it does not."""
+def _index_on_main(offset: Offset, history: MainHistory) -> int | _Needed:
+    """The index of its snapshot on main; what that means for the consumer where it has none."""
     if offset.snapshot is None:
         return 0
-    if offset.snapshot in line.place:
-        return line.place[offset.snapshot]
-    if offset.snapshot in line.known:
+    if offset.snapshot in history.index:
+        return history.index[offset.snapshot]
+    if offset.snapshot in history.by_id:
         return ASIDE, 0, f"snapshot {offset.snapshot} is not on main"
     return CUT_OFF, None, f"snapshot {offset.snapshot} is expired"
 
 
-def hold_used(line: MainHistory, first: int, settings: Reaper, now: datetime) -> float:
+def hold_used(history: MainHistory, first: int, settings: Reaper, now: datetime) -> float:
     """
-    The share of max-hold, in time, bytes or snapshots, that somebody uses who needs main from this place on.
+    The share of max-hold, in time, bytes or snapshots, that a consumer uses which needs main from this index on.
     """
-    # The newest append stays whatever anybody needs: who stands on it holds nothing.
-    if first >= line.newest_append:
+    # The newest append stays in any case: a consumer that stands on it holds nothing.
+    if first >= history.newest_append:
         return 0.0
-    behind = len(line.snapshots) - 1 - first
-    age = now - datetime.fromtimestamp(line.snapshots[first + 1].timestamp_ms / 1000, UTC)
-    share = max(age / settings.max_hold, line.bytes_after[first] / settings.max_hold_bytes)
+    behind = len(history.snapshots) - 1 - first
+    age = now - datetime.fromtimestamp(history.snapshots[first + 1].timestamp_ms / 1000, UTC)
+    share = max(age / settings.max_hold, history.bytes_after[first] / settings.max_hold_bytes)
     return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
-def limit(line: MainHistory, settings: Reaper, now: datetime) -> int:
+def hold_limit(history: MainHistory, settings: Reaper, now: datetime) -> int:
     """
-    The place on main before which nothing is held for anybody.
+    The index on main before which nothing is held for any consumer.
     """
     oldest_ms = int((now - settings.max_hold).timestamp() * 1000)
-    last = max(0, len(line.snapshots) - 1)
+    last = max(0, len(history.snapshots) - 1)
     by_count = 0 if settings.max_hold_snapshots is None else max(0, last - settings.max_hold_snapshots)
-    by_bytes = next((index for index, held in enumerate(line.bytes_after) if held <= settings.max_hold_bytes), 0)
-    by_time = next(
-        (index for index, item in enumerate(line.snapshots[1:]) if item.timestamp_ms >= oldest_ms),
-        last,
-    )
+    by_bytes = next((index for index, held in enumerate(history.bytes_after) if held <= settings.max_hold_bytes), 0)
+    later = enumerate(history.snapshots[1:])
+    by_time = next((index for index, item in later if item.timestamp_ms >= oldest_ms), last)
     return max(by_count, by_bytes, by_time)
 
 
-def grace(settings: Reaper) -> timedelta:
+def notice_period(settings: Reaper) -> timedelta:
     """
     How long before a cut-off a consumer is named at least, whatever max-hold says.
     """

@@ -1,8 +1,8 @@
 """
 Follows a table: every row that append snapshots add, in the order they were committed, each once.
 
-Like Spark's stream it passes over `replace`, `delete` and `overwrite` snapshots, and like Spark's stream it needs the
-snapshots it has not read yet: once the reaper has expired them it says so, and guesses nothing.
+Like Spark's stream it skips `replace`, `delete` and `overwrite` snapshots, and needs the snapshots that it has not read
+yet: once the reaper has expired them it raises PositionExpired, because it guesses nothing.
 """
 
 import re
@@ -24,12 +24,12 @@ from bookkeeper.streams.rows import reading
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
 BEGINNING = "beginning"
 Row = dict[str, Any]
-#: rows of one data file of a table, after so many
+#: (table, file, n) -> the rows of the file after the first n
 Read = Callable[[Table, DataFile, int], Iterable[Row]]
 
 
 class PositionExpired(NotPossible):
-    """The rows after this position cannot be told any more."""
+    """The rows after this position are unknown: their snapshots have expired."""
 
     hint = (
         "--from beginning shows all that is still in the table; `bookkeeper consumers add NAME --snapshot current "
@@ -42,8 +42,8 @@ class Position:
     """
     What was seen: `rows` rows of `snapshot`, all of them when None, and everything before.
 
-    With `whole` they are counted among all rows that were in the table then. Snapshot None: nothing, from a table
-    that has no snapshot yet.
+    With `whole` they are counted among all rows that were in the table then. Snapshot None: nothing was seen of a table
+    that had no snapshot yet.
     """
 
     snapshot: int | None = None
@@ -66,7 +66,7 @@ class Position:
 
 
 class Seen(NamedTuple):
-    """A row, and what was seen once it is shown; None for the end of a snapshot."""
+    """A row and the position after it; row None for the end of a snapshot."""
 
     row: Row | None
     position: Position
@@ -77,11 +77,9 @@ def beginning(metadata: TableMetadata) -> Position:
     Before everything that the oldest kept snapshot holds.
     """
     first = next(iter(MainHistory(metadata).snapshots), None)
-    return (
-        Position()
-        if first is None
-        else Position(first.snapshot_id, 0, whole=not (is_first(first) and is_append(first)))
-    )
+    if first is None:
+        return Position()
+    return Position(first.snapshot_id, 0, whole=not (is_first(first) and is_append(first)))
 
 
 def end(metadata: TableMetadata) -> Position:
@@ -95,21 +93,22 @@ def since(metadata: TableMetadata, moment: datetime) -> Position:
     """
     Before the first commit at or after `moment`; raises PositionExpired when that may be expired.
     """
-    line, at_ms = MainHistory(metadata).snapshots, moment.timestamp() * 1000
-    later = next((item for item in line if item.timestamp_ms >= at_ms), None)
-    if later is None:
+    snapshots, at_ms = MainHistory(metadata).snapshots, moment.timestamp() * 1000
+    index = next((index for index, item in enumerate(snapshots) if item.timestamp_ms >= at_ms), None)
+    if index is None:
         return end(metadata)
+    later = snapshots[index]
     if is_first(later):
         return Position(later.snapshot_id, 0)
-    if later is line[0]:
+    if index == 0:
         oldest = datetime.fromtimestamp(later.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
-        raise PositionExpired(f"snapshots before {oldest} are expired: nobody can tell what came since {moment}")
-    return Position(line[line.index(later) - 1].snapshot_id)
+        raise PositionExpired(f"snapshots before {oldest} are expired: what came since {moment} is unknown")
+    return Position(snapshots[index - 1].snapshot_id)
 
 
 def is_first(snapshot: Snapshot) -> bool:
     """
-    Whether it is the table's first one ever; pyiceberg takes the parent from one whose parent is expired, too.
+    Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
     """
     return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
 
@@ -120,41 +119,41 @@ def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
 
     Raises PositionExpired.
     """
-    line = MainHistory(metadata)
-    index = line.place.get(position.snapshot) if position.snapshot is not None else None
+    history = MainHistory(metadata)
+    index = history.index.get(position.snapshot) if position.snapshot is not None else None
     if index is not None:
-        return line.snapshots[index + (position.rows is None) :]
-    if position.snapshot in line.known:
+        return history.snapshots[index + (position.rows is None) :]
+    if position.snapshot in history.by_id:
         raise PositionExpired(f"snapshot {position.snapshot} is not on main: the table was rolled back")
-    if not line.snapshots:
+    if not history.snapshots:
         if position.snapshot is None:
             return []
         raise PositionExpired(f"the table has no snapshot {position.snapshot}")
-    first = line.snapshots[0]
-    # The snapshot itself may be expired, as long as nothing after it is.
-    known = is_first(first) if position.snapshot is None else first.parent_snapshot_id == position.snapshot
-    if not known or position.rows is not None:
+    first = history.snapshots[0]
+    # The snapshot itself may have expired, as long as no later one has.
+    complete = is_first(first) if position.snapshot is None else first.parent_snapshot_id == position.snapshot
+    if not complete or position.rows is not None:
         raise PositionExpired(
             f"position {position} is expired: the reaper has removed the snapshots before {first.snapshot_id}, and "
             "what they added cannot be told from what came before"
         )
-    return line.snapshots
+    return history.snapshots
 
 
 class Follower:
-    """Gives every row once, as often as it is asked what is new; `load` loads the table."""
+    """Gives every row of a table once; `load` loads the table."""
 
     def __init__(self, load: Callable[[], Table], read: Read, position: Position, uuid: str) -> None:
         self._load, self._read, self._uuid = load, read, uuid
         self.position = position
-        #: snapshots whose rows no stream sees, though they added some
+        #: `overwrite` snapshots that were passed: no stream sees the rows that they added
         self.overwrites: list[int] = []
 
     def news(self) -> Iterator[Seen]:
         """
-        What is new now. Raises PositionExpired, StorageUnavailable, CatalogUnavailable.
+        The rows since the last call. Raises PositionExpired, StorageUnavailable, CatalogUnavailable.
 
-        Whoever stops in between and goes on from the last position that was given misses nothing.
+        A caller that stops in between and goes on from the last position that it was given misses nothing.
         """
         table = self._load()
         if str(table.metadata.table_uuid) != self._uuid:
@@ -163,7 +162,7 @@ class Follower:
             try:
                 yield from self._of(table, snapshot)
             except Missing as exc:
-                # Expired while it was read, or really lost: the table as it is now knows.
+                # Expired while it was read, or lost: the table as it is now tells which.
                 ahead(self._load().metadata, self.position)
                 raise StorageUnavailable(f"snapshot {snapshot.snapshot_id}: {exc}") from exc
 

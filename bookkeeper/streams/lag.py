@@ -1,7 +1,7 @@
 """
-How far behind a consumer is: what a stream would still read, from the summaries along main.
+How far behind a consumer is: the rows that a stream would still read, from the summaries of main's snapshots.
 
-Exact where summaries are (streams trust them too); the rest of a half-read snapshot is counted from its manifests.
+As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,13 +17,15 @@ from bookkeeper.streams.checkpoint import Offset
 from bookkeeper.streams.consumer_state import ConsumerState
 from bookkeeper.streams.main_history import MainHistory, added_by, counted, is_append
 
+#: a snapshot and the files, rows and bytes that are unread of it
+Part = tuple[Snapshot, int, int, int]
 #: rows and bytes of the files a snapshot added, in the order a stream reads them
 Added = Callable[[Snapshot], Iterable[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What is unread: snapshots with rows, files, rows, bytes; and how old the oldest of it is."""
+    """Unread snapshots with rows, files, rows and bytes; and the age of the oldest of them."""
 
     snapshots: int = 0
     files: int = 0
@@ -32,31 +34,34 @@ class Lag:
     behind: timedelta = timedelta(0)
 
 
-def lag(standing: ConsumerState, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
+def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
     """
-    The lag of a consumer, or None when nobody can tell (unreadable, not started, cut off, lapsed).
+    The lag of a consumer, or None when it is unknown (unreadable, not started, cut off, lapsed).
 
     Raises StorageUnavailable when the manifests of a half-read snapshot cannot be read.
     """
-    line, offsets = MainHistory(metadata), standing.reading.offsets
-    if standing.first is None or not offsets or standing.reading.trouble:
+    history, offsets = MainHistory(metadata), consumer_state.checkpoint_read.offsets
+    if consumer_state.first is None or not offsets or consumer_state.checkpoint_read.trouble:
         return None
     start = offsets[0]
-    if start.snapshot is not None and start.snapshot not in line.place:
+    if start.snapshot is None:
+        parts, later = [], history.snapshots
+    elif start.snapshot in history.index:
+        index = history.index[start.snapshot]
+        parts, later = [_rest(history.snapshots[index], start, added)], history.snapshots[index + 1 :]
+    else:
         return None
-    place = 0 if start.snapshot is None else line.place[start.snapshot]
-    parts = [_rest(line.snapshots[place], start, added)] if line.snapshots and start.snapshot is not None else []
-    later = line.snapshots[place + bool(parts) :]
     parts += [_whole(snapshot) for snapshot in later if is_append(snapshot)]
-    return _summed([part for part in parts if part[1]], now)
-
-
-Part = tuple[Snapshot, int, int, int]
+    parts = [part for part in parts if part[1]]
+    if not parts:
+        return Lag()
+    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
+    files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
+    return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
 
 
 def _whole(snapshot: Snapshot) -> Part:
-    counts = (counted(snapshot, key) for key in ("added-data-files", "added-records", "added-files-size"))
-    files, rows, size = counts
+    files, rows, size = (counted(snapshot, key) for key in ("added-data-files", "added-records", "added-files-size"))
     return snapshot, files, rows, size
 
 
@@ -71,14 +76,6 @@ def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
     return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
 
 
-def _summed(parts: list[Part], now: datetime) -> Lag:
-    if not parts:
-        return Lag()
-    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
-    files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
-    return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
-
-
 def added_files(io: FileIO) -> Added:
     """
     Reads what a snapshot added from its manifests; raises StorageUnavailable.
@@ -88,7 +85,7 @@ def added_files(io: FileIO) -> Added:
         try:
             return [(file.record_count, file.file_size_in_bytes) for file in added_by(snapshot, io)]
         except Exception as exc:
-            # Expired meanwhile, or the storage is away: pyiceberg's file systems share no root of errors.
+            # Expired meanwhile, or the storage is unreachable: pyiceberg's file systems share no root of errors.
             raise StorageUnavailable(f"the manifests of snapshot {snapshot.snapshot_id}: {exc}") from exc
 
     return read

@@ -1,5 +1,5 @@
 """
-Main's line of history: the snapshots a stream walks along, oldest first.
+The history of main: the snapshots that a stream walks along, oldest first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,31 +12,41 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+MAIN = "main"
 #: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
 _BARE_BYTES = 255
 
 
 class MainHistory:
-    """The snapshots of main that are still there, and where each stands."""
+    """
+    The snapshots of main that are kept, oldest first, and the index of each by its id.
+
+    `by_id` holds every snapshot of the table; `newest_append` is an index, 0 where there is no append.
+    """
 
     def __init__(self, metadata: TableMetadata) -> None:
-        known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-        self.known = known.keys()
-        self.snapshots: list[Snapshot] = []
-        main = metadata.refs.get("main")
-        current = known.get(main.snapshot_id) if main else None
-        while current is not None:
-            self.snapshots.append(current)
-            current = known.get(current.parent_snapshot_id or -1)
-        self.snapshots.reverse()
-        appends = (index for index, item in enumerate(self.snapshots) if is_append(item))
-        self.newest_append = max(appends, default=0)
-        self.place = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
+        self.by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+        main = metadata.refs.get(MAIN)
+        self.snapshots = list(self.ancestors(main.snapshot_id))[::-1] if main else []
+        self.index = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
+        self.newest_append = max((index for index, item in enumerate(self.snapshots) if is_append(item)), default=0)
+
+    def ancestors(self, snapshot_id: int) -> Iterator[Snapshot]:
+        """This snapshot and its ancestors, newest first, as far back as they are kept."""
+        snapshot = self.by_id.get(snapshot_id)
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.by_id.get(snapshot.parent_snapshot_id or -1)
+
+    def beside(self) -> list[Snapshot]:
+        """The snapshots that are not on main, oldest first."""
+        others = (item for item in self.by_id.values() if item.snapshot_id not in self.index)
+        return sorted(others, key=lambda item: (item.timestamp_ms, item.sequence_number or 0))
 
     @cached_property
     def bytes_after(self) -> Sequence[int]:
         """
-        By place on main: the bytes that the snapshots after it take up in metadata.json, to within some percent.
+        By index on main: the bytes that later snapshots take up in metadata.json, to within some percent.
         """
         sizes = (_bytes(item) for item in reversed(self.snapshots[1:]))
         return list(accumulate(sizes, initial=0))[::-1] if self.snapshots else []
@@ -47,11 +57,11 @@ class MainHistory:
 
         Of a snapshot that is half read, the share of its files counts.
         """
-        place = 0 if snapshot is None else self.place[snapshot]
-        rows = sum(counted(item, "added-records") for item in self.snapshots[:place] if is_append(item))
-        if snapshot is None or not is_append(self.snapshots[place]):
+        index = 0 if snapshot is None else self.index[snapshot]
+        rows = sum(counted(item, "added-records") for item in self.snapshots[:index] if is_append(item))
+        if snapshot is None or not is_append(self.snapshots[index]):
             return rows
-        here = self.snapshots[place]
+        here = self.snapshots[index]
         files = counted(here, "added-data-files") or 1
         return rows + counted(here, "added-records") * min(position, files) // files
 
@@ -59,17 +69,17 @@ class MainHistory:
         """
         Whether a stream that has read so many files of this snapshot (None: nothing yet) has any left.
         """
-        place = 0 if snapshot is None else self.place[snapshot]
+        start = 0 if snapshot is None else self.index[snapshot]
         read = 0 if snapshot is None else position
         return any(
             is_append(item) and counted(item, "added-data-files") > (read if index == 0 else 0)
-            for index, item in enumerate(self.snapshots[place:])
+            for index, item in enumerate(self.snapshots[start:])
         )
 
 
 def _bytes(snapshot: Snapshot) -> int:
-    said = snapshot.summary.additional_properties if snapshot.summary else {}
-    return _BARE_BYTES + len(snapshot.manifest_list) + sum(len(key) + len(value) + 6 for key, value in said.items())
+    summary = snapshot.summary.additional_properties if snapshot.summary else {}
+    return _BARE_BYTES + len(snapshot.manifest_list) + sum(len(key) + len(value) + 6 for key, value in summary.items())
 
 
 def is_append(snapshot: Snapshot) -> bool:

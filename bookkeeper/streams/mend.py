@@ -1,25 +1,25 @@
 """
 Mends an available-now query that its first offset stops: expired, or 2^31 - 1 rows behind what it has read.
 
-The first offset then says "the oldest snapshot there is". Where so many rows are kept that this would stop it too, it
-says what the query has read, and only while something is unread: Spark fails at a query that begins at its end.
+The first offset is set to "the oldest snapshot there is". Where so many rows are kept that this would stop the query
+too, it is set to what the query has read, and only while something is unread: Spark fails when a query begins at the
+table's end.
 
-It touches one file of the checkpoint and its checksum, never the batches; the query must be stopped meanwhile.
+A mend changes one file of the checkpoint and its checksum, never the batches; the query must be stopped meanwhile.
 """
 
 import json
 from dataclasses import dataclass
 
 from bookkeeper.errors import Missing, NotPossible
-from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, Offset, initial_key, read
+from bookkeeper.streams.checkpoint import BEGINNING, Checkpoint, initial_key, read
 from bookkeeper.streams.checkpoint_store import CheckpointStore
 from bookkeeper.streams.consumer_state import CUT_OFF, MOST_ROWS, STALLED, ConsumerState
-from bookkeeper.streams.registry import Consumer
 
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """What will be done to a checkpoint: `key` says `before` and will say `after`; `checksum` goes."""
+    """A change of a checkpoint: `key` holds `before` and will hold `after`; the file `checksum` is deleted."""
 
     consumer: str
     key: str
@@ -28,66 +28,61 @@ class Mend:
     checksum: str
 
 
-def plan(standing: ConsumerState, place: CheckpointStore) -> Mend | None:
+def plan(consumer_state: ConsumerState, store: CheckpointStore) -> Mend | None:
     """
     The mend of this consumer's checkpoint, None when it needs none; raises NotPossible when none can help.
     """
-    consumer, checkpoint = standing.reading.consumer, standing.reading.checkpoint
+    consumer, checkpoint = consumer_state.checkpoint_read.consumer, consumer_state.checkpoint_read.checkpoint
     if checkpoint is None or not consumer.available_now:
         return None
-    stalled = standing.state == STALLED
+    stalled = consumer_state.state == STALLED
     if checkpoint.initial is None and not stalled:
         return None
-    _check(consumer, checkpoint, standing.state)
-    if checkpoint.initial is not None and checkpoint.initial.snapshot is None and not stalled:
-        return None
-    key = initial_key(consumer.source)
-    folder, _, name = key.rpartition("/")
-    before = place.read(key).decode().strip() if checkpoint.initial else ""
-    after = _after(standing, checkpoint)
-    return None if before == after else Mend(consumer.name, key, before, after, f"{folder}/.{name}.crc")
-
-
-def _after(standing: ConsumerState, checkpoint: Checkpoint) -> str:
-    if standing.kept_rows < MOST_ROWS:
-        return json.dumps(BEGINNING, separators=(",", ":"))
-    if not standing.unread:
-        raise NotPossible(
-            f"{standing.name} has read everything of {standing.kept_rows:,} rows that are kept: no first offset suits",
-            hint="Mend it when something is unread (`bookkeeper lag`), before its next start.",
-        )
-    assert checkpoint.committed is not None, "without a committed batch no mend is planned"
-    return _encoded(checkpoint.committed)
-
-
-def _encoded(offset: Offset) -> str:
-    said = {**BEGINNING, "snapshot_id": offset.snapshot, "position": offset.position, "scan_all_files": offset.whole}
-    return json.dumps(said, separators=(",", ":"))
-
-
-def _check(consumer: Consumer, checkpoint: Checkpoint, state: str) -> None:
-    anew = "Start it with a new checkpoint and --from the last time seen, and register that."
     if checkpoint.committed is None:
         raise NotPossible(
             f"{consumer.name} has no committed batch: its first offset is where it will begin", hint="Start it first."
         )
-    if state == CUT_OFF:
-        raise NotPossible(f"the newest offset of {consumer.name} is expired too: no mend helps", hint=anew)
+    if consumer_state.state == CUT_OFF:
+        raise NotPossible(
+            f"the newest offset of {consumer.name} is expired too: no mend helps",
+            hint="Start it with a new checkpoint and --from the last time seen, and register that.",
+        )
+    if checkpoint.initial is not None and checkpoint.initial.snapshot is None and not stalled:
+        return None
+    key = initial_key(consumer.source)
+    folder, _, name = key.rpartition("/")
+    before = store.read(key).decode().strip() if checkpoint.initial else ""
+    after = _after(consumer_state, checkpoint)
+    return None if before == after else Mend(consumer.name, key, before, after, f"{folder}/.{name}.crc")
 
 
-def mend(place: CheckpointStore, planned: Mend, source: int | None) -> Checkpoint:
+def _after(consumer_state: ConsumerState, checkpoint: Checkpoint) -> str:
+    if consumer_state.kept_rows < MOST_ROWS:
+        return json.dumps(BEGINNING, separators=(",", ":"))
+    if not consumer_state.unread:
+        raise NotPossible(
+            f"{consumer_state.name} has read all {consumer_state.kept_rows:,} rows that are kept: no offset suits",
+            hint="Mend it when something is unread (`bookkeeper lag`), before its next start.",
+        )
+    read_up_to = checkpoint.committed
+    assert read_up_to is not None, "without a committed batch no mend is planned"
+    own = {"snapshot_id": read_up_to.snapshot, "position": read_up_to.position, "scan_all_files": read_up_to.whole}
+    return json.dumps({**BEGINNING, **own}, separators=(",", ":"))
+
+
+def mend(store: CheckpointStore, planned: Mend, source: int | None) -> Checkpoint:
     """
-    Does it, and returns what the checkpoint says then; raises NotPossible when somebody else changed it meanwhile.
+    Makes the change and returns the checkpoint read again; raises NotPossible when the file changed meanwhile.
     """
     try:
-        if place.read(planned.key).decode().strip() != planned.before:
-            raise NotPossible(f"{place.url}/{planned.key} has changed meanwhile", hint="Is the query running? Stop it.")
+        if store.read(planned.key).decode().strip() != planned.before:
+            raise NotPossible(f"{store.url}/{planned.key} has changed meanwhile", hint="Is the query running? Stop it.")
     except Missing:
-        pass  # a mend that was cut off in the middle
-    # The checksum first: a file without one is read as it is, one with a wrong one never. The file itself may
-    # be absent for a moment: Spark would then begin at the oldest snapshot, which is what we write, or what stalls
-    # again and is mended again.
-    place.delete_many([planned.checksum])
-    place.delete_many([planned.key])
-    place.create(planned.key, planned.after.encode())
-    return read(place, source)
+        pass  # an earlier mend was interrupted
+    # The checksum first: Spark reads a file without one as it is, and never a file with a wrong one. The file itself is
+    # absent for a moment: Spark would then begin at the oldest snapshot, which is what we write, or stall and be mended
+    # again.
+    store.delete_many([planned.checksum])
+    store.delete_many([planned.key])
+    store.create(planned.key, planned.after.encode())
+    return read(store, source)

@@ -1,7 +1,7 @@
 """
-Who reads the table: one small object per consumer in `consumers/` of the txlog folder, and those in the config.
+The consumers of a table: one small object each in `consumers/` of the txlog folder, and those in the configuration.
 
-A record that cannot be read is a consumer too: somebody registered it, and nobody knows what it needs.
+A record that cannot be read is a consumer too: it was registered, and what it needs is unknown.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class Consumer:
     """
     A reader of the table: a Spark query by its checkpoint, or any reader by a snapshot that it needs until `until`.
 
-    `available_now` queries go back to their first offset at every start. `broken` says why a record is unreadable.
+    An `available_now` query goes back to its first offset at every start. `broken` is why its record is unreadable.
     """
 
     name: str
@@ -74,7 +74,7 @@ def checked(name: str) -> str:
 
 def name_for(checkpoint: str) -> str:
     """
-    A name for a checkpoint nobody named: its last folder, told apart from others of that name.
+    A name for a checkpoint that was given none: its last folder and a hash of the whole location.
     """
     plain = checkpoint.rstrip("/")
     last = re.sub(r"[^a-z0-9]+", "-", plain.rpartition("/")[2].lower()).strip("-")[:40]
@@ -85,19 +85,18 @@ def configured(items: Iterable[Mapping[str, Any]]) -> list[Consumer]:
     """
     The consumers of `[[tables.NAME.consumers]]`; raises ConfigInvalid.
     """
-    return [_configured(item) for item in items]
-
-
-def _configured(item: Mapping[str, Any]) -> Consumer:
-    unknown = sorted(item.keys() - set(_KEYS))
-    if unknown:
-        raise ConfigInvalid(f"consumers: {unknown[0]} is not a known key; allowed here: {', '.join(_KEYS)}")
-    checkpoint, source = item.get("checkpoint"), item.get("source")
-    now = item.get("available-now", False)
-    if not isinstance(checkpoint, str) or type(now) is not bool or not (source is None or type(source) is int):
-        raise ConfigInvalid(f"consumers: {dict(item)!r}: checkpoint = URL is needed, source is a number")
-    name = checked(str(item.get("name") or name_for(checkpoint)))
-    return Consumer(name, checkpoint, source, now, by=CONFIG)
+    found = []
+    for item in items:
+        unknown = sorted(item.keys() - set(_KEYS))
+        if unknown:
+            raise ConfigInvalid(f"consumers: {unknown[0]} is not a known key; allowed here: {', '.join(_KEYS)}")
+        checkpoint, source, available_now = item.get("checkpoint"), item.get("source"), item.get("available-now", False)
+        typed = type(available_now) is bool and (source is None or type(source) is int)
+        if not isinstance(checkpoint, str) or not typed:
+            raise ConfigInvalid(f"consumers: {dict(item)!r}: checkpoint = URL is needed, source is a number")
+        name = checked(str(item.get("name") or name_for(checkpoint)))
+        found.append(Consumer(name, checkpoint, source, available_now, by=CONFIG))
+    return found
 
 
 class Registry:
@@ -109,7 +108,7 @@ class Registry:
 
     def all(self) -> list[Consumer]:
         """
-        Every consumer by name, the configuration's word before the folder's; raises StorageUnavailable.
+        Every consumer, sorted by name; the configuration overrides the folder. Raises StorageUnavailable.
         """
         keys = [item.key for item in self._folder.list(FOLDER) if item.key.endswith(SUFFIX)]
         found: dict[str, Consumer] = {}
@@ -125,7 +124,7 @@ class Registry:
 
     def add(self, consumer: Consumer) -> None:
         """
-        Registers it, in place of one of the same name; raises NotPossible when the configuration names it.
+        Registers a consumer, or replaces the one of its name; raises NotPossible when the configuration names it.
         """
         if consumer.name in self._configured:
             raise NotPossible(f"consumer {consumer.name} is in the configuration", hint="Change it there.")
@@ -133,7 +132,7 @@ class Registry:
 
     def remove(self, name: str) -> None:
         """
-        Forgets it: nothing is kept for it any more; raises NotPossible when it is not in the folder.
+        Removes a consumer: nothing is kept for it any more; raises NotPossible when it is not in the folder.
         """
         if name in self._configured:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
@@ -150,7 +149,7 @@ def _key(name: str) -> str:
 
 def dumps(consumer: Consumer) -> bytes:
     """
-    The bytes of its record.
+    The bytes of a consumer's record.
     """
     data = {
         "version": VERSION,

@@ -1,8 +1,8 @@
 """
-The rows of one data file in a table's columns as they are now, a few at a time.
+Reads the rows of one data file, in the columns that the table has now, 500 at a time.
 
-pyiceberg's own scan decodes a whole file at once (and no Avro); what a renamed, added or promoted column becomes is
-still pyiceberg's to say.
+pyiceberg's own scan decodes a whole file at once, and no Avro. Its projection of renamed, added or promoted columns is
+used here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ ROWS = 500
 
 def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
     """
-    The rows of a file of this table from the row `after` on; raises Missing, StorageUnavailable, NotPossible.
+    The rows of a file of this table after the first `after`; raises Missing, StorageUnavailable, NotPossible.
     """
     wanted = table.schema().select(*columns) if columns else table.schema()
     readers = {FileFormat.PARQUET: _parquet, FileFormat.AVRO: _avro}
@@ -42,7 +42,7 @@ def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -
 @contextmanager
 def reading(what: str) -> Iterator[None]:
     """
-    Turns what a file system or a decoder raises into Missing, StorageUnavailable, or NotPossible for a bad file.
+    Turns the errors of file systems and decoders into Missing, StorageUnavailable, or NotPossible for a bad file.
     """
     try:
         with translated(what):
@@ -60,16 +60,16 @@ def reading(what: str) -> Iterator[None]:
 
 def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
     parquet = pq.ParquetFile(source, pre_buffer=False)
-    there = pyarrow_to_schema(parquet.schema_arrow, table.metadata.name_mapping(), downcast_ns_timestamp_to_us=True)
-    # Of lists and maps their elements are named, as pyiceberg's own scan does: it refuses to project them as such.
+    in_file = pyarrow_to_schema(parquet.schema_arrow, table.metadata.name_mapping(), downcast_ns_timestamp_to_us=True)
+    # Lists and maps are selected by their elements, as pyiceberg's own scan does: it refuses to project them whole.
     ids = {
         number
         for number in wanted.field_ids
-        if number in there.field_ids and not isinstance(wanted.find_type(number), ListType | MapType)
+        if number in in_file.field_ids and not isinstance(wanted.find_type(number), ListType | MapType)
     }
-    present = prune_columns(there, ids, select_full_types=False)
+    present = prune_columns(in_file, ids, select_full_types=False)
     spec = table.metadata.specs().get(file.spec_id)
-    absent = _get_column_projection_values(file, wanted, table.schema(), spec, there.field_ids)
+    absent = _get_column_projection_values(file, wanted, table.schema(), spec, in_file.field_ids)
     for batch in parquet.iter_batches(ROWS, columns=[column.name for column in present.columns]):
         shown: pa.RecordBatch = _to_requested_schema(
             wanted, present, batch, True, projected_missing_fields=absent, allow_timestamp_tz_mismatch=True
@@ -83,4 +83,4 @@ def _avro(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> 
     names = {field["field-id"]: field["name"] for field in fields}
     columns = [(column.name, names.get(column.field_id, "")) for column in wanted.fields]
     for row in reader:
-        yield {name: row.get(theirs) for name, theirs in columns}  # type: ignore[union-attr]
+        yield {name: row.get(in_file) for name, in_file in columns}  # type: ignore[union-attr]

@@ -25,8 +25,8 @@ from bookkeeper.ledger.txlog_groups import TxlogGroup
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.tick import Bookkeeper
 from reaper.context import ReaperContext
-from reaper.journal import Journal
-from reaper.verify_journal import Verdict
+from reaper.expiry.journal import Journal
+from reaper.expiry.verify_journal import Verdict
 
 
 class StockLedger(Ledger):
@@ -141,8 +141,8 @@ def any_position(planner: Any, txlog: Any) -> None:
     """
 
 
-def no_second_look(site: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:
+def no_second_look(context: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:
     """
     The reaper deletes what its journal says, whatever the table says now.
     """
-    return Verdict(files=journal.files), site.load()
+    return Verdict(files=journal.files), context.load()

@@ -148,7 +148,7 @@ def test_an_expired_position_is_said_and_nothing_is_guessed(lake: Lake, writer: 
     for late in (following, part):
         with pytest.raises(PositionExpired, match="reaper has removed"):
             keys(late)
-    with pytest.raises(PositionExpired, match="nobody can tell"):
+    with pytest.raises(PositionExpired, match="is unknown"):
         follower(lake, "30d")
 
 

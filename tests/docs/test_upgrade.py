@@ -9,7 +9,7 @@ import pytest
 from bookkeeper import errors
 from bookkeeper.core import card, marks, txlog
 from bookkeeper.streams import registry
-from reaper import journal
+from reaper.expiry import journal
 from tests.packaging.project import ROOT
 
 TEXT = (ROOT / "docs" / "upgrade.md").read_text("utf-8")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bookkeeper.streams.registry import Registry, spark
-from reaper.files import Reaped
 from reaper.metrics import Metrics
+from reaper.result import Reaped
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples

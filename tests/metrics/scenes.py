@@ -13,8 +13,8 @@ from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, StorageUnavailable
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.streams.registry import Registry, spark
-from reaper.files import Reaped
 from reaper.metrics import Metrics
+from reaper.result import Reaped
 from reaper.run import reap
 from tests.support.checkpoints import Query, offset
 from tests.support.faults import Faults

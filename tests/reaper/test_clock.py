@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.clock import Steady
-from reaper.clock import ClockDiffers, ClockJumped, compare
+from reaper.clock import ClockDiffers, ClockJumped, check_storage_clock
 from tests.support.reaper_lake import Lake
 
 
@@ -32,7 +32,7 @@ def test_a_run_after_a_jump_of_two_hours_expires_nothing_until_the_clock_is_set_
 def test_a_clock_that_the_storages_clock_proves_right_is_taken_over(lake: Lake) -> None:
     steady = Steady(lambda: lake.now, lambda: 0.0)
     lake.now += timedelta(hours=2)
-    compare(Elsewhere(lake.stores(lake.now)(f"file://{lake.folder}")), lake.now, steady)  # type: ignore[arg-type]
+    check_storage_clock(Elsewhere(lake.stores(lake.now)(f"file://{lake.folder}")), lake.now, steady)  # type: ignore[arg-type]
     assert steady.ahead() == timedelta(0)
 
 

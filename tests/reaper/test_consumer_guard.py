@@ -13,8 +13,8 @@ import pytest
 from bookkeeper.errors import CommitConflict
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from reaper.metrics import Metrics
-from tests.reaper.faults import Faults
 from tests.support.checkpoints import Query, offset
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import REAPER, Lake
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

@@ -12,8 +12,8 @@ import pytest
 
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
-from tests.reaper.faults import Crash, Faults
 from tests.support.checkpoints import Query, offset
+from tests.support.reaper_faults import Crash, Faults
 from tests.support.reaper_lake import Lake
 
 HOUR = timedelta(hours=1)

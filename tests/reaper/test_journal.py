@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bookkeeper.errors import Retry, StorageUnavailable
 from bookkeeper.stores.open import open_store
-from reaper import journal as journals
 from reaper.clock import ClockDiffers
-from reaper.files import Files
-from reaper.journal import Journal, JournalUnreadable
+from reaper.expiry import journal as journals
+from reaper.expiry.journal import Journal, JournalUnreadable
+from reaper.files.expired import Files
 from tests.support.reaper_lake import Lake
 
 SOME = Journal("uuid", "2030-01-01", 7, {"main": 3}, (1, 2, 3), (1, 2), Files(data={"file:///t/a": 5}))

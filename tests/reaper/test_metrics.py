@@ -1,4 +1,4 @@
-"""What a scraper is told of the reaper's runs, however they end."""
+"""What a scraper sees of the reaper's runs, however they end."""
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -9,8 +9,8 @@ import pytest
 
 from bookkeeper.console.web import serve_metrics
 from bookkeeper.errors import CatalogUnavailable, NotPossible
-from reaper.files import Reaped
 from reaper.metrics import Metrics
+from reaper.result import Reaped
 from tests.support.watched import samples
 
 NOW = datetime(2050, 1, 1, tzinfo=UTC)

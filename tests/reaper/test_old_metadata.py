@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.config.settings import Reaper
-from reaper.old_metadata import still_old
+from reaper.files.old_metadata import still_old
 from tests.support.reaper_lake import NAME, Lake
 
 ONLY_METADATA = Reaper(retain_last=1000, metadata_keep=timedelta(hours=1))

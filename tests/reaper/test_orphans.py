@@ -20,8 +20,8 @@ from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans
 from reaper.context import ReaperContext
-from reaper.disk_difference import Sieve
-from tests.reaper.faults import Faults
+from reaper.files.disk_difference import DiskDifference
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import REAPER, Lake
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -211,13 +211,13 @@ def test_a_run_sweeps_when_it_is_due_and_the_outlook_says_so_before(lake: Lake) 
     assert lake.reap(now=lake.now + 2 * HOUR).orphans == 1
 
 
-def test_the_sieve_is_exact_and_its_memory_bounded() -> None:
-    with Sieve(in_memory=1000) as sieve:
+def test_the_difference_of_locations_is_exact_and_its_memory_bounded() -> None:
+    with DiskDifference(in_memory=1000) as difference:
         for number in range(20_000):
-            sieve.put(f"file:///t/{number}", number)
-        sieve.name(f"file:///t/{number}" for number in range(0, 40_000, 2))
-        assert sorted(facts for _, facts in sieve.unnamed()) == list(range(1, 20_000, 2))
-        assert all(file._rolled for file in sieve._candidates)
+            difference.add(f"file:///t/{number}", number)
+        difference.subtract(f"file:///t/{number}" for number in range(0, 40_000, 2))
+        assert sorted(facts for _, facts in difference.remaining()) == list(range(1, 20_000, 2))
+        assert all(file._rolled for file in difference._added)
 
 
 def timeline(lake: Lake, publish: timedelta, commit: timedelta) -> Callable[[timedelta], set[str]]:

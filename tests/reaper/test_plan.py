@@ -14,8 +14,10 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.config.settings import Reaper
 from bookkeeper.core import marks
 from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
-from reaper.plan import Hold, Plan, check_clock, make_plan
-from tests.reaper.metadata import line, minute, ref, snapshot, table
+from reaper.clock import check_table_clock
+from reaper.consumer_guard import Hold
+from reaper.expiry.plan import Plan, make_plan
+from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)
 
@@ -138,9 +140,9 @@ def test_a_consumer_on_an_unknown_snapshot_holds_everything() -> None:
 
 
 def test_a_clock_that_is_behind_is_refused() -> None:
-    check_clock(table(*line(9)), minute(9) - timedelta(seconds=30))
+    check_table_clock(table(*line(9)), minute(9) - timedelta(seconds=30))
     with pytest.raises(ClockBehind):
-        check_clock(table(*line(9)), minute(9) - timedelta(seconds=31))
+        check_table_clock(table(*line(9)), minute(9) - timedelta(seconds=31))
 
 
 def test_the_brake_holds_when_most_would_go_from_a_table_that_looks_abandoned() -> None:

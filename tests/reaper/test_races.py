@@ -15,7 +15,7 @@ from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
 from bookkeeper.stores.open import open_store
-from tests.reaper.faults import Crash, Faults
+from tests.support.reaper_faults import Crash, Faults
 from tests.support.reaper_lake import NAME, Lake
 
 HOUR = timedelta(hours=1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reaper.faults import Crash, Faults
 from tests.reaper.test_races import journal, made, run
+from tests.support.reaper_faults import Crash, Faults
 from tests.support.reaper_lake import Lake
 
 

@@ -12,9 +12,9 @@ import pytest
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import ClockBehind
 from bookkeeper.stores.open import open_store
-from reaper.storage import Pace
-from tests.reaper.faults import Faults
+from reaper.files.storage import Pace
 from tests.support.cards import card
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import Lake
 
 
@@ -120,12 +120,12 @@ def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None
         lake.append()
     lake.settings = replace(lake.settings, reaper=replace(lake.settings.reaper, deletes_per_second=5))
     waits: list[float] = []
-    told: list[int] = []
+    reported: list[int] = []
 
-    done = lake.reap(pace=Pace(wait=waits.append, told=told.append))
+    done = lake.reap(pace=Pace(wait=waits.append, on_deleted=reported.append))
 
     deleted = done.manifests + done.metadata_files + done.data_files
-    assert told[-1] == deleted > 5
+    assert reported[-1] == deleted > 5
     assert max(waits) <= 1.0 and sum(waits) == pytest.approx(deleted / 5)
 
 

@@ -29,7 +29,7 @@ def failing(*errors: Exception | None) -> Callable[[datetime], None]:
     return act
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.action, record.levelname) for record in caplog.records if record.name == "reaper.schedule"]
 
 
@@ -38,8 +38,8 @@ def test_the_same_trouble_is_said_once_until_it_is_over(caplog: pytest.LogCaptur
     down, halted = CatalogUnavailable("down"), HistoryChanged("rolled back")
     item = Round("events", MINUTE, failing(down, down, halted, halted, halted, None, halted))
     for _ in range(7):
-        item.turn(NOW)
-    assert told(caplog) == [
+        item.run(NOW)
+    assert logged(caplog) == [
         ("postpone", "WARNING"),
         ("halt", "ERROR"),
         ("recover", "INFO"),
@@ -57,7 +57,7 @@ def test_a_defect_ends_neither_the_loop_nor_the_other_tables(caplog: pytest.LogC
     broken = Round("broken", DAY, failing(ZeroDivisionError("ours")))
     run([broken, Round("events", DAY, other)], lambda: NOW, stop)
     assert seen == [NOW]
-    assert ("defect", "ERROR") in told(caplog)
+    assert ("defect", "ERROR") in logged(caplog)
 
 
 def test_each_table_has_one_run_at_a_time_at_its_own_interval() -> None:

@@ -17,8 +17,8 @@ from bookkeeper.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, added
 from bookkeeper.stores.open import open_store
-from reaper import txlogs
-from tests.reaper.faults import Faults
+from reaper.files import txlogs
+from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import ClockStore, Lake
 
 NAME = TxlogName("w", "0190c0de-0000-7000-8000-000000000001", 1)

@@ -12,7 +12,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import mend as mending
-from bookkeeper.streams.checkpoint_store import open_place
+from bookkeeper.streams.checkpoint_store import open_checkpoint
 from bookkeeper.streams.consumer_state import LIVE, STALLED, TO_MEND, evaluate, read_all
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.registry import COMMAND, JOB, Registry
@@ -104,7 +104,7 @@ def test_an_expired_first_offset_is_mended_and_every_row_comes_once(spark, lake,
     with pytest.raises(NotPossible):
         reader.drain()
 
-    place = open_place(f"file://{reader.checkpoint}")
+    place = open_checkpoint(f"file://{reader.checkpoint}")
     planned = mending.plan(reader.standing, place)
     assert planned and '"snapshot_id":-1' in planned.after and '"snapshot_id":-1' not in planned.before
     mending.mend(place, planned, None)
@@ -125,9 +125,11 @@ def test_a_stalled_query_is_mended_and_goes_on(spark, lake, tmp_path):
     reader.drain()
     assert reader.keys == list("abc")
 
-    place = open_place(f"file://{reader.checkpoint}")
+    place = open_checkpoint(f"file://{reader.checkpoint}")
     planned = mending.plan(reader.standing, place)
-    assert planned and mending.mend(place, planned, None).initial == reader.standing.reading.checkpoint.committed
+    assert (
+        planned and mending.mend(place, planned, None).initial == reader.standing.checkpoint_read.checkpoint.committed
+    )
     reader.drain()
 
     assert (reader.keys, reader.standing.state, reader.lag.snapshots) == (list("abcde"), LIVE, 0)

@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.errors import ConfigInvalid, StorageUnavailable
 from bookkeeper.streams.checkpoint import Checkpoint, CheckpointUnreadable, Offset, read
-from bookkeeper.streams.checkpoint_store import FsspecCheckpointStore, absolute, open_place
+from bookkeeper.streams.checkpoint_store import FsspecCheckpointStore, absolute, open_checkpoint
 from tests.support.checkpoints import BEGINNING, Query, offset
 
 
@@ -19,7 +19,7 @@ def query(tmp_path: Path) -> Query:
 
 
 def seen(query: Query, source: int | None = None) -> Checkpoint:
-    return read(open_place(query.url), source)
+    return read(open_checkpoint(query.url), source)
 
 
 def test_a_query_that_never_ran_needs_nobody_knows_what(query: Query) -> None:
@@ -126,7 +126,7 @@ def test_an_offset_at_the_very_beginning_has_no_snapshot(query: Query) -> None:
 
 def test_a_checkpoint_that_is_not_there_is_unavailable_not_empty(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable):
-        read(open_place(f"file://{tmp_path}/nowhere"))
+        read(open_checkpoint(f"file://{tmp_path}/nowhere"))
 
 
 def test_any_fsspec_filesystem_will_do(query: Query) -> None:
@@ -135,7 +135,7 @@ def test_any_fsspec_filesystem_will_do(query: Query) -> None:
     memory.put(f"{query.root}/", "/streams-cp/", recursive=True)
     for place in (
         FsspecCheckpointStore("memory://streams-cp"),
-        open_place("memory://streams-cp"),
+        open_checkpoint("memory://streams-cp"),
         FsspecCheckpointStore(f"local://{query.root}"),
     ):
         assert read(place).needed == (Offset(8, 1), Offset(9, 0))
@@ -143,7 +143,7 @@ def test_any_fsspec_filesystem_will_do(query: Query) -> None:
 
 def test_an_unknown_filesystem_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="nosuchfs"):
-        open_place("nosuchfs://somewhere/cp")
+        open_checkpoint("nosuchfs://somewhere/cp")
 
 
 def test_a_path_becomes_a_url_that_others_understand() -> None:

@@ -12,12 +12,12 @@ from pyiceberg.table.metadata import TableMetadata
 from bookkeeper.config.settings import Reaper
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import consumer_state as states
-from bookkeeper.streams.consumer_state import ConsumerState, evaluate, limit, read_all
+from bookkeeper.streams.consumer_state import ConsumerState, evaluate, hold_limit, read_all
 from bookkeeper.streams.lag import Lag, lag
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
-from tests.reaper.metadata import line, minute, ref, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
+from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 HOLD = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=50)
 BUSY = {
@@ -49,7 +49,7 @@ class Table:
         self.registry.add(spark("q", self.query.url, minute(0), by=COMMAND, **how))
         return self
 
-    def standing(self, at: float = 10, settings: Reaper = HOLD) -> ConsumerState:
+    def consumer(self, at: float = 10, settings: Reaper = HOLD) -> ConsumerState:
         (found,) = evaluate(read_all(self.registry, open_store), self.metadata, settings, minute(at))
         return found
 
@@ -61,83 +61,83 @@ def there(tmp_path: Path) -> Table:
 
 def test_a_query_needs_its_own_snapshot_and_all_after_it(there: Table) -> None:
     there.register().query.begin(offset(1)).done(offset(4, 1))
-    found = there.standing()
+    found = there.consumer()
     assert (found.state, found.first, found.at_risk) == (states.LIVE, 3, False)
 
 
 def test_planned_and_committed_the_older_one_counts(there: Table) -> None:
     there.register().query.begin(offset(1)).done(offset(4)).plan(offset(6))
-    assert there.standing().first == 3
+    assert there.consumer().first == 3
     there.query.commit().plan(offset(2))
-    assert there.standing().first == 1
+    assert there.consumer().first == 1
 
 
 def test_an_available_now_query_needs_its_first_offset_too_and_is_said_to_grow(there: Table) -> None:
     there.register(available_now=True).query.begin(offset(2)).done(offset(7))
-    found = there.standing()
+    found = there.consumer()
     assert (found.first, found.bound_to_grow) == (1, True)
     there.query.begin(offset(BEGINNING, -1))
-    found = there.standing()
+    found = there.consumer()
     assert (found.first, found.bound_to_grow) == (6, False)
 
 
 def test_a_first_offset_that_is_expired_is_to_mend_and_the_rest_is_held(there: Table) -> None:
     there.register(available_now=True).query.begin(offset(99)).done(offset(7))
-    found = there.standing()
+    found = there.consumer()
     assert (found.state, found.first) == (states.TO_MEND, 6)
 
 
 def test_nobody_knows_what_these_need_so_they_need_everything(there: Table) -> None:
     there.register()
-    assert (there.standing().state, there.standing().first) == (states.NEW, 0)
+    assert (there.consumer().state, there.consumer().first) == (states.NEW, 0)
     there.query.done("nonsense")
-    assert (there.standing().state, there.standing().first) == (states.UNREADABLE, 0)
+    assert (there.consumer().state, there.consumer().first) == (states.UNREADABLE, 0)
     there.query.done(offset(BEGINNING, -1))
-    assert (there.standing().state, there.standing().first) == (states.LIVE, 0)
+    assert (there.consumer().state, there.consumer().first) == (states.LIVE, 0)
     there.metadata = table(*line(6), snapshot(7, 3), head=6, aside=ref(7))
     there.query.done(offset(7))
-    assert (there.standing().state, there.standing().first) == (states.ASIDE, 0)
+    assert (there.consumer().state, there.consumer().first) == (states.ASIDE, 0)
 
 
 def test_a_record_nobody_can_read_needs_everything(there: Table, tmp_path: Path) -> None:
     open_store(str(tmp_path)).replace("consumers/x.json", b"{")
-    assert (there.standing().state, there.standing().first) == (states.UNREADABLE, 0)
+    assert (there.consumer().state, there.consumer().first) == (states.UNREADABLE, 0)
 
 
 def test_who_stands_on_an_expired_snapshot_is_cut_off_and_holds_nothing(there: Table) -> None:
     there.register().query.done(offset(4711))
-    assert (there.standing().state, there.standing().first) == (states.CUT_OFF, None)
+    assert (there.consumer().state, there.consumer().first) == (states.CUT_OFF, None)
 
 
 def test_a_reader_holds_its_snapshot_until_its_time_is_over(there: Table) -> None:
     there.registry.add(reader("export", 5, minute(0), timedelta(minutes=30)))
-    assert (there.standing(29).state, there.standing(29).first) == (states.LIVE, 4)
-    assert (there.standing(30).state, there.standing(30).first) == (states.LAPSED, None)
+    assert (there.consumer(29).state, there.consumer(29).first) == (states.LIVE, 4)
+    assert (there.consumer(30).state, there.consumer(30).first) == (states.LAPSED, None)
 
 
 def test_who_is_at_the_end_of_a_quiet_table_is_not_at_risk(there: Table) -> None:
     there.metadata = table(*line(9, "delete", "replace", "replace"))
     there.register().query.done(offset(6, 1))
-    assert there.standing(100_000).used == 0.0
+    assert there.consumer(100_000).used == 0.0
 
 
 def test_max_hold_in_time_is_used_up_by_the_age_of_what_is_unread(there: Table) -> None:
     there.register().query.done(offset(4))
-    assert there.standing(5 + 50).used == pytest.approx(0.5)
-    assert not there.standing(5 + 79).at_risk and there.standing(5 + 80).at_risk
-    assert there.standing(5 + 120).used == pytest.approx(1.2)
+    assert there.consumer(5 + 50).used == pytest.approx(0.5)
+    assert not there.consumer(5 + 79).at_risk and there.consumer(5 + 80).at_risk
+    assert there.consumer(5 + 120).used == pytest.approx(1.2)
 
 
 def test_max_hold_in_snapshots_is_used_up_by_their_number(there: Table) -> None:
     there.register().query.done(offset(1))
     few = Reaper(max_hold=timedelta(days=9), max_hold_snapshots=10)
-    assert there.standing(10, few).used == pytest.approx(0.8)
+    assert there.consumer(10, few).used == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("at", "most", "place"), [(10, 50, 0), (10, 3, 5), (105, 50, 3), (1000, 50, 8), (10, 8, 0)])
 def test_nothing_is_held_beyond_max_hold(at: float, most: int, place: int) -> None:
     settings = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=most)
-    assert limit(MainHistory(table(*line(9))), settings, minute(at)) == place
+    assert hold_limit(MainHistory(table(*line(9))), settings, minute(at)) == place
 
 
 def counted_table(*operations: str) -> TableMetadata:
@@ -148,7 +148,7 @@ def counted_table(*operations: str) -> TableMetadata:
 def lag_at(there: Table, *offsets: str, at: float = 10) -> Lag | None:
     there.register().query.begin(offset(1)).done(*offsets)
     files = [(10, 1000), (11, 1100), (9, 900)]
-    return lag(there.standing(at), there.metadata, lambda snapshot: files, minute(at))
+    return lag(there.consumer(at), there.metadata, lambda snapshot: files, minute(at))
 
 
 def test_lag_counts_what_appends_added_after_the_offset(there: Table) -> None:
@@ -179,14 +179,14 @@ def test_a_consumer_at_the_beginning_is_behind_by_everything(there: Table) -> No
 def test_nobody_can_tell_the_lag_of_who_is_cut_off_or_unreadable(there: Table) -> None:
     assert lag_at(there, offset(4711)) is None
     there.query.done("nonsense")
-    assert lag(there.standing(), there.metadata, lambda snapshot: [], minute(10)) is None
+    assert lag(there.consumer(), there.metadata, lambda snapshot: [], minute(10)) is None
 
 
 def test_an_empty_table_holds_nothing_for_anybody(there: Table) -> None:
     there.metadata = table()
     there.register()
-    assert there.standing().used == 0.0
-    assert limit(MainHistory(there.metadata), HOLD, minute(10)) == 0
+    assert there.consumer().used == 0.0
+    assert hold_limit(MainHistory(there.metadata), HOLD, minute(10)) == 0
 
 
 def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(there: Table) -> None:
@@ -202,9 +202,9 @@ def test_max_hold_in_bytes_is_used_up_by_what_snapshots_take_of_metadata_json(th
     log_entry = len('{"snapshot-id":8000000000000000001,"timestamp-ms":1795345482526},')
     real = [len(item.model_dump_json(by_alias=True)) + 1 + log_entry for item in made]
     assert found.used == pytest.approx(sum(real[1:]) / 200_000, rel=0.05)
-    place = limit(MainHistory(there.metadata), settings, now)
+    place = hold_limit(MainHistory(there.metadata), settings, now)
     assert sum(real[place + 1 :]) == pytest.approx(200_000, rel=0.05)
-    assert limit(MainHistory(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
+    assert hold_limit(MainHistory(there.metadata), Reaper(max_hold=timedelta(days=99)), now) == 0
 
 
 def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(there: Table) -> None:
@@ -214,4 +214,4 @@ def test_by_default_no_consumer_makes_metadata_json_one_that_readers_refuse(ther
     each = line_of.bytes_after[0] / 7999
     noticed = states.AT_RISK * settings.max_hold_bytes + 3600 * each
     assert max(noticed, settings.max_hold_bytes) < 4.5e6
-    assert 7999 - limit(line_of, settings, minute(8000)) == pytest.approx(settings.max_hold_bytes / each, abs=2)
+    assert 7999 - hold_limit(line_of, settings, minute(8000)) == pytest.approx(settings.max_hold_bytes / each, abs=2)

@@ -14,11 +14,11 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import consumer_state as states
 from bookkeeper.streams import mend as mending
-from bookkeeper.streams.checkpoint_store import open_place
+from bookkeeper.streams.checkpoint_store import open_checkpoint
 from bookkeeper.streams.consumer_state import ConsumerState, evaluate, read_all
 from bookkeeper.streams.registry import COMMAND, Registry, spark
-from tests.reaper.metadata import minute, snapshot, table
 from tests.support.checkpoints import BEGINNING, Query, offset
+from tests.support.table_metadata import minute, snapshot, table
 
 BILLION = 10**9
 
@@ -38,17 +38,17 @@ class Stage:
         self.registry.add(spark("q", self.query.url, minute(0), by=COMMAND, **{"available_now": True, **how}))
 
     @property
-    def standing(self) -> ConsumerState:
+    def consumer(self) -> ConsumerState:
         (found,) = evaluate(read_all(self.registry, open_store), self.metadata, Reaper(), minute(10))
         return found
 
     def mend(self) -> str | None:
         """What the first offset says after the mend; None where there is none."""
-        place = open_place(self.query.url)
-        planned = mending.plan(self.standing, place)
+        store = open_checkpoint(self.query.url)
+        planned = mending.plan(self.consumer, store)
         if planned is None:
             return None
-        mending.mend(place, planned, None)
+        mending.mend(store, planned, None)
         return (self.query.root / "sources/0/offsets/0").read_text()
 
 
@@ -68,28 +68,28 @@ def test_unread_rows_behind_two_to_the_31_are_said_as_stalled(
 ) -> None:
     stage = Stage(tmp_path, billions(1, 1, 1, 1, 0))
     stage.query.begin(first).done(committed)
-    assert stage.standing.state == state
+    assert stage.consumer.state == state
 
 
 def test_of_a_snapshot_that_is_half_read_the_share_of_its_files_counts(tmp_path: Path) -> None:
     stage = Stage(tmp_path, billions(4, files=4))
     stage.query.begin(offset(1)).done(offset(1, 2))
-    assert stage.standing.state == states.LIVE
+    assert stage.consumer.state == states.LIVE
     stage.query.done(offset(1, 3))
-    assert stage.standing.state == states.STALLED
+    assert stage.consumer.state == states.STALLED
 
 
 def test_a_query_with_another_trigger_is_never_stalled(tmp_path: Path) -> None:
     stage = Stage(tmp_path, billions(1, 1, 1, 1), available_now=False)
     stage.query.begin(offset(1)).done(offset(3, 1))
-    assert stage.standing.state == states.LIVE
+    assert stage.consumer.state == states.LIVE
 
 
 def test_the_mend_of_a_stalled_query_begins_where_it_is(tmp_path: Path) -> None:
     stage = Stage(tmp_path, billions(1, 1, 1, 1))
     stage.query.begin(offset(1)).done(offset(3, 1))
     assert stage.mend() == offset(3, 1)
-    assert stage.standing.state == states.LIVE
+    assert stage.consumer.state == states.LIVE
     assert stage.mend() is None
 
 
@@ -97,7 +97,7 @@ def test_also_where_a_mend_was_cut_off_before_it_wrote(tmp_path: Path) -> None:
     stage = Stage(tmp_path, billions(1, 1, 1, 1))
     stage.query.begin(offset(1)).done(offset(3, 1))
     (stage.query.root / "sources/0/offsets/0").unlink()
-    assert stage.standing.state == states.STALLED
+    assert stage.consumer.state == states.STALLED
     assert stage.mend() == offset(3, 1)
 
 
@@ -107,7 +107,7 @@ def test_a_mend_that_would_stall_the_query_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(NotPossible, match="4,000,000,000 rows"):
         stage.mend()
     stage.query.begin(offset(99)).done(offset(3, 1))
-    assert stage.standing.state == states.TO_MEND
+    assert stage.consumer.state == states.TO_MEND
     assert stage.mend() == offset(3, 1)
 
 

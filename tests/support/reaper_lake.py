@@ -38,7 +38,7 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Listed, Store
 from reaper import Reaped, outlook, reap
-from tests.reaper.drafts import Draft
+from tests.support.reaper_drafts import Draft
 
 #: far from today, so that no test depends on the real clock
 START = datetime(2050, 1, 1, tzinfo=UTC)

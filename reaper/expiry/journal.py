@@ -1,17 +1,19 @@
 """
-The journal: what a run is about to expire and delete, durable before the commit, gone after the last file.
+The journal: what a step is about to expire and delete, durable before the commit, gone after the last file.
 
-It only ever permits deletions; whoever loses it loses track of files, never a file that is needed.
+It only permits deletions: without it files are left as orphans, and none that is needed is lost.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+
+from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import AlreadyExists, Halt, Missing, Retry, Unfit
 from bookkeeper.stores.store import Store
-from reaper.files import Files
+from reaper.files.expired import Files
 
 KEY = "reaper/journal.json"
 VERSION = 1
@@ -27,7 +29,7 @@ class JournalUnreadable(Halt):
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One step: the table as it was planned on, the snapshots to expire, the files that go with them."""
+    """One step: the table that it was planned on, the snapshots to expire, the files that go with them."""
 
     table_uuid: str
     planned_at: str
@@ -36,6 +38,30 @@ class Journal:
     known: tuple[int, ...]
     expire: tuple[int, ...]
     files: Files
+
+    @classmethod
+    def of(cls, metadata: TableMetadata, now: datetime, expire: tuple[int, ...], files: Files) -> "Journal":
+        """A step on the table as it is in this metadata."""
+        return cls(
+            table_uuid=str(metadata.table_uuid),
+            planned_at=now.isoformat(),
+            sequence_number=last_sequence(metadata),
+            refs={name: ref.snapshot_id for name, ref in metadata.refs.items()},
+            known=tuple(snapshot.snapshot_id for snapshot in metadata.snapshots),
+            expire=expire,
+            files=files,
+        )
+
+    def remaining(self, metadata: TableMetadata) -> set[int]:
+        """The snapshots to expire that are still in the table."""
+        return {snapshot.snapshot_id for snapshot in metadata.snapshots} & set(self.expire)
+
+
+def last_sequence(metadata: TableMetadata) -> int:
+    """
+    The last sequence number that was given to a snapshot.
+    """
+    return getattr(metadata, "last_sequence_number", 0) or 0
 
 
 def dumps(journal: Journal) -> bytes:
@@ -63,20 +89,22 @@ def loads(data: bytes) -> Journal:
         raw = json.loads(data)
         if raw["version"] != VERSION:
             raise JournalUnreadable(f"{KEY} has version {raw['version']}, this reaper knows {VERSION}")
-        return _from(raw)
+        return Journal(
+            table_uuid=raw["table-uuid"],
+            planned_at=raw["planned-at"],
+            sequence_number=raw["sequence-number"],
+            refs=raw["refs"],
+            known=tuple(raw["known"]),
+            expire=tuple(raw["expire"]),
+            files=Files(**raw["files"]),
+        )
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise JournalUnreadable(f"{KEY} is not readable: {exc!r}") from exc
 
 
-def _from(raw: Mapping[str, Any]) -> Journal:
-    known, expire = tuple(raw["known"]), tuple(raw["expire"])
-    numbers = (raw["sequence-number"], raw["refs"], known, expire)
-    return Journal(raw["table-uuid"], raw["planned-at"], *numbers, Files(**raw["files"]))
-
-
 def read(store: Store) -> Journal | None:
     """
-    The journal a run left behind, or None; raises StorageUnavailable, JournalUnreadable.
+    The journal that an earlier run left behind, or None; raises StorageUnavailable, JournalUnreadable.
     """
     try:
         return loads(store.read(KEY, MOST_BYTES))
@@ -99,7 +127,7 @@ def write(store: Store, journal: Journal) -> None:
 
 def drop(store: Store, journal: Journal) -> None:
     """
-    Removes this journal; another one's stays.
+    Removes this journal; another reaper's stays.
     """
     if read(store) == journal:
         store.delete_many([KEY])

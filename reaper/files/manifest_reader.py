@@ -1,5 +1,5 @@
 """
-Reads manifest lists and manifests of a table; what cannot be read now stops the reaper for now.
+Reads manifest lists and manifests of a table; one that cannot be read now ends the run.
 """
 
 from array import array
@@ -21,7 +21,7 @@ _MOST_BYTES = 2**31
 
 
 class Entry(NamedTuple):
-    """What the reaper asks of a manifest entry; `path` is spelled."""
+    """What the reaper asks of a manifest entry; `path` is normalized."""
 
     status: int
     snapshot_id: int
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 def normalize(location: str) -> str:
     """
-    One spelling per file, so that locations can be compared; what cannot be interpreted stays as it is.
+    One spelling per file, so that locations can be compared; one that cannot be interpreted stays as it is.
     """
     try:
         return normal(location)
@@ -42,21 +42,21 @@ def normalize(location: str) -> str:
 @contextmanager
 def reading(location: str) -> Iterator[None]:
     """
-    Turns whatever a file system or a decoder raises into StorageUnavailable.
+    Turns every error of a file system or a decoder into StorageUnavailable.
     """
     try:
         yield
     except Exception as exc:
-        # Half a picture of what is still referenced is worse than none, so every failure is the same.
+        # Files that an unread manifest references would look unreferenced, so every failure ends the run.
         raise StorageUnavailable(
             f"{location} could not be read: {type(exc).__name__}: {exc}",
             hint="Nothing is deleted until every manifest in question can be read.",
         ) from exc
 
 
-class Reader:
+class ManifestReader:
     """
-    Manifest lists and manifests through the table's FileIO; neither ever changes, so lists are kept for a run.
+    Reads manifest lists and manifests through the table's FileIO. A list never changes: each is read once in a run.
     """
 
     def __init__(self, io: FileIO) -> None:
@@ -64,22 +64,22 @@ class Reader:
         #: manifests and manifest lists read so far
         self.reads = 0
         self._lists: dict[str, tuple[ManifestFile, ...]] = {}
-        self._known: dict[str, ManifestFile] = {}
+        self._manifests: dict[str, ManifestFile] = {}
         self._hashes: dict[str, array[int]] = {}
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests a snapshot uses; raises StorageUnavailable."""
+        """The manifests of a snapshot; raises StorageUnavailable."""
         location = snapshot.manifest_list
         if location not in self._lists:
             self.reads += 1
             with reading(location):
                 read = read_manifest_list(self._io.new_input(location))
                 # Lists share nearly all their manifests; kept once each, memory does not grow with their product.
-                self._lists[location] = tuple(self._known.setdefault(item.manifest_path, item) for item in read)
+                self._lists[location] = tuple(self._manifests.setdefault(item.manifest_path, item) for item in read)
         return self._lists[location]
 
     def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-        """Every manifest that one of these uses, by its location."""
+        """Every manifest of these snapshots, by its normalized location."""
         return {normalize(item.manifest_path): item for one in snapshots for item in self.manifests(one)}
 
     def entries(self, manifest: ManifestFile) -> Iterator[Entry]:
@@ -91,40 +91,39 @@ class Reader:
             try:
                 return _skimmed(manifest_format.decode(data, _MOST_BYTES), manifest)
             except BookkeeperError:
-                # Another writer's layout: slower, and whatever it is, pyiceberg knows it.
-                return iter([_plain(entry) for entry in manifest.fetch_manifest_entry(self._io, discard_deleted=False)])
+                # A layout of another writer: pyiceberg reads every layout, more slowly.
+                entries = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
+                return iter([_decoded(entry) for entry in entries])
 
     def added(self, snapshot: Snapshot) -> Iterator[int]:
         """
-        The hashes of the files that this snapshot added, as `hash` gives them for their spelled locations.
+        The hash() of the normalized location of each file that this snapshot added.
 
-        Kept for a run, in 8 bytes a file: each of its steps looks at everything that was added since.
+        Kept for a run, in 8 bytes a file: each step of a run looks at everything that was added since.
         """
         for manifest in self.manifests(snapshot):
-            if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.has_added_files():
-                yield from self._added(manifest, snapshot)
-
-    def _added(self, manifest: ManifestFile, snapshot: Snapshot) -> "array[int]":
-        if manifest.manifest_path not in self._hashes:
-            own = (entry for entry in self.entries(manifest) if entry.status == ADDED)
-            named = (entry.path for entry in own if entry.snapshot_id == snapshot.snapshot_id)
-            self._hashes[manifest.manifest_path] = array("q", (hash(path) for path in named))
-        return self._hashes[manifest.manifest_path]
+            if manifest.added_snapshot_id != snapshot.snapshot_id or not manifest.has_added_files():
+                continue
+            if manifest.manifest_path not in self._hashes:
+                added = (item for item in self.entries(manifest) if item.status == ADDED)
+                own = (item.path for item in added if item.snapshot_id == snapshot.snapshot_id)
+                self._hashes[manifest.manifest_path] = array("q", (hash(path) for path in own))
+            yield from self._hashes[manifest.manifest_path]
 
 
 def _skimmed(found: Manifest, manifest: ManifestFile) -> Iterator[Entry]:
-    known: dict[bytes, tuple[int, int]] = {}
+    prefixes: dict[bytes, tuple[int, int]] = {}
     for row in found.rows:
-        if row.entry is not None:  # its prefix may lie otherwise
+        if row.entry is not None:  # decoded in full: its prefix may have another layout
             status, snapshot = row.entry.status, row.entry.snapshot_id
             yield Entry(status, snapshot or manifest.added_snapshot_id or 0, normalize(row.path), row.size_bytes)
             continue
-        if row.prefix not in known:
+        if row.prefix not in prefixes:
             prefix = read_prefix(row.prefix)
-            known[row.prefix] = prefix.status, prefix.snapshot_id or manifest.added_snapshot_id or 0
-        yield Entry(*known[row.prefix], normalize(row.path), row.size_bytes)
+            prefixes[row.prefix] = prefix.status, prefix.snapshot_id or manifest.added_snapshot_id or 0
+        yield Entry(*prefixes[row.prefix], normalize(row.path), row.size_bytes)
 
 
-def _plain(entry: ManifestEntry) -> Entry:
+def _decoded(entry: ManifestEntry) -> Entry:
     file = entry.data_file
     return Entry(int(entry.status), entry.snapshot_id or 0, normalize(file.file_path), file.file_size_in_bytes)

@@ -1,31 +1,32 @@
 """
-Where the reaper may delete: below the table's location or its data path, never in the txlog folder.
+The files that the reaper may delete: below the table's location or its data path, never in the txlog folder.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import PathRefused
 from bookkeeper.stores.locations import inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
-from reaper.reading import normalize
-from reaper.request_counts import counting
+from reaper.files.manifest_reader import normalize
 
 OpenStore = Callable[[str], Store]
 AT_ONCE = 1000
+_OPERATIONS = ("read", "read_many", "read_tagged", "create", "replace", "size", "sizes", "list", "delete_many")
 
 
 @dataclass
 class Pace:
-    """How fast files are deleted: at most so many a second, and who is told how far it is."""
+    """At most so many deletes a second; `on_deleted` gets the number of files deleted so far."""
 
     per_second: int | None = None
     wait: Callable[[float], object] = lambda seconds: None
-    told: Callable[[int], object] = lambda deleted: None
+    on_deleted: Callable[[int], object] = lambda deleted: None
     deleted: int = 0
 
     @property
@@ -34,9 +35,9 @@ class Pace:
         return AT_ONCE if self.per_second is None else min(AT_ONCE, self.per_second)
 
     def after(self, count: int) -> None:
-        """So many were deleted: say so, and wait as long as they may take."""
+        """Reports so many deleted files and waits as long as they may take."""
         self.deleted += count
-        self.told(self.deleted)
+        self.on_deleted(self.deleted)
         if self.per_second is not None:
             self.wait(count / self.per_second)
 
@@ -53,23 +54,24 @@ class Storage:
 
     def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore, pace: Pace) -> None:
         self._folder, self._pace = folder, pace
-        self.asked: Counter[str] = Counter()
+        #: operations by kind: what the run costs on an object store
+        self.requests: Counter[str] = Counter()
         roots = [metadata.location]
         if not _below(data_path(metadata), metadata.location):
             roots.append(data_path(metadata))
-        self._stores = [counting(open_store, self.asked)(root) for root in roots]
-        # Normal once: each of a hundred thousand locations is held against them.
+        self._stores: list[Any] = [_CountedStore(open_store(root), self.requests) for root in roots]
+        # Normalized once: each of a hundred thousand locations is compared with them.
         self._folder_root = _root(folder)
         self._roots = [(_root(store.url), store) for store in self._stores]
 
     def owns(self, location: str) -> bool:
         """Whether this file may be deleted at all."""
-        return self._place(location) is not None
+        return self._store_and_key(location) is not None
 
     def sizes(self, locations: Iterable[str]) -> dict[str, int]:
         """Bytes of those that are there and can be asked."""
         result: dict[str, int] = {}
-        for store, keys in self._placed(locations):
+        for store, keys in self._by_store(locations):
             found = store.sizes(list(keys))
             result |= {keys[key]: size for key, size in found.items() if isinstance(size, int)}
         return result
@@ -77,28 +79,30 @@ class Storage:
     def read(self, locations: Iterable[str]) -> dict[str, bytes]:
         """The content of those that are there and can be read."""
         result: dict[str, bytes] = {}
-        for store, keys in self._placed(locations):
+        for store, keys in self._by_store(locations):
             found = store.read_many(list(keys))
             result |= {keys[key]: data for key, data in found.items() if isinstance(data, bytes)}
         return result
 
     def delete(self, locations: Iterable[str]) -> None:
         """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
-        for store, keys in self._placed(locations, self._pace.at_once):
+        for store, keys in self._by_store(locations, self._pace.at_once):
             if keys:
                 store.delete_many(keys)
                 self._pace.after(len(keys))
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
-        """(location, what the listing says) of all files below a folder but the txlog folder's; none when not ours."""
+        """(location, listed object) of all files below a folder but the txlog folder's; none when it is not ours."""
         for store in self._stores:
-            if normalize(store.url) == normalize(location) or _below(location, store.url):
-                key = "" if normalize(store.url) == normalize(location) else key_in(store, location) + "/"
-                found = ((normalize(join(store.url, item.key)), item) for item in store.list(key))
-                yield from ((place, item) for place, item in found if not _below(place, self._folder))
+            is_root = normalize(store.url) == normalize(location)
+            if is_root or _below(location, store.url):
+                for item in store.list("" if is_root else key_in(store, location) + "/"):
+                    found = normalize(join(store.url, item.key))
+                    if not _below(found, self._folder):
+                        yield found, item
                 return
 
-    def _place(self, location: str) -> tuple[Store, str] | None:
+    def _store_and_key(self, location: str) -> tuple[Store, str] | None:
         try:
             plain = normal(location)
         except PathRefused:
@@ -110,12 +114,25 @@ class Storage:
                 return store, plain.removeprefix(root)
         return None
 
-    def _placed(self, locations: Iterable[str], at_once: int = AT_ONCE) -> Iterator[tuple[Store, dict[str, str]]]:
+    def _by_store(self, locations: Iterable[str], at_once: int = AT_ONCE) -> Iterator[tuple[Store, dict[str, str]]]:
+        """(store, key -> location) for `at_once` locations at a time."""
         remaining = iter(locations)
         while part := list(islice(remaining, at_once)):
+            owned = [(location, self._store_and_key(location)) for location in part]
             for store in self._stores:
-                places = ((location, self._place(location)) for location in part)
-                yield store, {place[1]: location for location, place in places if place and place[0] is store}
+                yield store, {found[1]: location for location, found in owned if found and found[0] is store}
+
+
+class _CountedStore:
+    """A store that counts each operation in `requests`; one that takes many keys counts once."""
+
+    def __init__(self, inner: Store, requests: Counter[str]) -> None:
+        self._inner, self._requests = inner, requests
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OPERATIONS:
+            self._requests[name] += 1
+        return getattr(self._inner, name)
 
 
 def _root(url: str) -> str:

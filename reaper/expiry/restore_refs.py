@@ -1,5 +1,5 @@
 """
-Puts back a branch or tag that was made while its snapshot expired: no commit can require that no ref is new.
+Puts back a branch or tag that was made while its snapshot expired: no commit can be guarded against a new ref.
 """
 
 import secrets
@@ -19,13 +19,13 @@ from pyiceberg.table.update import (
 from bookkeeper.catalogs.open import commit
 from bookkeeper.errors import CommitConflict
 from reaper.context import ReaperContext
-from reaper.expire import MOST_ATTEMPTS, guards
-from reaper.plan import last_sequence
+from reaper.expiry.expire import MOST_ATTEMPTS, guards
+from reaper.expiry.journal import last_sequence
 
-Lost = tuple[tuple[str, SnapshotRef, Snapshot], ...]
+LostRefs = tuple[tuple[str, SnapshotRef, Snapshot], ...]
 
 
-def restore(site: ReaperContext, table: Table, lost: Lost) -> None:
+def restore_refs(context: ReaperContext, table: Table, lost: LostRefs) -> None:
     """
     Makes the refs name their snapshots again, under the same ids; raises CommitConflict, CommitUnknown.
     """
@@ -38,21 +38,21 @@ def restore(site: ReaperContext, table: Table, lost: Lost) -> None:
             commit(table, (*guards(table.metadata), *absent), _updates(table.metadata, tuple(missing)))
             return
         except CommitConflict:
-            table = site.load()
+            table = context.load()
     raise CommitConflict(
         f"{MOST_ATTEMPTS} attempts to restore a ref all met another commit", hint="The next run goes on."
     )
 
 
-def _updates(metadata: TableMetadata, lost: Lost) -> tuple[TableUpdate, ...]:
+def _updates(metadata: TableMetadata, lost: LostRefs) -> tuple[TableUpdate, ...]:
     there = {snapshot.snapshot_id for snapshot in metadata.snapshots}
     old = {item.snapshot_id: item for _, _, item in lost if item.snapshot_id not in there}
-    # Its ancestors are gone, and only a snapshot without a parent may have an old sequence number.
-    orphaned = [item.model_copy(update={"parent_snapshot_id": None}) for item in old.values()]
+    # Its ancestors have expired, and only a snapshot without a parent may have an old sequence number.
+    restored = [item.model_copy(update={"parent_snapshot_id": None}) for item in old.values()]
     return (
-        *(AddSnapshotUpdate(snapshot=item) for item in orphaned),
+        *(AddSnapshotUpdate(snapshot=item) for item in restored),
         *(_set(name, ref) for name, ref, _ in lost),
-        *(_forward(metadata, orphaned[0]) if orphaned else ()),
+        *(_forward(metadata, restored[0]) if restored else ()),
     )
 
 

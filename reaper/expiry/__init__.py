@@ -1,0 +1,1 @@
+"""Expiry: plan, journal, guarded commit, verification; no file is deleted here."""

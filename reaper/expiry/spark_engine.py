@@ -1,0 +1,66 @@
+"""
+Expiry by Iceberg's own procedure on Spark; the plan, with its consumers and refs, is the reaper's.
+
+The procedure expires no more than the plan: it keeps what is not older than the oldest snapshot that stays on main, and
+as many as the plan keeps. It deletes the files itself, so there is no journal.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from bookkeeper.errors import NotPossible, Retry
+from bookkeeper.streams.main_history import MainHistory
+from reaper.context import ReaperContext
+from reaper.expiry.plan import Plan
+
+#: expires what is older than the moment and not among so many newest
+ExpireOnSpark = Callable[[datetime, int], None]
+OWN, SPARK = "own", "spark"
+
+
+def no_spark(before: datetime, retain_last: int) -> None:
+    """
+    Raises NotPossible: no command was given.
+    """
+    raise NotPossible('engine = "spark" needs a configuration file', hint="Run it as `reaper once --config FILE`.")
+
+
+def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: ExpireOnSpark) -> int:
+    """
+    Lets Spark expire the plan's snapshots; returns how many went. Raises Retry, and the next run plans anew.
+    """
+    if not plan.expire:
+        return 0
+    before = {item.snapshot_id for item in context.load().metadata.snapshots}
+    main = MainHistory(context.load().metadata).snapshots
+    staying = [item for item in main if item.snapshot_id not in plan.expire]
+    # Asked as late as possible: a consumer may have gone back since the plan.
+    table = context.load()
+    for hold in context.guard.holds(table, context.guard.read()):
+        if hold.snapshot is None or hold.snapshot in plan.expire:
+            raise Retry(f"{hold.reason} needs an older snapshot than when the expiry was planned")
+    expire_on_spark(datetime.fromtimestamp(staying[0].timestamp_ms / 1000, UTC), len(staying))
+    after = {item.snapshot_id for item in context.load().metadata.snapshots}
+    return len(before - after)
+
+
+def by_command(command: Sequence[str], config: str | None, table: str) -> ExpireOnSpark:
+    """
+    Starts `command` (default: this Python's `spark_jobs.maintain`) with the arguments of the job.
+    """
+    words = [*(command or (sys.executable, "-m", "spark_jobs.maintain")), "expire-snapshots", "--table", table]
+    words += ["--config", config] if config else []
+
+    def expire(before: datetime, retain_last: int) -> None:
+        call = [*words, "--before", before.isoformat(), "--retain-last", str(retain_last)]
+        try:
+            done = subprocess.run(call, capture_output=True, text=True)
+        except OSError as exc:
+            raise Retry(f"{words[0]} could not be started: {exc}", hint="Check reaper.spark-command.") from exc
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
+            raise Retry(f"the Spark job ended with {done.returncode}: {lines[-1][:500]}")
+
+    return expire

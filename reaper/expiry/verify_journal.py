@@ -1,0 +1,143 @@
+"""
+Checks the table after the commit and before anything is deleted: reads only.
+
+A file of the journal is deleted only when all of this holds:
+
+1. The table has the journal's uuid, all planned snapshots are gone, and `gc.enabled` is not false.
+2. The metadata that the commit replaced is found, and no ref in it names a planned snapshot. No commit can be guarded
+   against a new ref: a tag made between plan and commit is removed with its snapshot, and is restored here.
+3. No snapshot made since the plan and no txlog names the file. The folder is read first, the table loaded last: a txlog
+   that leaves the folder in between is in the table then.
+"""
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from bookkeeper.config.expiry import rules
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.format.records import DELETED
+from reaper.context import ReaperContext
+from reaper.expiry.journal import Journal, last_sequence
+from reaper.expiry.restore_refs import LostRefs
+from reaper.files import txlogs
+from reaper.files.expired import Files
+from reaper.files.manifest_reader import ManifestReader, normalize, reading
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What may be deleted; or why nothing; and refs that the commit removed unseen, with their snapshots."""
+
+    files: Files = field(default_factory=Files)
+    refusal: str | None = None
+    lost_refs: LostRefs = ()
+
+
+def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, Table]:
+    """
+    What to do about a journal, and the table that it was checked against.
+
+    Raises Retry or NewerVersion when something cannot be read now: the journal stays.
+    """
+    # The folder first, the table last: a txlog that leaves the folder meanwhile is then in the table.
+    named = txlogs.named(context.folder) if journal.files.data else set()
+    table = context.load()
+    refusal = _refusal(context, table.metadata, journal)
+    if refusal:
+        return Verdict(refusal=refusal), table
+    replaced = _replaced_metadata(table, journal)
+    if replaced is None:
+        return Verdict(refusal="the metadata that the expiry replaced cannot be found"), table
+    lost = _lost_refs(replaced, journal)
+    if lost:
+        return Verdict(refusal="branches or tags were made while their snapshots expired", lost_refs=lost), table
+    named |= set(_named_since(context.reader, table, journal))
+    return Verdict(files=journal.files.without(named)), table
+
+
+def _refusal(context: ReaperContext, metadata: TableMetadata, journal: Journal) -> str | None:
+    remaining = journal.remaining(metadata)
+    if str(metadata.table_uuid) != journal.table_uuid:
+        return "the table was dropped and made anew"
+    if remaining == set(journal.expire):
+        return "nothing was committed"
+    if remaining:
+        return "some of the snapshots are still there"
+    if not rules(context.settings.reaper, metadata.properties).gc:
+        return "gc.enabled is false now"
+    return None
+
+
+def _replaced_metadata(table: Table, journal: Journal) -> TableMetadata | None:
+    """
+    The last metadata that still had the journal's snapshots: the one our commit replaced.
+
+    Each metadata file has a log of those before it. The logs are followed back until one begins before the commit. It
+    is then found by bisection, as the last file before those that no longer have the snapshots.
+    """
+    metadata: TableMetadata | None = table.metadata
+    while metadata is not None and metadata.metadata_log:
+        locations = [entry.metadata_file for entry in metadata.metadata_log]
+        metadata = _read(table.io, locations[-1])
+        if _is_after(metadata, journal):
+            metadata = _read(table.io, locations[0])
+            if _is_after(metadata, journal):
+                # The log of the oldest goes further back.
+                continue
+            at = bisect.bisect_left(locations, True, key=lambda item: _is_after(_read(table.io, item), journal))
+            metadata = _read(table.io, locations[at - 1])
+        return metadata if metadata is not None and _has_all(metadata, journal) else None
+    return None
+
+
+def _is_after(metadata: TableMetadata | None, journal: Journal) -> bool:
+    if metadata is None or last_sequence(metadata) < journal.sequence_number:
+        return False
+    return not _has_all(metadata, journal)
+
+
+def _has_all(metadata: TableMetadata, journal: Journal) -> bool:
+    return journal.remaining(metadata) == set(journal.expire)
+
+
+def _read(io: FileIO, location: str) -> TableMetadata | None:
+    try:
+        with reading(location):
+            return FromInputFile.table_metadata(io.new_input(location))
+    except StorageUnavailable as exc:
+        if isinstance(exc.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def _lost_refs(replaced: TableMetadata, journal: Journal) -> LostRefs:
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in replaced.snapshots}
+    lost = ((name, ref) for name, ref in replaced.refs.items() if ref.snapshot_id in journal.expire)
+    return tuple((name, ref, snapshots[ref.snapshot_id]) for name, ref in lost)
+
+
+def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iterator[str]:
+    """
+    Every file that snapshots made since the plan need.
+    """
+    planned = journal.files.manifests
+    later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in journal.known]
+    ids = {snapshot.snapshot_id for snapshot in later}
+    seen: set[str] = set()
+    for snapshot in later:
+        yield normalize(snapshot.manifest_list)
+        for manifest in reader.manifests(snapshot):
+            path = normalize(manifest.manifest_path)
+            if path in seen or not (manifest.added_snapshot_id in ids or path in planned):
+                continue
+            seen.add(path)
+            yield path
+            for entry in reader.entries(manifest):
+                if entry.status != DELETED:
+                    yield entry.path

@@ -1,0 +1,1 @@
+"""Which files may be deleted, what still names them, and where they lie."""

@@ -1,0 +1,142 @@
+"""
+Which files nothing references once certain snapshots have expired.
+
+1. A snapshot that deletes a data file writes a DELETED entry for it into one of its manifests (Iceberg spec,
+   "Manifests"). Once that snapshot expires, no snapshot before it is left, so the file can go.
+2. So only the manifests of the expiring snapshots are read: the cost is that of what expires, not of the table.
+3. A later snapshot may add the file again (an undo): what was added since the deletion is searched for it.
+4. Where the table has more than one line of history (a branch, a tag, a rolled back snapshot) the first step proves
+   nothing: everything that the other snapshots reach is read, and stays.
+
+Example: snapshot 3 adds a.parquet, 7 deletes it. The file goes when 7 expires; 3 to 6, which still have it, expire in
+the same step or before.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.format.records import DELETED
+from bookkeeper.streams.main_history import MAIN, MainHistory
+from reaper.files.manifest_reader import Entry, ManifestReader, normalize
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Deletable files by kind, in the order of their deletion: location -> bytes."""
+
+    data: Sizes = field(default_factory=dict)
+    statistics: Sizes = field(default_factory=dict)
+    manifests: Sizes = field(default_factory=dict)
+    manifest_lists: Sizes = field(default_factory=dict)
+    metadata: Sizes = field(default_factory=dict)
+
+    def kinds(self) -> Iterator[tuple[str, Sizes]]:
+        """(kind, files) for every kind."""
+        return ((item.name, getattr(self, item.name)) for item in fields(self))
+
+    def without(self, named: Collection[str]) -> "Files":
+        """The files that are not in `named`."""
+        kept = {kind: {key: sizes[key] for key in sizes if key not in named} for kind, sizes in self.kinds()}
+        return Files(**kept)
+
+    def plus(self, other: "Files") -> "Files":
+        """The files of both."""
+        return Files(**{kind: {**sizes, **getattr(other, kind)} for kind, sizes in self.kinds()})
+
+    def sizes(self) -> dict[str, int]:
+        """Every file of every kind."""
+        return {key: size for _, sizes in self.kinds() for key, size in sizes.items()}
+
+
+def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collection[int]) -> Files:
+    """
+    What goes with these snapshots, sizes as the table knows them (manifest lists: 0, it does not).
+
+    Raises StorageUnavailable when a manifest or manifest list that matters cannot be read.
+    """
+    history = MainHistory(metadata)
+    linear = metadata.refs.keys() == {MAIN} and len(history.snapshots) == len(metadata.snapshots)
+    expiring = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id in expire]
+    staying = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in expire]
+    # On one line of history a manifest that was dropped never comes back: the oldest that stays has all that are used.
+    oldest = [snapshot for snapshot in history.snapshots if snapshot.snapshot_id not in expire][:1]
+    used = reader.by_path(oldest if linear else staying)
+    listed = reader.by_path(expiring)
+    unused = {path: manifest for path, manifest in listed.items() if path not in used}
+    if linear:
+        data = _data_on_one_line(history, reader, expiring, listed)
+    else:
+        data = _data_beside_others(reader, expiring, staying, listed, unused)
+    # A manifest may name anything as its data file; what the table stands on is never deleted for that.
+    staying_ids = {item.snapshot_id for item in staying}
+    needed = {normalize(item.manifest_list) for item in staying} | _statistics(metadata, staying_ids).keys()
+    return Files(
+        data=data,
+        statistics=_statistics(metadata, expire),
+        manifests={path: manifest.manifest_length for path, manifest in unused.items()},
+        manifest_lists={normalize(item.manifest_list): 0 for item in expiring},
+    ).without(used.keys() | needed)
+
+
+def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str, int]:
+    files = (*metadata.statistics, *metadata.partition_statistics)
+    return {normalize(item.statistics_path): item.file_size_in_bytes for item in files if item.snapshot_id in snapshots}
+
+
+def _deletions(reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]) -> Iterator[Entry]:
+    """The entry of every deletion by a snapshot that expires."""
+    ids = {snapshot.snapshot_id for snapshot in expiring}
+    for manifest in listed.values():
+        if manifest.added_snapshot_id in ids and manifest.deleted_files_count != 0:
+            for entry in reader.entries(manifest):
+                if entry.status == DELETED and entry.snapshot_id in ids:
+                    yield entry
+
+
+def _data_on_one_line(
+    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]
+) -> dict[str, int]:
+    """The files that an expiring snapshot deleted and none added again since."""
+    deleted_at: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    for entry in _deletions(reader, expiring, listed):
+        deleted_at[entry.path] = max(deleted_at.get(entry.path, 0), history.index[entry.snapshot_id])
+        sizes[entry.path] = entry.bytes
+    # An undo by add_files adds a file again after its deletion: it stays. Of two files with one hash both would stay,
+    # which only leaves an orphan.
+    by_hash = {hash(path): path for path in deleted_at}
+    for index in range(min(deleted_at.values(), default=len(history.snapshots)), len(history.snapshots)):
+        for number in reader.added(history.snapshots[index]):
+            path = by_hash.get(number)
+            if path is not None and index >= deleted_at[path]:
+                sizes.pop(path, None)
+    return sizes
+
+
+def _data_beside_others(
+    reader: ManifestReader,
+    expiring: list[Snapshot],
+    staying: list[Snapshot],
+    listed: Mapping[str, ManifestFile],
+    unused: Mapping[str, ManifestFile],
+) -> dict[str, int]:
+    """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
+    sizes = {entry.path: entry.bytes for entry in _deletions(reader, expiring, listed)}
+    for manifest in unused.values():
+        for entry in reader.entries(manifest):
+            sizes[entry.path] = entry.bytes
+    if not sizes:
+        return {}
+    ids = {item.snapshot_id for item in staying}
+    for manifest in reader.by_path(staying).values():
+        for entry in reader.entries(manifest):
+            # Deleted by a snapshot that stays: the file goes when that snapshot goes.
+            if entry.status != DELETED or entry.snapshot_id in ids:
+                sizes.pop(entry.path, None)
+    return sizes

@@ -1,0 +1,88 @@
+"""
+Old metadata.json files that no reader, no commit in flight and no recovery needs any more.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from pyiceberg.table import Table
+
+from bookkeeper.stores.store import Listed
+from reaper.files.manifest_reader import normalize
+from reaper.files.storage import Storage
+
+#: So many before the current one are never deleted, however old. A reader asks the catalog and opens the file a moment
+#: later, when it may have been replaced; the reaper finds in them what its commit replaced; a person goes back to them
+#: by hand. Nothing else opens them: time travel needs only the log in the current one.
+PREVIOUS = 10
+SUFFIXES = (".metadata.json", ".metadata.json.gz")
+
+
+def old_metadata(table: Table, storage: Storage, now: datetime, keep: timedelta) -> dict[str, int]:
+    """
+    Location and size of every metadata.json that may go; raises StorageUnavailable.
+    """
+    current, before = normalize(table.metadata_location), now - keep
+    folder = current.rpartition("/")[0]
+    listed = {location: item for location, item in storage.list(folder) if location.endswith(SUFFIXES)}
+    if current not in listed:
+        return {}
+    previous, replaced = _log(table)[-PREVIOUS:], _replaced_at(table, listed)
+    logged: dict[str, int] = {}
+    unlogged: dict[str, int] = {}
+    for location, item in listed.items():
+        if item.modified > before or location == current or location in previous:
+            continue
+        if location in replaced:
+            logged |= {location: item.size} if replaced[location] <= before else {}
+        elif item.modified < listed[current].modified:
+            # A commit in flight started from the current file, so its own is younger than that.
+            unlogged[location] = item.size
+    own = _of_this_table(unlogged, storage, str(table.metadata.table_uuid))
+    return dict(sorted((logged | own).items()))
+
+
+def still_old(table: Table, planned: Iterable[str]) -> list[str]:
+    """
+    Those that may still go, now that the table has moved on.
+    """
+    kept = {normalize(table.metadata_location), *_log(table)[-PREVIOUS:]}
+    return [location for location in planned if location not in kept]
+
+
+def _log(table: Table) -> list[str]:
+    return [normalize(entry.metadata_file) for entry in table.metadata.metadata_log]
+
+
+def _replaced_at(table: Table, listed: Mapping[str, Listed]) -> dict[str, datetime]:
+    # Age counts from the moment a file was replaced: a quiet table's last file may be old and in use until just now.
+    # The listing's time of the next file counts too, because not every writer moves last-updated-ms.
+    entries = [(normalize(entry.metadata_file), entry.timestamp_ms) for entry in table.metadata.metadata_log]
+    entries.append((normalize(table.metadata_location), table.metadata.last_updated_ms))
+    result = {}
+    for (location, _), (successor, ms) in pairwise(entries):
+        logged = datetime.fromtimestamp(ms / 1000, UTC)
+        result[location] = max(logged, listed[successor].modified) if successor in listed else logged
+    return result
+
+
+def _of_this_table(unlogged: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:
+    # A dropped table that lay here before may be wanted back: its files have another uuid.
+    own = re.compile(rb'"table-uuid"\s*:\s*"%s"' % uuid.encode())
+    result: dict[str, int] = {}
+    locations = list(unlogged)
+    for start in range(0, len(locations), 32):
+        for location, data in storage.read(locations[start : start + 32]).items():
+            result |= {location: unlogged[location]} if own.search(_unzipped(data)) else {}
+    return result
+
+
+def _unzipped(data: bytes) -> bytes:
+    try:
+        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    except (OSError, EOFError, zlib.error):
+        return b""

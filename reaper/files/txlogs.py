@@ -1,0 +1,84 @@
+"""
+The data files that the txlog folder still names: none that a pending or rejected txlog names is ever deleted.
+
+A txlog is read within the bookkeeper's own bounds and the largest possible max-txlog-bytes: one that was rejected under
+a lower limit can be replayed under a higher one. A txlog that no bookkeeper can ever take names nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from bookkeeper import errors
+from bookkeeper.config.settings import MOST_TXLOG_BYTES
+from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
+from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
+from bookkeeper.format import avro
+from bookkeeper.format.locations import locations
+from bookkeeper.stores.local import TEMPORARY
+from bookkeeper.stores.store import Listed, Store
+from reaper.files.manifest_reader import normalize
+
+#: read at once: so many, of so many bytes together
+AT_ONCE, BYTES_AT_ONCE = 64, 2**26
+
+
+def named(store: Store) -> set[str]:
+    """
+    Every data file named in pending/ or rejected/.
+
+    Raises Retry or NewerVersion when a txlog cannot be read, because what it names is unknown then. Folder first,
+    table last: the caller loads the table after this, so a txlog that leaves the folder meanwhile is in the table.
+    """
+    # pending/ first: a txlog that is rejected meanwhile is in rejected/ before it leaves pending/.
+    return {path for folder in (PENDING, REJECTED) for path in _named_in(store, folder)}
+
+
+def _named_in(store: Store, folder: str) -> Iterator[str]:
+    # Also misnamed txlogs, and a second one that was rejected under the same name.
+    txlogs = (item for item in store.list(folder) if SUFFIX in item.key and not item.key.endswith((REASON, TEMPORARY)))
+    for part in _parts(item for item in txlogs if item.size <= MOST_TXLOG_BYTES):
+        for key, read in store.read_many([*part], part).items():
+            if isinstance(read, errors.StorageUnavailable):
+                raise read
+            data = _read_again(store, key) if isinstance(read, errors.TooLarge) else read
+            if isinstance(data, bytes):
+                yield from _paths(key, data, folder)
+
+
+def _parts(listed: Iterable[Listed]) -> Iterator[dict[str, int]]:
+    """Keys to be read together, each with its size."""
+    part = dict[str, int]()
+    for item in listed:
+        if part and (len(part) == AT_ONCE or sum(part.values()) + item.size > BYTES_AT_ONCE):
+            yield part
+            part = {}
+        part[item.key] = item.size
+    if part:
+        yield part
+
+
+def _read_again(store: Store, key: str) -> bytes | None:
+    """A txlog that has grown since it was listed, as it is now; None when no txlog can be so large."""
+    try:
+        return store.read(key, MOST_TXLOG_BYTES)
+    except (errors.Missing, errors.Unfit):
+        return None
+
+
+def _paths(key: str, data: bytes, folder: str) -> set[str]:
+    try:
+        header = avro.read_header(data)
+        # Before anything else is read: the entries of a newer version may have another form.
+        version = header.meta.get(f"{PREFIX}version", b"")
+        if version.isdigit() and int(version[:20]) > VERSION:
+            message = f"{key} has version {int(version[:20])}: what it names is not known"
+            raise errors.NewerVersion(message, hint="Upgrade the reaper.")
+        return {normalize(path) for path in locations(data, header, MOST_TXLOG_BYTES, MOST_ENTRIES)}
+    except errors.TxlogTooLarge:
+        # No bookkeeper takes it, whichever limit is set.
+        return set()
+    except errors.TxlogCorrupt as exc:
+        if folder == REJECTED:
+            # Rejected for its bytes: no replay can ever bring its files into the table.
+            return set()
+        hint = "The bookkeeper rejects it at its next tick; until then nothing is deleted."
+        raise errors.Retry(f"{key} cannot be read: {exc}", hint=hint) from exc
