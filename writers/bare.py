@@ -33,7 +33,7 @@ from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.defaults import millis, pause, utc_now
-from writers.files import Files
+from writers.files.unpublished import Files
 from writers.retry import Wait
 from writers.writer import Writer
 

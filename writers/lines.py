@@ -15,8 +15,8 @@ from typing import IO
 
 from pyiceberg.schema import Schema
 
-from writers.records import BadLine, Parse, Row, UnknownColumn, table_of
 from writers.source import SourceLine, SourcePosition, file_lines, first_line, pipe_lines, place_of, position_of
+from writers.values.records import BadLine, Parse, Row, UnknownColumn, table_of
 from writers.writer import Writer
 
 _LOOK_AGAIN = timedelta(seconds=1)

@@ -22,16 +22,16 @@ from bookkeeper.errors import Missing, NotPossible, SchemaRefused, StorageUnavai
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.cast import as_table, cast, unknown_columns
-from writers.chain import end_of_chain
 from writers.defaults import millis, pause, utc_now
-from writers.files import Files
+from writers.files.unpublished import Files
+from writers.files.write_spec import WriteSpec
 from writers.metrics import WriterMetrics
-from writers.pending_monitor import PendingMonitor
-from writers.publisher import Publisher
+from writers.publish.chain import end_of_chain
+from writers.publish.pending_monitor import PendingMonitor
+from writers.publish.publisher import Publisher
 from writers.retry import Wait, retry
 from writers.schema_change import check_same_table, mixes
-from writers.write_spec import WriteSpec
+from writers.values.cast import as_table, cast, unknown_columns
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
+from writers.commands import Format
 from writers.lines import Loader, Side
-from writers.run import Format
 from writers.source import SourcePosition, position_of
 
 

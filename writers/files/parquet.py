@@ -9,8 +9,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.format import footer
 from bookkeeper.format.bounds import Leaf
-from writers.open_file import Finished
-from writers.physical import NanCounts
+from writers.files.open_file import Finished
+from writers.values.physical import NanCounts
 
 ROW_GROUP_BYTES = 64 * 2**20  # of Arrow data
 _NEARLY_FULL = 0.95

@@ -9,8 +9,8 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import AlreadyExists, BookkeeperError, Fenced, UnknownOutcome
 from bookkeeper.format.entries import DataFile
+from writers.files.write_spec import WriteSpec
 from writers.retry import Wait, retry
-from writers.write_spec import WriteSpec
 
 
 class Publisher:

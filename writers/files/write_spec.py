@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
 from bookkeeper.format.bounds import Leaf, leaves
-from writers.open_file import OpenFile
-from writers.partition import Splitter
+from writers.files.open_file import OpenFile
+from writers.files.partition import Splitter
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class WriteSpec:
     def open_file(self) -> OpenFile:
         """A new, empty data file in the card's format."""
         if self.suffix() == "avro":
-            from writers.avro_data import AvroFile
+            from writers.files.avro import AvroFile
 
             return AvroFile(self.schema, self.leaves, self.card.compression, self.card.target_file_size)
-        from writers.parquet import ParquetFile
+        from writers.files.parquet import ParquetFile
 
         return ParquetFile(self.arrow, self.leaves, self.card.compression, self.card.target_file_size)

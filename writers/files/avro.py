@@ -16,8 +16,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from bookkeeper.format.bounds import Leaf
 from bookkeeper.format.partition import avro_type, compatible
-from writers.open_file import Finished
-from writers.physical import Gathered, physical
+from writers.files.open_file import Finished
+from writers.values.physical import Gathered, physical
 
 log = logging.getLogger(__name__)
 _CODECS = {"zstd": "zstandard", "snappy": "snappy", "gzip": "deflate", "none": "null"}

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, NestedField
 
 from bookkeeper.errors import SchemaRefused
-from writers.values import converter, text_converter
+from writers.values.json_values import converter, text_converter
 
 Row = Mapping[int, Any]
 Parse = Callable[[bytes], Row]

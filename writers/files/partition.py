@@ -14,8 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType
 
 from bookkeeper.format.partition import compatible
-from writers.physical import avro_value, column_at, physical
-from writers.transforms import transformed
+from writers.values.physical import avro_value, column_at, physical
+from writers.values.transforms import transformed
 
 _PATH_CHARACTERS = 80
 

@@ -21,7 +21,7 @@ from bookkeeper.core.folder import folder_url as configured_url
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.generate import Load, publish_file
 from writers.lines import Loader, Side
-from writers.records import Parse, csv_parser, ndjson_parser
+from writers.values.records import Parse, csv_parser, ndjson_parser
 from writers.writer import Writer
 
 Clock = Callable[[], datetime]

@@ -16,9 +16,9 @@ from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
-from writers.open_file import Finished, OpenFile
+from writers.files.open_file import Finished, OpenFile
+from writers.files.write_spec import WriteSpec
 from writers.retry import Wait, retry
-from writers.write_spec import WriteSpec
 
 MOST_HELD_BYTES = 512 * 2**20
 _SLICE_BYTES = 64 * 2**20
