@@ -1,13 +1,13 @@
 """
-What the commands of `writer` do once options are parsed.
+The commands `writer generate` and `writer lines`, with their options parsed.
 """
 
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.folder import folder_url as configured_url
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.generate import Load, publish_file
-from writers.lines import Loader, Side
+from writers.lines import BadLines, Loader
+from writers.timing import Clock
 from writers.values.records import Parse, csv_parser, ndjson_parser
 from writers.writer import Writer
-
-Clock = Callable[[], datetime]
 
 
 def folder_url(folder: str | None, config: str | None, table: str | None, environ: Mapping[str, str]) -> str:
@@ -48,7 +47,7 @@ def folder_url(folder: str | None, config: str | None, table: str | None, enviro
 
 def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
     """
-    How the storage is reached: what the configuration says; none is needed where the folder is given by itself.
+    The configuration's storage options; with --folder and without --config, a missing configuration has none.
     """
     try:
         storage: Mapping[str, str] = load_settings(config, environ).storage
@@ -61,7 +60,7 @@ def storage_options(folder: str | None, config: str | None, environ: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When `writer generate` ends, how long it rests between two files, and where it takes notes."""
+    """When `writer generate` ends, how long it pauses between two files, and the file for its log of txlogs."""
 
     files: int | None
     seconds: float | None
@@ -69,7 +68,7 @@ class Schedule:
     close_log: Path | None
 
     def over(self, number: int, elapsed: float) -> bool:
-        """Whether it is enough."""
+        """Whether to end after `number` files and `elapsed` seconds."""
         return number == self.files or (self.seconds is not None and elapsed >= self.seconds)
 
 
@@ -77,47 +76,38 @@ def run_generate(
     writer: Writer, load: Load, schedule: Schedule, stop: StopSignal, progress: Progress, clock: Clock
 ) -> None:
     """
-    Publish generated files until there are enough, time is up, or a stop is wished.
+    Publish generated files until the schedule is over or a stop is requested.
     """
-    if schedule.close_log is not None:
-        _prepare(schedule.close_log)
     began, number = clock(), 0
-    while not (stop.requested or schedule.over(number, _elapsed(began, clock))):
+
+    def elapsed() -> float:
+        return (clock() - began).total_seconds()
+
+    def counts() -> dict[str, Any]:
+        rows = number * load.records
+        rate = round(rows / max(elapsed(), 0.001))
+        return {"txlogs": number, "rows": rows, "bytes": rows * load.value_bytes, "rows/s": rate}
+
+    if schedule.close_log is not None:
+        _check_writable(schedule.close_log)
+    while not (stop.requested or schedule.over(number, elapsed())):
         closed = publish_file(writer, load, number, clock)
         number += 1
         if schedule.close_log is not None:
-            _append(schedule.close_log, closed)
-        progress.tell(_so_far(load, number, _elapsed(began, clock)))
+            with schedule.close_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(closed) + "\n")
+        progress.tell(counts())
         stop.wait(schedule.pause.total_seconds())
-    progress.close(_so_far(load, number, _elapsed(began, clock)))
+    progress.close(counts())
 
 
-def _elapsed(began: datetime, clock: Clock) -> float:
-    return (clock() - began).total_seconds()
-
-
-def _prepare(path: Path) -> None:
-    """Before anything is published: notes that cannot be taken afterwards are no use."""
+def _check_writable(path: Path) -> None:
+    """Checked before anything is published: afterwards it would be too late for the log."""
     try:
         path.open("a", encoding="utf-8").close()
     except OSError as exc:
         hint = "Name a file in a folder that is there and may be written."
         raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}", hint=hint) from exc
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
-
-
-def _so_far(load: Load, files: int, seconds: float) -> dict[str, Any]:
-    rows = files * load.records
-    return {
-        "txlogs": files,
-        "rows": rows,
-        "bytes": rows * load.value_bytes,
-        "rows/s": round(rows / max(seconds, 0.001)),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +120,7 @@ class Format:
 
     @classmethod
     def of(cls, kind: str | None, files: Sequence[str], delimiter: str, base64_bytes: bool) -> "Format":
-        """The format that was asked for, or the one the files' names end in."""
+        """The format `kind`, else the one that the files' names end in."""
         by_name = "csv" if files and all(name.lower().endswith(".csv") for name in files) else "ndjson"
         return cls(kind or by_name, delimiter, base64_bytes)
 
@@ -153,28 +143,28 @@ def run_lines(
     """
     Load the files, or stdin when there are none. Raises NotPossible when no line that was read is a row.
     """
-    with Side(bad or Path(f"{writer.name}.bad.ndjson")) as side:
+    with BadLines(bad or Path(f"{writer.name}.bad.ndjson")) as bad_lines:
         loader = Loader(
             writer,
             form.parser,
-            side,
+            bad_lines,
             clock,
             header=form.kind == "csv",
             stopped=lambda: stop.requested,
-            told=lambda loader: progress.tell(_loaded(loader)),
+            on_progress=lambda loader: progress.tell(_loaded(loader)),
         )
         complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
         progress.close(_loaded(loader))
-    if side.count:
-        say(f"{side.count} bad lines are in {side.path}, each with its reason")
+    if bad_lines.count:
+        say(f"{bad_lines.count} bad lines are in {bad_lines.path}, each with its reason")
     if not complete:
         say("stopped before the end; start it again with the same --name to continue")
-    if side.count and not loader.rows:
+    if bad_lines.count and not loader.rows:
         raise NotPossible(
-            f"none of {side.count} lines is a row of this table",
-            hint=f"{side.path} says why of each. Is --format right, and the table? Nothing was published.",
+            f"none of {bad_lines.count} lines is a row of this table",
+            hint=f"{bad_lines.path} has the reason for each. Are --format and the table right? Nothing was published.",
         )
 
 
 def _loaded(loader: Loader) -> dict[str, Any]:
-    return {"rows": loader.rows, "published": loader.published, "bad lines": loader.side.count}
+    return {"rows": loader.rows, "published": loader.published, "bad lines": loader.bad_lines.count}

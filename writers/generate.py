@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from writers.defaults import millis
+from writers.timing import millis
 from writers.writer import Writer
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz "

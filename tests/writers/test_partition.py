@@ -45,8 +45,7 @@ from bookkeeper.format.bounds import unscaled
 from bookkeeper.stores.locations import normal
 from tests.support import wide
 from writers.files.partition import Part, Splitter
-from writers.values.physical import physical
-from writers.values.transforms import transformed
+from writers.values.transforms import physical, transformed
 
 TRANSFORMS: list[Transform[Any, Any]] = [
     IdentityTransform(),

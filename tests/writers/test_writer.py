@@ -167,7 +167,7 @@ def test_many_slow_partitions_do_not_hold_more_memory_than_allowed(desk: Desk, m
     with desk.writer() as writer:
         for number in range(30):
             writer.write(rows(str(number), at=START + timedelta(days=number % 3), value=os.urandom(100_000)))
-            assert sum(item.file.held() for item in writer._files._open.values()) <= 1_000_000
+            assert sum(item.file.memory() for item in writer._files._open.values()) <= 1_000_000
     assert len(desk.keys()) == 30
 
 

@@ -16,8 +16,8 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from bookkeeper.format.bounds import Leaf
 from bookkeeper.format.partition import avro_type, compatible
-from writers.files.open_file import Finished
-from writers.values.physical import Gathered, physical
+from writers.files.open_file import ColumnMetrics, Finished
+from writers.values.transforms import physical
 
 log = logging.getLogger(__name__)
 _CODECS = {"zstd": "zstandard", "snappy": "snappy", "gzip": "deflate", "none": "null"}
@@ -85,18 +85,18 @@ class AvroFile:
     def __init__(self, schema: Schema, leaves: tuple[Leaf, ...], compression: str, target_bytes: int) -> None:
         self.rows = 0
         self._target = target_bytes
-        self._gathered = Gathered(leaves)
+        self._metrics = ColumnMetrics(leaves)
         self._out = io.BytesIO()
         self._columns = [(compatible(field.name), _converter(field.field_type)) for field in schema.fields]
         self._encoder = Encoder(self._out, parse_schema(avro_schema(schema)), codec(compression), _BLOCK_BYTES)
 
-    def room(self) -> int:
+    def bytes_to_add(self) -> int:
         """See OpenFile."""
         return max(self._target - self.size(), _LOOK_BYTES)
 
     def add(self, rows: pa.Table) -> None:
         """See OpenFile."""
-        self._gathered.add(rows)
+        self._metrics.add(rows)
         self.rows += rows.num_rows
         names = [name for name, _ in self._columns]
         for values in zip(*self._values(rows), strict=True):
@@ -113,7 +113,7 @@ class AvroFile:
         """See OpenFile."""
         return self._out.tell()
 
-    def held(self) -> int:
+    def memory(self) -> int:
         """See OpenFile."""
         return self._out.tell()
 
@@ -124,7 +124,7 @@ class AvroFile:
     def finish(self) -> Finished:
         """See OpenFile."""
         self._encoder.flush()
-        return Finished(self._out.getbuffer(), self.rows, self._gathered.metrics())
+        return Finished(self._out.getbuffer(), self.rows, self._metrics.metrics())
 
 
 def _converter(kind: IcebergType) -> Convert | None:

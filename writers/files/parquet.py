@@ -9,8 +9,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.format import footer
 from bookkeeper.format.bounds import Leaf
-from writers.files.open_file import Finished
-from writers.values.physical import NanCounts
+from writers.files.open_file import Finished, NanCounts
 
 ROW_GROUP_BYTES = 64 * 2**20  # of Arrow data
 _NEARLY_FULL = 0.95
@@ -36,7 +35,7 @@ class ParquetFile:
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._encoded_bytes = 0
 
-    def room(self) -> int:
+    def bytes_to_add(self) -> int:
         """See OpenFile."""
         left = (self._target - self._sink.tell()) / self._ratio()
         return int(max(min(ROW_GROUP_BYTES, left) - self._waiting_bytes, 1))
@@ -54,7 +53,7 @@ class ParquetFile:
         """See OpenFile."""
         return int(self._sink.tell() + self._waiting_bytes * self._ratio())
 
-    def held(self) -> int:
+    def memory(self) -> int:
         """See OpenFile."""
         return int(self._sink.tell() + self._waiting_bytes)
 

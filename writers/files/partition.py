@@ -11,11 +11,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType
+from pyiceberg.types import DecimalType, IcebergType
 
-from bookkeeper.format.partition import compatible
-from writers.values.physical import avro_value, column_at, physical
-from writers.values.transforms import transformed
+from bookkeeper.format.bounds import unscaled
+from bookkeeper.format.partition import avro_type, compatible
+from writers.values.transforms import column_at, physical, transformed
 
 _PATH_CHARACTERS = 80
 
@@ -56,7 +56,7 @@ class Splitter:
     def _part(self, keys: list[pa.DictionaryArray], row: int, rows: pa.Table) -> Part:
         raw = [key.dictionary[key.indices[row].as_py()].as_py() for key in keys]
         pairs = list(zip(self._fields, raw, strict=True))
-        values = tuple(avro_value(field.result, value) for field, value in pairs)
+        values = tuple(_tuple_value(field.result, value) for field, value in pairs)
         return Part(values, "/".join(field.folder(value) for field, value in pairs), rows)
 
 
@@ -88,3 +88,11 @@ def _combined(keys: list[pa.DictionaryArray]) -> pa.Array:
         # Renumbered, so that the product of many keys stays small.
         codes = codes.dictionary_encode().indices.cast(pa.int64())
     return codes
+
+
+def _tuple_value(kind: IcebergType, value: Any) -> Any:
+    """A physical value as a partition tuple holds it: decimals as the bytes of an Avro fixed."""
+    if value is None or not isinstance(kind, DecimalType):
+        return value
+    size = avro_type(kind, 0)["size"]
+    return unscaled(value, kind.scale).to_bytes(size, "big", signed=True)

@@ -1,8 +1,8 @@
 """
-Rows as the table wants them: its columns, in its order, in its types.
+Casts Arrow rows to the table's schema: its columns, in its order, in its types.
 
-A missing optional column becomes null and a narrower type is widened; whatever would lose or invent something
-(an unknown column, a null in a required one, a text for a number, a time without its zone) is refused.
+A missing optional column becomes null and a narrower type is widened. Rows are refused when a cast would lose or invent
+values: an unknown column, a null in a required one, text for a number, a time without its zone.
 """
 
 from collections.abc import Mapping
@@ -40,10 +40,12 @@ def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str
     columns = []
     for field, wanted in zip(schema.fields, target, strict=True):
         column = given.get(field.field_id)
+        if column is None and field.required and table.num_rows:
+            raise SchemaRefused(f"required column {field.name!r} is missing")
         if column is None:
-            columns.append(_missing(field, wanted.type, table.num_rows))
+            columns.append(pa.nulls(table.num_rows, wanted.type))
         else:
-            columns.append(_fitted(column, field, wanted.type, field.name))
+            columns.append(_cast_column(column, field, wanted.type, field.name))
     return pa.Table.from_arrays(columns, schema=target)
 
 
@@ -59,8 +61,9 @@ def unknown_columns(names: list[str], schema: Schema, former: Mapping[str, int])
 def _by_field(table: pa.Table, schema: Schema, former: Mapping[str, int]) -> dict[int, pa.ChunkedArray]:
     unknown = unknown_columns(table.column_names, schema, former)
     if unknown:
+        columns = ", ".join(field.name for field in schema.fields)
         raise SchemaRefused(
-            f"the table has no column {', '.join(map(repr, unknown))}; it has {', '.join(_names(schema))}",
+            f"the table has no column {', '.join(map(repr, unknown))}; it has {columns}",
             hint="Add the column to the table first (writers see it at their next roll), or leave it out.",
         )
     ids = {**former, **{field.name: field.field_id for field in schema.fields}}
@@ -72,22 +75,12 @@ def _by_field(table: pa.Table, schema: Schema, former: Mapping[str, int]) -> dic
     return given
 
 
-def _names(schema: Schema) -> list[str]:
-    return [field.name for field in schema.fields]
-
-
-def _missing(field: NestedField, wanted: pa.DataType, rows: int) -> pa.Array:
-    if field.required and rows:
-        raise SchemaRefused(f"required column {field.name!r} is missing")
-    return pa.nulls(rows, wanted)
-
-
-def _fitted(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataType, where: str) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataType, where: str) -> pa.ChunkedArray:
     if field.required and column.null_count:
         raise SchemaRefused(f"required column {where!r} holds {column.null_count} nulls")
     kind = field.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(column.type):
-        return _struct(column, kind, wanted, where)
+        return _cast_struct(column, kind, wanted, where)
     if isinstance(kind, (ListType, MapType)):
         _check_items(column, kind, where)
     if column.type == wanted:
@@ -99,7 +92,7 @@ def _fitted(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataType, wh
         raise SchemaRefused(f"column {where!r} ({column.type}) does not fit {kind}: {exc}") from exc
 
 
-def _struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructType, where: str) -> pa.ChunkedArray:
+def _cast_struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructType, where: str) -> pa.ChunkedArray:
     names = [child.name for child in column.type]
     unknown = [name for name in names if name not in {child.name for child in kind.fields}]
     if unknown:
@@ -111,7 +104,7 @@ def _struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructType, wh
             part = pc.struct_field(column, child.name)
             _check_required(child, part.null_count - column.null_count, inner)
             optional = child.model_copy(update={"required": False})
-            children.append(_fitted(part, optional, wanted_child.type, inner).combine_chunks())
+            children.append(_cast_column(part, optional, wanted_child.type, inner).combine_chunks())
         else:
             _check_required(child, len(column) - column.null_count, inner)
             children.append(pa.nulls(len(column), wanted_child.type))

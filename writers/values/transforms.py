@@ -1,11 +1,12 @@
 """
-Iceberg's partition transforms on Arrow columns (spec, "Partition Transforms"), as physical values.
+Arrow columns as the physical values that Iceberg stores, and Iceberg's partition transforms on those.
 
-Whole columns at once where Arrow can; bucket hashes each distinct value with mmh3.
+Transforms follow the spec ("Partition Transforms"): whole columns at once where Arrow can; bucket hashes each distinct
+value with mmh3.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mmh3
@@ -29,6 +30,30 @@ from bookkeeper.format.bounds import serialized
 
 _HOUR = 3_600_000_000
 _LONGS = {"int", "long", "date", "time", "timestamp", "timestamptz"}
+
+
+def column_at(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
+    """
+    The column at `path`, through structs; null where a struct around it is.
+    """
+    column = table.column(path[0])
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def physical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """
+    `column` with dates and times as ints and UUIDs as 16 bytes; everything else as it is.
+    """
+    kind = column.type
+    if isinstance(kind, pa.UuidType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return column.cast(pa.int64())
+    return column
 
 
 def transformed(column: pa.ChunkedArray, transform: Transform[Any, Any], source: IcebergType) -> pa.ChunkedArray:
