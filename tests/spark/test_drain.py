@@ -13,7 +13,8 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.ledger import merge
 from bookkeeper.streams.checkpoint import Offset
 from spark_jobs import drain, read_stream
-from spark_jobs.drain import Step, Target
+from spark_jobs.drain import Target
+from spark_jobs.table import Snapshot
 from tests.spark.test_read_stream import Consumer
 from tests.support.lake import Lake as Queue
 from tests.support.lake import Writes
@@ -208,7 +209,12 @@ def test_a_checkpoint_that_cannot_be_read_is_said(spark, lake, tmp_path):
         drain.drain(spark, consumer.source, consumer.checkpoint, never)
 
 
-MAIN = [Step(11, 100, 2, 2), Step(12, 200, 0, 2), Step(13, 300, 3, 5), Step(14, 400, 0, 5)]
+MAIN = [
+    Snapshot(14, 13, 400, "append", added=0, total=5),
+    Snapshot(13, 12, 300, "append", added=3, total=5),
+    Snapshot(12, 11, 200, "append", added=0, total=2),
+    Snapshot(11, None, 100, "append", added=2, total=2),
+]
 
 
 @pytest.mark.parametrize(
