@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import NotPossible
-from demo.place import MARKER, fresh
+from demo.folder import MARKER, fresh
 
 
 def test_a_second_demo_finds_nothing_of_the_first(tmp_path: Path) -> None:
-    with fresh(tmp_path / "a" / "demo") as place:
-        place.config.write_text("x")
-        (place.root / "warehouse" / "deep").mkdir(parents=True)
-        (place.root / "link").symlink_to(tmp_path)
-    with fresh(tmp_path / "a" / "demo") as place:
-        assert {path.name for path in place.root.iterdir()} == {MARKER, "log", "evidence"}
+    with fresh(tmp_path / "a" / "demo") as paths:
+        paths.config.write_text("x")
+        (paths.root / "warehouse" / "deep").mkdir(parents=True)
+        (paths.root / "link").symlink_to(tmp_path)
+    with fresh(tmp_path / "a" / "demo") as paths:
+        assert {path.name for path in paths.root.iterdir()} == {MARKER, "log", "evidence"}
     assert tmp_path.exists()
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    with fresh(tmp_path) as place:
-        assert place.logs.is_dir()
+    with fresh(tmp_path) as paths:
+        assert paths.logs.is_dir()
 
 
 def test_a_folder_that_no_demo_made_is_refused_and_kept(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_running_demo_is_left_alone(tmp_path: Path) -> None:
-    with fresh(tmp_path) as place:
-        place.config.write_text("x")
+    with fresh(tmp_path) as paths:
+        paths.config.write_text("x")
         with pytest.raises(NotPossible, match="a demo is running"), fresh(tmp_path):
             pass
-        assert place.config.read_text() == "x"
+        assert paths.config.read_text() == "x"

@@ -1,7 +1,8 @@
 """
-Ends the demo's processes when the demo itself was killed.
+Kills the demo's processes when the demo itself was killed.
 
-Reads `+pid` and `-pid` lines on stdin; when that ends, every process group that is still noted is killed.
+Reads lines on stdin: `+pid` when a process group starts, `-pid` when it has ended. At the end of stdin it kills every
+group that has not ended.
 """
 
 import os
@@ -11,9 +12,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 
-def left(lines: Iterable[str]) -> set[int]:
+def running_groups(lines: Iterable[str]) -> set[int]:
     """
-    The process groups that were begun (`+`) and not ended (`-`).
+    The process groups that were started (`+`) and not ended (`-`).
     """
     groups: set[int] = set()
     for line in lines:
@@ -29,7 +30,7 @@ def main() -> None:
     """
     Wait for the end of stdin, then kill.
     """
-    for group in left(sys.stdin):
+    for group in running_groups(sys.stdin):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 

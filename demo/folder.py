@@ -14,11 +14,11 @@ from pathlib import Path
 from bookkeeper.errors import NotPossible
 
 MARKER = "made-by-the-demo"
-_SAYS = "The demo made this folder; its next run removes it with all that is in it.\n"
+_MARKER_TEXT = "The demo made this folder; its next run removes it with all that is in it.\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoPaths:
     """Where each thing of a demo lies."""
 
     root: Path
@@ -30,7 +30,7 @@ class Place:
 
     @property
     def logs(self) -> Path:
-        """What each process said."""
+        """The log of each process."""
         return self.root / "log"
 
     @property
@@ -40,16 +40,16 @@ class Place:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the Spark stream keeps its place."""
+        """Where the Spark stream keeps its offsets."""
         return self.root / "checkpoint"
 
     def log(self, name: str) -> Path:
-        """What one process said."""
+        """The log of one process."""
         return self.logs / f"{name}.log"
 
 
 @contextmanager
-def fresh(folder: Path) -> Iterator[Place]:
+def fresh(folder: Path) -> Iterator[DemoPaths]:
     """
     An empty folder of our own, locked until the block ends; raises NotPossible.
     """
@@ -59,13 +59,13 @@ def fresh(folder: Path) -> Iterator[Place]:
     with (folder / MARKER).open("a") as marker:
         _lock(folder, marker.fileno())
         marker.truncate(0)
-        marker.write(_SAYS)
+        marker.write(_MARKER_TEXT)
         marker.flush()
         _empty(folder)
-        place = Place(folder)
-        for path in (place.logs, place.evidence):
+        paths = DemoPaths(folder)
+        for path in (paths.logs, paths.evidence):
             path.mkdir()
-        yield place
+        yield paths
 
 
 def _refuse_strange(folder: Path) -> None:

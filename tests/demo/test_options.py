@@ -1,5 +1,5 @@
 """
-The environment's wishes are read, and refused in one line that says what is allowed.
+The environment's options are read, and refused in one line that says what is allowed.
 """
 
 from pathlib import Path
@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import ConfigInvalid
-from demo.wishes import Wishes, wishes
+from demo.options import DemoOptions, read_options
 
 
 def test_an_empty_environment_asks_for_the_defaults() -> None:
-    assert wishes({"DEMO_SECONDS": "", "CHAOS": ""}, seed=9) == Wishes(40, 5, False, 9, Path(".demo"))
+    assert read_options({"DEMO_SECONDS": "", "CHAOS": ""}, seed=9) == DemoOptions(40, 5, False, 9, Path(".demo"))
 
 
 def test_every_wish_is_read() -> None:
     environ = {"DEMO_SECONDS": "8", "WRITERS": "2", "CHAOS": "1", "SEED": "3", "DEMO_FOLDER": "/tmp/x"}
-    assert wishes(environ, seed=9) == Wishes(8, 2, True, 3, Path("/tmp/x"))
-    assert wishes({"WRITERS": "2"}, seed=0).names == ["writer-1", "writer-2"]
+    assert read_options(environ, seed=9) == DemoOptions(8, 2, True, 3, Path("/tmp/x"))
+    assert read_options({"WRITERS": "2"}, seed=0).names == ["writer-1", "writer-2"]
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_every_wish_is_read() -> None:
 )
 def test_a_bad_wish_is_refused_with_its_name_and_value(key: str, value: str) -> None:
     with pytest.raises(ConfigInvalid, match=f"^{key}={value}: .* allowed$"):
-        wishes({key: value}, seed=0)
+        read_options({key: value}, seed=0)

@@ -1,5 +1,5 @@
 """
-What the environment asks of the demo; refuses what it cannot do, in one line.
+The demo's options, read from the environment.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ _OFF = ("", "0", "no", "false", "off")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """How long the writers write (seconds), how many there are, whether things are killed, by which seed, and where."""
+class DemoOptions:
+    """How long the writers write (seconds), how many there are, whether and by which seed processes are killed, and where."""
 
     seconds: int = 40
     writers: int = 5
@@ -28,11 +28,11 @@ class Wishes:
         return [f"writer-{number}" for number in range(1, self.writers + 1)]
 
 
-def wishes(environ: Mapping[str, str], seed: int) -> Wishes:
+def read_options(environ: Mapping[str, str], seed: int) -> DemoOptions:
     """
-    The wishes in `environ`; `seed` is taken when it names none. Raises ConfigInvalid.
+    The options in `environ`; `seed` is used where it has no SEED. Raises ConfigInvalid.
     """
-    return Wishes(
+    return DemoOptions(
         seconds=_number(environ, "DEMO_SECONDS", 40, least=5, most=3600),
         writers=_number(environ, "WRITERS", 5, least=1, most=50),
         chaos=_switch(environ, "CHAOS"),

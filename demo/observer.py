@@ -1,5 +1,5 @@
 """
-Watches the queue from outside while it runs: writes the evidence, and counts for the view.
+Observes the queue from outside while it runs: writes the evidence, and counts for the live view.
 """
 
 import json
@@ -17,16 +17,16 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.core.names import TxlogName
 from demo import evidence
 from demo.evidence import Committed, Published
-from demo.figures import took
-from demo.pending import Pending, Sight
+from demo.latency import percentiles
+from demo.pending import PendingWatch, SeenTxlog
 from demo.table import TableWatch, path_of, txlogs_in
 
-_LATELY, _AWAY_MS = 5, 5_000
+_RECENT_BATCHES, _SILENT_MS = 5, 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the view shows."""
+class Counts:
+    """What the live view shows."""
 
     pending: int = 0
     commits: int = 0
@@ -43,24 +43,24 @@ class Facts:
         return self.pending == 0 and self.published <= self.committed <= self.consumed
 
 
-def logged(said: Mapping[str, Any]) -> Published:
+def logged(line: Mapping[str, Any]) -> Published:
     """
-    What a line of a close log says: rows number `first` to `last` of a run are published.
+    The txlog of one line of a close log: rows number `first` to `last` of a run are published.
     """
-    name = TxlogName.parse(said["name"])
-    keys = [f"{name.writer}/{name.incarnation}/{number:012d}" for number in range(said["first"], said["last"] + 1)]
-    return Published(said["name"], keys, said["closed_ms"], said["published_ms"], logged=True)
+    name = TxlogName.parse(line["name"])
+    keys = [f"{name.writer}/{name.incarnation}/{number:012d}" for number in range(line["first"], line["last"] + 1)]
+    return Published(line["name"], keys, line["closed_ms"], line["published_ms"], logged=True)
 
 
-class Witness:
+class Observer:
     """
-    Looks when told to, first at what is published: what is seen later can then be known to have been.
+    Each `look` reads what is published before what is committed and consumed, so that it knows every row it sees there.
 
     `now` is the time in seconds.
     """
 
     def __init__(
-        self, folder: Path, close_logs: Path, pending: Pending, table: TableWatch, now: Callable[[], float]
+        self, folder: Path, close_logs: Path, pending: PendingWatch, table: TableWatch, now: Callable[[], float]
     ) -> None:
         self._folder, self._close_logs, self._pending, self.table, self._now = folder, close_logs, pending, table, now
         self._rows: dict[str, int] = {}
@@ -72,10 +72,10 @@ class Witness:
         self._latest_ms = 0
         self._commits = self._committed = 0
 
-    def look(self) -> Facts:
-        """Take note of everything new."""
-        for sight in self._pending.take():
-            self._see(sight)
+    def look(self) -> Counts:
+        """Record everything that is new; returns the counts so far."""
+        for txlog in self._pending.take():
+            self._see(txlog)
         for path in sorted(self._close_logs.glob("*.jsonl")):
             self._read_log(path)
         for snapshot, files in self.table.look():
@@ -83,11 +83,11 @@ class Witness:
         self._consume()
         return self._facts()
 
-    def _see(self, sight: Sight) -> None:
-        files = [path_of(entry["data_file"]["file_path"]) for entry in fastavro.reader(BytesIO(sight.data))]
+    def _see(self, txlog: SeenTxlog) -> None:
+        files = [path_of(entry["data_file"]["file_path"]) for entry in fastavro.reader(BytesIO(txlog.data))]
         keys = [key for path in files for key in self._keys_in(path)]
-        closed = max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=sight.published_ms)
-        self._publish(Published(str(sight.name), keys, closed, sight.published_ms))
+        closed = max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=txlog.published_ms)
+        self._publish(Published(str(txlog.name), keys, closed, txlog.published_ms))
 
     def _keys_in(self, path: Path) -> list[str]:
         if path not in self._keys:
@@ -119,19 +119,19 @@ class Witness:
         for name, batch in evidence.batches(self._folder, self._batches).items():
             self._batches[name] = len(batch.keys)
             closed = (self._closed[key] for key in batch.keys if key in self._closed)
-            self._latency = [*self._latency[1 - _LATELY :], [batch.seen_ms - at for at in closed]]
+            self._latency = [*self._latency[1 - _RECENT_BATCHES :], [batch.seen_ms - at for at in closed]]
             self._latest_ms = batch.seen_ms
 
-    def _facts(self) -> Facts:
-        lately = took(latency for batch in self._latency for latency in batch)
-        away = self._now() * 1000 - self._latest_ms > _AWAY_MS
-        return Facts(
+    def _facts(self) -> Counts:
+        recent = percentiles(latency for batch in self._latency for latency in batch)
+        silent = self._now() * 1000 - self._latest_ms > _SILENT_MS
+        return Counts(
             self._pending.now,
             self._commits,
             sum(self._rows.values()),
             self._committed,
             sum(self._batches.values()),
-            lately.p50 if lately and not away else None,
+            recent.p50 if recent and not silent else None,
             self.table.live_files,
             self.table.snapshots,
         )

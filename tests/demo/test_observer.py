@@ -5,24 +5,24 @@ What is seen from outside: txlogs before they are gone, close logs as far as the
 import json
 from pathlib import Path
 
-from demo.pending import Pending
+from demo.observer import Counts, logged
+from demo.pending import PendingWatch
 from demo.table import spans
-from demo.witness import Facts, logged
-from tests.demo import seen
+from tests.demo import observed as seen
 
 
 def test_a_txlog_is_kept_once_with_its_bytes(tmp_path: Path) -> None:
-    pending = Pending(tmp_path)
+    pending = PendingWatch(tmp_path)
     (tmp_path / seen.txlog("writer-1", 1)).write_bytes(b"one")
     (tmp_path / "something.tmp").write_bytes(b"other")
     pending.look()
     pending.look()
-    assert [(str(sight.name), sight.data) for sight in pending.take()] == [(seen.txlog("writer-1", 1), b"one")]
+    assert [(str(txlog.name), txlog.data) for txlog in pending.take()] == [(seen.txlog("writer-1", 1), b"one")]
     assert pending.take() == [] and pending.now == 1
 
 
 def test_a_txlog_that_is_gone_stays_known(tmp_path: Path) -> None:
-    pending = Pending(tmp_path)
+    pending = PendingWatch(tmp_path)
     path = tmp_path / seen.txlog("writer-1", 1)
     path.write_bytes(b"one")
     pending.look()
@@ -46,7 +46,7 @@ def test_a_summary_names_every_txlog_of_its_spans_and_may_be_cut() -> None:
 
 
 def test_it_is_settled_when_all_that_was_published_is_consumed() -> None:
-    assert Facts(published=3, committed=3, consumed=3).settled
-    assert not Facts(published=3, committed=3, consumed=2).settled
-    assert not Facts(published=3, committed=2, consumed=3).settled
-    assert not Facts(pending=1, published=3, committed=3, consumed=3).settled
+    assert Counts(published=3, committed=3, consumed=3).settled
+    assert not Counts(published=3, committed=3, consumed=2).settled
+    assert not Counts(published=3, committed=2, consumed=3).settled
+    assert not Counts(pending=1, published=3, committed=3, consumed=3).settled

@@ -28,7 +28,7 @@ RESULTS = Path(".bench/results.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Timing:
     """Wall and CPU time of a piece of work, in ms; CPU may be unknown."""
 
     wall: float
@@ -49,18 +49,18 @@ def cpu_ms() -> float:
     return (used.ru_utime + used.ru_stime) * 1000
 
 
-def timed(act: Callable[[], Any]) -> Took:
+def timed(act: Callable[[], Any]) -> Timing:
     """How long `act` takes."""
     wall, cpu = time.perf_counter(), cpu_ms()
     act()
-    return Took((time.perf_counter() - wall) * 1000, cpu_ms() - cpu)
+    return Timing((time.perf_counter() - wall) * 1000, cpu_ms() - cpu)
 
 
-def median(taken: Iterable[Took]) -> Took:
+def median(taken: Iterable[Timing]) -> Timing:
     """Medians of wall and of CPU."""
     listed = list(taken)
     cpus = [item.cpu for item in listed if item.cpu is not None]
-    return Took(statistics.median(item.wall for item in listed), statistics.median(cpus) if cpus else None)
+    return Timing(statistics.median(item.wall for item in listed), statistics.median(cpus) if cpus else None)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -69,11 +69,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def in_turns(sides: Mapping[str, Callable[[], Took]], rounds: int, warm: int = 0) -> dict[str, Took]:
+def in_turns(sides: Mapping[str, Callable[[], Timing]], rounds: int, warm: int = 0) -> dict[str, Timing]:
     """
     Medians of each side after `warm` rounds; a round runs every side once, so that all meet the same machine.
     """
-    taken: dict[str, list[Took]] = {name: [] for name in sides}
+    taken: dict[str, list[Timing]] = {name: [] for name in sides}
     for turn in range(warm + rounds):
         for name, act in sides.items():
             took = act()
@@ -89,18 +89,18 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def times(other: "Took | float | None", ours: "Took | float") -> str:
+def times(other: "Timing | float | None", ours: "Timing | float") -> str:
     """How many times ours the other takes: wall, and CPU in brackets where both are known."""
     if other is None:
         return "-"
-    if isinstance(other, Took) and isinstance(ours, Took):
+    if isinstance(other, Timing) and isinstance(ours, Timing):
         wall = f"{other.wall / ours.wall:.1f} x"
         return f"{wall} ({other.cpu / ours.cpu:.1f} x)" if other.cpu and ours.cpu else wall
     return f"{_wall(other) / _wall(ours):.1f} x"
 
 
-def _wall(value: "Took | float") -> float:
-    return value.wall if isinstance(value, Took) else value
+def _wall(value: "Timing | float") -> float:
+    return value.wall if isinstance(value, Timing) else value
 
 
 def cell(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kit, publish
+from benchmarks import harness, publish
 from benchmarks.__main__ import ALL
 
 PLACES = "".join(path.read_text() for path in publish.documents(publish.DOC))
@@ -22,7 +22,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 def test_it_runs_prints_its_tables_and_keeps_them(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     results = tmp_path / "results.jsonl"
     given = Namespace(peer=None, big=False, toy=True, results=results, work=tmp_path)
-    importlib.import_module(f"benchmarks.{name}").measure(kit.chosen(given))
+    importlib.import_module(f"benchmarks.{name}").measure(harness.chosen(given))
     printed, kept = capsys.readouterr().out, lines_of(results)
     rows = [line for line in kept if "cells" in line]
     assert rows
@@ -34,4 +34,4 @@ def test_it_runs_prints_its_tables_and_keeps_them(name: str, tmp_path: Path, cap
 
 def test_a_benchmark_has_a_toy_a_short_and_a_big_size():
     for name in ALL:
-        assert set(importlib.import_module(f"benchmarks.{name}").SIZES) == set(kit.SIZES)
+        assert set(importlib.import_module(f"benchmarks.{name}").SIZES) == set(harness.SIZES)
