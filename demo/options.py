@@ -14,7 +14,7 @@ _OFF = ("", "0", "no", "false", "off")
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How long the writers write (seconds), how many there are, whether and by which seed processes are killed, and where."""
+    """Seconds that the writers write, how many there are, whether and by which seed to kill processes, and where."""
 
     seconds: int = 40
     writers: int = 5

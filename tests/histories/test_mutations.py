@@ -14,7 +14,7 @@ from bookkeeper.ledger import blocks as parts
 from bookkeeper.ledger import manifests, retain, summary
 from bookkeeper.ledger.copy_entries import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
-from tests.histories.walk import walk
+from tests.histories.random_walk import walk
 from tests.histories.world import SPECS, World
 
 Broken = tuple[Any, str, Callable[..., Any]]

@@ -107,7 +107,7 @@ def _partition(table: Table, content: Sequence[Row]) -> list[int]:
 
 
 @dataclass
-class Lake:
+class SharedCatalog:
     """A catalog that pyiceberg and Spark share, and the configuration file that names it."""
 
     settings: Settings
@@ -160,7 +160,7 @@ class Lake:
         return load_table(self.catalog, ".".join(table.name()))
 
 
-def append_declared(lake: Lake, table: Table, key: str, count: int = 10**9) -> None:
+def append_declared(lake: SharedCatalog, table: Table, key: str, count: int = 10**9) -> None:
     """
     Append a file of one row whose entry declares `count` rows: what Spark's stream plans by.
     """
@@ -173,7 +173,7 @@ def append_declared(lake: Lake, table: Table, key: str, count: int = 10**9) -> N
     commit(table, transaction._requirements, transaction._updates)
 
 
-def new_lake(folder: Path) -> Lake:
+def new_lake(folder: Path) -> SharedCatalog:
     """
     A lake with an SQLite catalog named `lake` and its warehouse in `folder`.
     """
@@ -189,7 +189,7 @@ def new_lake(folder: Path) -> Lake:
     settings = config.load(str(path), {})
     catalog = open_catalog(settings.catalog, create=True)
     catalog.create_namespace("queue")
-    return Lake(settings, catalog, path)
+    return SharedCatalog(settings, catalog, path)
 
 
 def days(count: float) -> timedelta:
@@ -201,7 +201,7 @@ def main(config_path: str, name: str) -> None:
     As a process of its own: commit one row per line of stdin, with the line as its key.
     """
     settings = config.load(config_path, {})
-    lake = Lake(settings, open_catalog(settings.catalog), Path(config_path))
+    lake = SharedCatalog(settings, open_catalog(settings.catalog), Path(config_path))
     table = load_table(lake.catalog, settings.tables[name].identifier)
     for line in sys.stdin:
         lake.append(table, rows([line.strip()]))

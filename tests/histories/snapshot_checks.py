@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.histories.decoded import Snapshot, local
-from tests.histories.truths import State, ours
+from tests.histories.invariants import State, ours
 
 
 def snapshots_are_one_chain(state: State) -> Iterator[str]:

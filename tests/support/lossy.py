@@ -17,7 +17,7 @@ from bookkeeper.stores.store import Buffer, Store
 from tests.servers.line import Answered, Line, Lost
 
 
-class FaultyCatalog:
+class LossyCatalog:
     """
     An SQL catalog whose commits go over `line`, or with `all_requests` its loads too; the rest is the catalog's own.
     """
@@ -55,7 +55,7 @@ def _as_a_driver_says() -> Iterator[None]:
         raise (PoolTimeout("QueuePool limit") if exc.status == 503 else ConnectionResetError(str(exc))) from exc
 
 
-class FaultyStore:
+class LossyStore:
     """
     A store whose puts go over `line`; the rest is the store's own.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from random import Random
 from typing import Any
 
-from tests.histories import strangers
+from tests.histories import pyiceberg_changes
 from tests.histories.world import World
 
 HOURS = (0, 0, 1, 3, 7, None)
@@ -28,12 +28,14 @@ STEPS: dict[str, Step] = {
     "wait": lambda world, dice: world.tick(dice.choice([5, 60, 200]), dice.randint(0, 1)),
     "restart": lambda world, dice: world.restart(dice.randint(0, 1)),
     "reap": lambda world, dice: world.reap(),
-    "append": lambda world, dice: strangers.append(world, dice.randint(1, 2), dice.choice(HOURS)),
-    "take out": lambda world, dice: strangers.take_out(world, dice.randint(0, 9)),
-    "property": lambda world, dice: strangers.set_property(world),
-    "schema": lambda world, dice: strangers.change_schema(world, dice.choice(sorted(strangers.CHANGES))),
-    "add field": lambda world, dice: strangers.add_field(world, dice.choice(sorted(strangers.FIELDS))),
-    "remove field": lambda world, dice: strangers.remove_field(world),
+    "append": lambda world, dice: pyiceberg_changes.append(world, dice.randint(1, 2), dice.choice(HOURS)),
+    "take out": lambda world, dice: pyiceberg_changes.take_out(world, dice.randint(0, 9)),
+    "property": lambda world, dice: pyiceberg_changes.set_property(world),
+    "schema": lambda world, dice: pyiceberg_changes.change_schema(
+        world, dice.choice(sorted(pyiceberg_changes.CHANGES))
+    ),
+    "add field": lambda world, dice: pyiceberg_changes.add_field(world, dice.choice(sorted(pyiceberg_changes.FIELDS))),
+    "remove field": lambda world, dice: pyiceberg_changes.remove_field(world),
 }
 
 

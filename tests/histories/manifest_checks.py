@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.histories.decoded import ADDED, DELETED, EXISTING, Manifest, Snapshot, local
-from tests.histories.truths import State, ours, rows_in
+from tests.histories.invariants import State, ours, rows_in
 
 COUNTS = {ADDED: "added", EXISTING: "existing", DELETED: "deleted"}
 _PACKED = {"int": "<i", "long": "<q", "float": "<f", "double": "<d"}
