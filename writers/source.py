@@ -12,7 +12,6 @@ import select
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bookkeeper.errors import NotPossible
 
@@ -62,7 +61,12 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     """
     if position is None:
         return SourcePosition()
-    data = _parsed(position)
+    try:
+        data = json.loads(position)
+        data = {key: data[key] for key in ("file", "head", "offset", "line", "before")}
+    except (ValueError, KeyError, TypeError) as exc:
+        hint = "This writer name belongs to another kind of source: use another --name."
+        raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
     names = [_identity(name) for name in files]
     hint = "Give the same files in the same order (more may follow), or use another --name for another source."
     if data["file"] not in names:
@@ -73,15 +77,6 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     if os.path.getsize(files[index]) < data["offset"] or _head(files[index], data["offset"]) != data["head"]:
         raise NotPossible(f"{files[index]} is not the file that was read up to byte {data['offset']}", hint=hint)
     return SourcePosition(index, data["offset"], data["line"])
-
-
-def _parsed(position: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(position)
-        return {key: data[key] for key in ("file", "head", "offset", "line", "before")}
-    except (ValueError, KeyError, TypeError) as exc:
-        hint = "This writer name belongs to another kind of source: use another --name."
-        raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
 
 
 def _identity(name: str) -> str:

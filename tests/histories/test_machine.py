@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.histories import pyiceberg_changes
-from tests.histories import readers
+from tests.histories import pyiceberg_changes, readers
 from tests.histories.world import SPECS, World
 
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

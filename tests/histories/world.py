@@ -10,10 +10,7 @@ from typing import Any
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.names import TxlogName
 from reaper import reap
-from tests.histories import files
-from tests.histories import invariants
-from tests.histories import manifest_checks
-from tests.histories import snapshot_checks
+from tests.histories import files, invariants, manifest_checks, snapshot_checks
 from tests.histories.decoded import Decoder, local
 from tests.histories.files import File
 from tests.histories.invariants import Property, State

@@ -174,9 +174,6 @@ class CatalogLake(Lake):
                 return
         raise AssertionError(f"still pending after {ticks} ticks: {self.pending()}")
 
-    def table(self) -> Any:
-        return self.catalog.load_table(self.settings.identifier)
-
     def tally(self, points: int, where: str, rounds: int = 1) -> Tally:
         """What became of the rows after `points` faults."""
         done = account(self.published, self.keys(), points=points, where=where)

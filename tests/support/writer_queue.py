@@ -13,9 +13,10 @@ from pyiceberg.table import Table as IcebergTable
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Catalog, Settings, Table
+from bookkeeper.config.settings import Settings, Table
 from bookkeeper.serve.open import open_bookkeeper
-from writers.writer import Writer
+from tests.support.pyiceberg_files import sqlite_catalog
+from writers import Writer
 
 
 class Queue:
@@ -24,8 +25,7 @@ class Queue:
     def __init__(self, root: Path, schema: Schema | None = None, catalog: str = "lake", **table: Any) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.settings_of_table = Table(name="events", identifier="demo.events", **table)
-        properties = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
-        self.settings = Settings(Catalog(catalog, properties), tables={"events": self.settings_of_table})
+        self.settings = Settings(sqlite_catalog(root, catalog), tables={"events": self.settings_of_table})
         self.catalog = open_catalog(self.settings.catalog, create=True)
         self.made = initialise(self.catalog, self.settings_of_table, schema or schema_for(self.settings_of_table))
 

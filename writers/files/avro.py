@@ -52,7 +52,8 @@ def _type(kind: IcebergType, number: int) -> Any:
     if isinstance(kind, StructType):
         return _record(f"r{number}", kind)
     if isinstance(kind, ListType):
-        items = _optional(_type(kind.element_type, kind.element_id), kind.element_required)
+        items = _type(kind.element_type, kind.element_id)
+        items = items if kind.element_required else ["null", items]
         return {"type": "array", "element-id": kind.element_id, "items": items}
     if isinstance(kind, MapType):
         # As an array of pairs for every type of key: an Avro map has only text keys.
@@ -61,14 +62,10 @@ def _type(kind: IcebergType, number: int) -> Any:
     return avro_type(kind, number)
 
 
-def _optional(kind: Any, required: bool) -> Any:
-    return kind if required else ["null", kind]
-
-
 @lru_cache
 def codec(compression: str) -> str:
     """
-    Avro's name of the card's compression; deflate, said once, where the library for it is not installed.
+    Avro's name of the card's compression; deflate, with one warning, where the library for it is not installed.
     """
     name = _CODECS[compression]
     try:
@@ -98,16 +95,15 @@ class AvroFile:
         """See OpenFile."""
         self._metrics.add(rows)
         self.rows += rows.num_rows
+        columns = []
+        for column, (_, convert) in zip(rows.columns, self._columns, strict=True):
+            values = physical(column).to_pylist()
+            if convert is not None:
+                values = [None if value is None else convert(value) for value in values]
+            columns.append(values)
         names = [name for name, _ in self._columns]
-        for values in zip(*self._values(rows), strict=True):
-            self._encoder.write(dict(zip(names, values, strict=True)))
-
-    def _values(self, rows: pa.Table) -> list[list[Any]]:
-        lists = [physical(column).to_pylist() for column in rows.columns]
-        return [
-            values if convert is None else [None if value is None else convert(value) for value in values]
-            for values, (_, convert) in zip(lists, self._columns, strict=True)
-        ]
+        for row in zip(*columns, strict=True):
+            self._encoder.write(dict(zip(names, row, strict=True)))
 
     def size(self) -> int:
         """See OpenFile."""
@@ -130,7 +126,10 @@ class AvroFile:
 def _converter(kind: IcebergType) -> Convert | None:
     """How Arrow's Python value of a nested type becomes the encoder's, or None when it is the same."""
     if isinstance(kind, StructType):
-        return _struct_converter(kind)
+        parts = [
+            (child.name, compatible(child.name), _null_safe(_converter(child.field_type))) for child in kind.fields
+        ]
+        return lambda record: {name: convert(record[source]) for source, name, convert in parts}
     if isinstance(kind, ListType):
         element = _null_safe(_converter(kind.element_type))
         return lambda values: [element(value) for value in values]
@@ -138,11 +137,6 @@ def _converter(kind: IcebergType) -> Convert | None:
         key, value = _null_safe(_converter(kind.key_type)), _null_safe(_converter(kind.value_type))
         return lambda pairs: [{"key": key(first), "value": value(second)} for first, second in pairs]
     return None
-
-
-def _struct_converter(kind: StructType) -> Convert:
-    parts = [(child.name, compatible(child.name), _null_safe(_converter(child.field_type))) for child in kind.fields]
-    return lambda record: {name: convert(record[source]) for source, name, convert in parts}
 
 
 def _null_safe(convert: Convert | None) -> Convert:

@@ -69,7 +69,7 @@ class ParquetFile:
         return Finished(self._sink.getvalue(), self.rows, metrics)
 
     def _ratio(self) -> float:
-        # Before the first row group nobody knows how well these rows compress.
+        # Before the first row group it is not known how well these rows compress.
         return self._sink.tell() / self._encoded_bytes if self._encoded_bytes else 1.0
 
     def _write_row_group(self) -> None:

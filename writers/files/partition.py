@@ -30,7 +30,7 @@ class Part:
 
 
 class Splitter:
-    """Knows one spec and the schema its sources are in."""
+    """Splits rows by one partition spec."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         self._fields = [_Field(field, schema) for field in spec.fields]
@@ -76,7 +76,7 @@ class _Field:
         try:
             text = self._field.transform.to_human_string(self._source, value)
         except (ValueError, OverflowError):
-            text = str(value)  # a time that Python's calendar does not reach; the folder is only for people
+            text = str(value)  # a time that Python's calendar does not reach; readers ignore folder names
         safe = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:_PATH_CHARACTERS]
         return f"{compatible(self._field.name)}={safe}"
 

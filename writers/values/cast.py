@@ -144,10 +144,6 @@ def _family(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
 def _is_bytes(kind: pa.DataType) -> bool:
     views = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     return bool(views or pa.types.is_fixed_size_binary(kind) or isinstance(kind, pa.UuidType))
@@ -157,7 +153,10 @@ _FAMILIES = (
     ("integer", pa.types.is_integer),
     ("float", pa.types.is_floating),
     ("decimal", pa.types.is_decimal),
-    ("text", _is_text),
+    (
+        "text",
+        lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind),
+    ),
     ("bytes", _is_bytes),
     ("date", pa.types.is_date),
     ("time of day", pa.types.is_time),

@@ -1,7 +1,7 @@
 """
-JSON values and texts as values of Iceberg's types.
+Converts JSON values and CSV texts to values of Iceberg's types.
 
-A value that does not fit raises ValueError with a reason a person can act on; nothing is guessed, cut or rounded.
+A value that does not fit raises ValueError with its reason; nothing is guessed, cut or rounded.
 """
 
 import base64
@@ -26,7 +26,7 @@ _MOST_SINGLE = 3.4028235e38
 
 def converter(kind: IcebergType, base64_bytes: bool = False) -> Convert:
     """
-    What turns a JSON value (never null) into one that Arrow takes for this type; raises ValueError.
+    A function that turns a JSON value (never null) into one that Arrow takes for this type; it raises ValueError.
     """
     if isinstance(kind, StructType):
         return _struct(kind, base64_bytes)
@@ -44,7 +44,7 @@ def converter(kind: IcebergType, base64_bytes: bool = False) -> Convert:
 
 def text_converter(kind: IcebergType, base64_bytes: bool = False) -> Convert:
     """
-    The same for a text, as CSV has it: numbers and booleans as one writes them, nested values as JSON.
+    The same for a CSV text: plain numbers and booleans, nested values as JSON.
     """
     convert = converter(kind, base64_bytes)
     if not kind.is_primitive:

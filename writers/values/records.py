@@ -1,7 +1,7 @@
 """
-Lines as rows: one JSON object or one CSV record a line.
+Parsers of lines: one JSON object or one CSV record a line, as the table's columns by field id.
 
-Knows which column a name is; a line that is none of the table's rows raises BadLine with its reason.
+A line that is no row of the table raises BadLine with its reason.
 """
 
 import csv
@@ -40,7 +40,7 @@ def ndjson_parser(schema: Schema, base64_bytes: bool = False, former: Mapping[st
     known = _named(schema, former)
     fields = {name: (field.field_id, converter(field.field_type, base64_bytes)) for name, field in known.items()}
     required = _required(schema)
-    exact = any(isinstance(kind, DecimalType) for kind in _kinds(schema))
+    exact = any(isinstance(schema.find_type(number), DecimalType) for number in schema.field_ids)
     decoder = json.JSONDecoder(parse_float=Decimal if exact else None)
 
     def parse(line: bytes) -> Row:
@@ -106,27 +106,20 @@ def _row(
         if name not in fields:
             raise UnknownColumn(f"the table has no column {name!r}")
         number, convert = fields[name]
-        if value is not None:
-            row[number] = _converted(name, value, convert)
+        if value is None:
+            continue
+        try:
+            row[number] = convert(value)
+        except (ValueError, OverflowError, RecursionError) as exc:
+            raise BadLine(f"column {name!r}: {exc}") from exc
     for number, name in required.items():
         if number not in row:
             raise BadLine(f"required column {name!r} is missing")
     return row
 
 
-def _converted(name: str, value: Any, convert: Callable[[Any], Any]) -> Any:
-    try:
-        return convert(value)
-    except (ValueError, OverflowError, RecursionError) as exc:
-        raise BadLine(f"column {name!r}: {exc}") from exc
-
-
 def _required(schema: Schema) -> dict[int, str]:
     return {field.field_id: field.name for field in schema.fields if field.required}
-
-
-def _kinds(schema: Schema) -> list[Any]:
-    return [schema.find_type(number) for number in schema.field_ids]
 
 
 def table_of(rows: Sequence[Row], schema: Schema) -> pa.Table:

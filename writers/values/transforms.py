@@ -111,10 +111,6 @@ def _floor_divided(column: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
     return pc.subtract(quotient, down.cast(column.type))
 
 
-def _hours(column: pa.ChunkedArray, source: IcebergType) -> pa.ChunkedArray:
-    return _floor_divided(column, _HOUR)
-
-
 def _days(column: pa.ChunkedArray, source: IcebergType) -> pa.ChunkedArray:
     return column if str(source) == "date" else _floor_divided(column, 24 * _HOUR)
 
@@ -133,7 +129,7 @@ def _months(column: pa.ChunkedArray, source: IcebergType) -> pa.ChunkedArray:
 
 
 _TEMPORAL: dict[type, Callable[[pa.ChunkedArray, IcebergType], pa.ChunkedArray]] = {
-    HourTransform: _hours,
+    HourTransform: lambda column, source: _floor_divided(column, _HOUR),
     DayTransform: _days,
     MonthTransform: _months,
     YearTransform: _years,
