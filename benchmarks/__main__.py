@@ -8,7 +8,7 @@ import importlib
 import time
 from collections.abc import Sequence
 
-from benchmarks import kit
+from benchmarks import harness
 from benchmarks.machine import machine
 
 ALL = (
@@ -33,12 +33,12 @@ def main(words: Sequence[str] | None = None) -> None:
     """
     Run them; what one of them cannot do ends that one only.
     """
-    options = kit.parser(__doc__)
+    options = harness.parser(__doc__)
     options.add_argument("--only", default=",".join(ALL), help="which ones (default: %(default)s)")
     given = options.parse_args(words)
     given.results.unlink(missing_ok=True)
-    chosen = kit.chosen(given)
-    kit.quiet()
+    chosen = harness.chosen(given)
+    harness.quiet()
     facts = machine(chosen)
     chosen.report.keep({"machine": facts})
     print(facts["line"], flush=True)
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> None:
     raise SystemExit(bool(failed))
 
 
-def _run(name: str, chosen: kit.Chosen) -> bool:
+def _run(name: str, chosen: harness.Chosen) -> bool:
     started = time.monotonic()
     try:
         importlib.import_module(f"benchmarks.{name}").measure(chosen)

@@ -15,9 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit import Chosen, alone, now, number, percentile, timed
-from benchmarks.made import Queue, moment
+from benchmarks.harness import Chosen, alone, now, number, percentile, timed
 from benchmarks.planning import stream
+from benchmarks.synthetic import Queue, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper
 from bookkeeper.tick.tick import Bookkeeper

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.daemon import commits, memory_mb, running
 from benchmarks.fleet import Fleet, drained, numbered, visible, written
-from benchmarks.kit import Chosen, alone, percentile
+from benchmarks.harness import Chosen, alone, percentile
 from benchmarks.lake import Watch
 
 

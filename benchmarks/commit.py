@@ -7,9 +7,23 @@
 from dataclasses import dataclass
 
 from benchmarks import drain
-from benchmarks.kit import FLOOR, HADOOP, JDBC, OURS, STOCK, Chosen, Took, alone, median, now, number, timed, times
-from benchmarks.made import Queue
+from benchmarks.harness import (
+    FLOOR,
+    HADOOP,
+    JDBC,
+    OURS,
+    STOCK,
+    Chosen,
+    Timing,
+    alone,
+    median,
+    now,
+    number,
+    timed,
+    times,
+)
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG
+from benchmarks.synthetic import Queue
 from bookkeeper.core import txlog
 from bookkeeper.tick.check import check, rules_of
 
@@ -37,7 +51,7 @@ def measure(chosen: Chosen) -> None:
     as_drain = drain.Size(1, size.rounds, size.stock_rounds, size.peer_rounds)
     report.table("commit", f"One commit of {size.files:,} files in one txlog, steady; wall (CPU), ms", COLUMNS)
     for columns in size.columns:
-        warm: list[Took | None] = [None, None]
+        warm: list[Timing | None] = [None, None]
         if chosen.peer:
             with chosen.folder() as root:
                 said = drain.java(chosen.peer, root, size.files, columns, as_drain)

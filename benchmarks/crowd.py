@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from benchmarks.made import Records, moment
+from benchmarks.synthetic import Records, moment
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation

@@ -14,13 +14,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from benchmarks.kit import (
+from benchmarks.harness import (
     HADOOP,
     JDBC,
     OURS,
     STOCK,
     Chosen,
-    Took,
+    Timing,
     alone,
     cpu_ms,
     now,
@@ -28,8 +28,8 @@ from benchmarks.kit import (
     timed,
     times,
 )
-from benchmarks.made import Queue, data_file, moment, schema
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.synthetic import Queue, data_file, moment, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper
 from reaper.run import reap
@@ -81,7 +81,7 @@ class Retaining:
         retention = replace(self.queue.settings.retention, keep=aged, every=timedelta(0), brake=1.0)
         self.book.duties.retention.settings = replace(self.queue.settings, retention=retention)
 
-    def commit(self, turn: int) -> Took:
+    def commit(self, turn: int) -> Timing:
         """One tick with one txlog."""
         self.queue.publish(1, FILES, now())
         at = now()
@@ -90,7 +90,7 @@ class Retaining:
         self.book.duties.retention.due.last = at if turn % 10 else at - timedelta(days=1)
         return timed(lambda: self.book.tick(at))
 
-    def reap(self) -> Took:
+    def reap(self) -> Timing:
         """One run of the reaper."""
         return timed(lambda: reap(self.catalog, self.queue.settings, now(), release_brake=True))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.made import Queue
+from benchmarks.synthetic import Queue
 
 
 @contextmanager

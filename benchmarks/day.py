@@ -23,10 +23,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.accelerated import Clock, TimedStore
 from benchmarks.followers import Follower, Stream, Walker
+from benchmarks.harness import Chosen, alone
 from benchmarks.independent import Independent
-from benchmarks.kit import Chosen, alone
+from benchmarks.moved_clock import Clock, TimedStore
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Reaper, Retention, Settings, Table

@@ -22,12 +22,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks import daemon, prices
+from benchmarks.counting_proxy import LEASE
 from benchmarks.crowd import Crowd, rows
-from benchmarks.kit import Chosen, alone, now, number, percentile
+from benchmarks.harness import Chosen, alone, now, number, percentile
 from benchmarks.lake import IDENTIFIER, Watch, configured
-from benchmarks.made import schema
 from benchmarks.places import LOCAL, PLACES, Place
-from benchmarks.wire import LEASE
+from benchmarks.synthetic import schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config import load as config

@@ -21,9 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import floor
-from benchmarks.kit import FLOOR, HADOOP, JDBC, OURS, STOCK, Chosen, Took, alone, cpu_ms, median, now, timed, times
-from benchmarks.made import Queue, data_file, schema
+from benchmarks.harness import (
+    FLOOR,
+    HADOOP,
+    JDBC,
+    OURS,
+    STOCK,
+    Chosen,
+    Timing,
+    alone,
+    cpu_ms,
+    median,
+    now,
+    timed,
+    times,
+)
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.synthetic import Queue, data_file, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.tick.tick import Bookkeeper
 
@@ -66,7 +80,7 @@ class Deletes:
         return done[0]
 
 
-def drained(queue: Queue, book: Bookkeeper, deletes: Deletes, txlogs: int, files: int) -> tuple[Took, Took]:
+def drained(queue: Queue, book: Bookkeeper, deletes: Deletes, txlogs: int, files: int) -> tuple[Timing, Timing]:
     """
     One round of ours, and the floor for what it read and wrote.
     """
@@ -77,14 +91,14 @@ def drained(queue: Queue, book: Bookkeeper, deletes: Deletes, txlogs: int, files
     deletes.wall = deletes.cpu = 0.0
     wall, cpu = time.perf_counter(), cpu_ms()
     turn = book.tick(now())
-    ours = Took((time.perf_counter() - wall) * 1000 - deletes.wall, cpu_ms() - cpu - deletes.cpu)
+    ours = Timing((time.perf_counter() - wall) * 1000 - deletes.wall, cpu_ms() - cpu - deletes.cpu)
     assert turn.commit is not None and turn.commit.files == txlogs * files, turn
     written = floor.written_since(before, queue.metadata)
     write = timed(lambda: floor.write_all(queue.root / "floor", written))
-    return ours, Took(read.wall + write.wall, (read.cpu or 0) + (write.cpu or 0))
+    return ours, Timing(read.wall + write.wall, (read.cpu or 0) + (write.cpu or 0))
 
 
-def ours_and_floor(root: Path, files: int, columns: int, size: Size, rounds: int) -> tuple[Took, Took]:
+def ours_and_floor(root: Path, files: int, columns: int, size: Size, rounds: int) -> tuple[Timing, Timing]:
     """
     Medians of the later half of the rounds.
     """
@@ -96,7 +110,7 @@ def ours_and_floor(root: Path, files: int, columns: int, size: Size, rounds: int
     return median(ours), median(least)
 
 
-def stock(root: Path, files: int, columns: int, size: Size) -> Took:
+def stock(root: Path, files: int, columns: int, size: Size) -> Timing:
     """
     pyiceberg's own fast append of the same data files, which it finds serialized in as many files as we do.
     """
@@ -119,7 +133,7 @@ def _stock_turn(table: Any, folder: Path) -> None:
     stock_append(table, [file for path in sorted(folder.iterdir()) for file in pickle.loads(path.read_bytes())])
 
 
-def java(peer: Peer, root: Path, files: int, columns: int, size: Size) -> dict[str, tuple[Took, float]]:
+def java(peer: Peer, root: Path, files: int, columns: int, size: Size) -> dict[str, tuple[Timing, float]]:
     """
     By catalog: the last quarter of its rounds (warm), and from the start of its process to its first commit.
 
@@ -136,10 +150,10 @@ def java(peer: Peer, root: Path, files: int, columns: int, size: Size) -> dict[s
     return {name: _java(peer, folder, name, columns, size) for name, folder in folders.items()}
 
 
-def _java(peer: Peer, folder: Path, catalog: str, columns: int, size: Size) -> tuple[Took, float]:
+def _java(peer: Peer, folder: Path, catalog: str, columns: int, size: Size) -> tuple[Timing, float]:
     said = peer.run("drain", folder, catalog, cols=columns)
     last = said["rounds"][-max(1, size.peer_rounds // 4) :]
-    warm = median(Took(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in last)
+    warm = median(Timing(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in last)
     return warm, said["first_round_from_process_start_ms"] - said["rounds"][0]["delete_ms"]
 
 
@@ -170,7 +184,7 @@ def measure(chosen: Chosen) -> None:
     title = f"Drain of {size.txlogs:,} txlogs: read + check + commit, steady state; wall (CPU), ms"
     report.table("drain", title, ("files x columns", *COLUMNS))
     for files, columns in size.shapes:
-        peers: dict[str, tuple[Took, float]] = {}
+        peers: dict[str, tuple[Timing, float]] = {}
         first = _ours(chosen, files, columns, size)
         if chosen.peer:
             with chosen.folder() as root:
@@ -186,7 +200,7 @@ def measure(chosen: Chosen) -> None:
     _cold(chosen, size, cold)
 
 
-def _ours(chosen: Chosen, files: int, columns: int, size: Size) -> tuple[Took, Took]:
+def _ours(chosen: Chosen, files: int, columns: int, size: Size) -> tuple[Timing, Timing]:
     with chosen.folder() as root:
         return ours_and_floor(root, files, columns, size, size.rounds)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.capacity import cpu_seconds
 from benchmarks.daemon import commits, memory_mb, running
 from benchmarks.fleet import Fleet, numbered, written
-from benchmarks.kit import Chosen, alone
+from benchmarks.harness import Chosen, alone
 
 TABLES, WRITERS, ROWS = 10, 5, 10
 

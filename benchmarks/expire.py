@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import reaper.run
-from benchmarks.kit import Chosen, Took, alone, now, timed, times
-from benchmarks.made import Queue, moment
+from benchmarks.harness import Chosen, Timing, alone, now, timed, times
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
+from benchmarks.synthetic import Queue, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.retention.apply import apply_retention
@@ -120,7 +120,7 @@ def run(queue: Queue, phases: Phases) -> Any:
             setattr(reaper.run, name, act)
 
 
-def java(peer: Peer | None, root: Path, catalog: str, size: Size) -> Took | None:
+def java(peer: Peer | None, root: Path, catalog: str, size: Size) -> Timing | None:
     """
     The peer's expiry of its own table of the same shape, three times.
     """
@@ -129,7 +129,7 @@ def java(peer: Peer | None, root: Path, catalog: str, size: Size) -> Took | None
     per_commit = size.files // ((size.snapshots + LIVE) // 2)
     options = {"snapshots": size.snapshots, "files_per_commit": per_commit, "rounds": 3, "churn": ""}
     said = peer.run("expire", root, catalog, **options)
-    return Took(sorted(said["expire_ms"])[1])
+    return Timing(sorted(said["expire_ms"])[1])
 
 
 def measure(chosen: Chosen) -> None:
@@ -147,7 +147,7 @@ def measure(chosen: Chosen) -> None:
         took = timed(lambda: done.append(run(queue, phases)))
         report.row("ours", took, done[0].snapshots, done[0].data_files, "")
         for name, spent in phases.spent.most_common():
-            report.row(f"  {name}", Took(spent), "", "", f"{spent / took.wall:.0%}")
+            report.row(f"  {name}", Timing(spent), "", "", f"{spent / took.wall:.0%}")
         report.note("requests: " + ", ".join(f"{name} {count}" for name, count in phases.asked.most_common()))
         shutil.rmtree(root)
         kept.rename(root)

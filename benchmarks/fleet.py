@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from benchmarks.lake import Watch
-from benchmarks.made import BASE_US, data_file, moment
+from benchmarks.synthetic import BASE_US, data_file, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table

@@ -21,7 +21,7 @@ from threading import Event, Thread
 
 from benchmarks.daemon import running
 from benchmarks.fleet import NAMESPACE, Fleet, Member, drained, numbered, visible, written
-from benchmarks.kit import Chosen, alone, number, percentile
+from benchmarks.harness import Chosen, alone, number, percentile
 from benchmarks.lake import Watch
 from bookkeeper.catalogs.open import open_catalog
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.daemon import await_marks, memory_mb, running
-from benchmarks.kit import Chosen, alone, now
-from benchmarks.made import Queue
+from benchmarks.harness import Chosen, alone, now
 from benchmarks.retention import MATCH, full_queue, settings_for
+from benchmarks.synthetic import Queue
 
 FILES = 5
 

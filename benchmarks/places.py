@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.counting_proxy import Wire, wire
 from benchmarks.prices import AZURE, FREE, S3
 from benchmarks.sqs import Sqs, sqs
-from benchmarks.wire import Wire, wire
 from tests.servers.objects import azure_properties, azurite, bucket, s3, s3_properties
 
 LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"

@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import Chosen, alone, now, number, percentile
 from benchmarks.history import lengthen
-from benchmarks.kit import Chosen, alone, now, number, percentile
-from benchmarks.made import Queue
+from benchmarks.synthetic import Queue
 
 PER_HOUR, MAX_FILES = 720, 500
 

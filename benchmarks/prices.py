@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 AS_OF = "List prices of November 2026"
 
-#: kinds of requests, as `benchmarks.wire` counts them -> dollars a million
+#: kinds of requests, as `benchmarks.counting_proxy` counts them -> dollars a million
 S3 = {
     "PUT": 5.00,
     "LIST": 5.00,

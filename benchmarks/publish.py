@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kit import RESULTS
+from benchmarks.harness import RESULTS
 from benchmarks.plot import curve
 
 DOC = Path(__file__).parents[1] / "docs" / "performance.md"

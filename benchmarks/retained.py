@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import floor
-from benchmarks.history import lengthen, share_with_hadoop
-from benchmarks.kit import (
+from benchmarks.harness import (
     FLOOR,
     HADOOP,
     JDBC,
     OURS,
     STOCK,
     Chosen,
-    Took,
+    Timing,
     alone,
     in_turns,
     median,
@@ -28,8 +27,9 @@ from benchmarks.kit import (
     timed,
     times,
 )
-from benchmarks.made import Queue, data_file, schema
+from benchmarks.history import lengthen, share_with_hadoop
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.synthetic import Queue, data_file, schema
 from bookkeeper.catalogs.open import open_catalog
 
 FILES = 5
@@ -61,7 +61,7 @@ class Ours:
         self.queue, self.book = queue, queue.book()
         self.written: list[int] = []
 
-    def tick(self) -> Took:
+    def tick(self) -> Timing:
         """One commit."""
         self.queue.publish(1, FILES, now())
         before = floor.sizes_in(self.queue.metadata)
@@ -69,16 +69,16 @@ class Ours:
         self.written = floor.written_since(before, self.queue.metadata)
         return took
 
-    def floor(self) -> Took:
+    def floor(self) -> Timing:
         """The same bytes."""
         return timed(lambda: floor.write_all(self.queue.root / "floor", self.written))
 
 
-def ours_and_floor(root: Path, size: Size) -> dict[str, Took]:
+def ours_and_floor(root: Path, size: Size) -> dict[str, Timing]:
     """
     "ours" and "floor" of each number of snapshots: a disk that is faster a minute later must not decide between them.
     """
-    sides: dict[str, Callable[[], Took]] = {}
+    sides: dict[str, Callable[[], Timing]] = {}
     for retained in size.retained:
         one = Ours(long_queue(root / str(retained), retained))
         sides |= {f"{OURS} {retained}": one.tick, f"{FLOOR} {retained}": one.floor}
@@ -86,7 +86,7 @@ def ours_and_floor(root: Path, size: Size) -> dict[str, Took]:
     return in_turns(sides, size.rounds - warm, warm)
 
 
-def stock(queue: Queue, rounds: int) -> Took:
+def stock(queue: Queue, rounds: int) -> Timing:
     """
     pyiceberg's fast append of 5 files to the same table.
     """
@@ -99,7 +99,7 @@ def stock(queue: Queue, rounds: int) -> Took:
     return median(taken[1:])
 
 
-def java(peer: Peer, root: Path, catalog: str, retained: int, rounds: int) -> Took:
+def java(peer: Peer, root: Path, catalog: str, retained: int, rounds: int) -> Timing:
     """
     The peer's commits of one log of 5 files each, to its own table lengthened likewise; the later half.
     """
@@ -111,7 +111,7 @@ def java(peer: Peer, root: Path, catalog: str, retained: int, rounds: int) -> To
         share_with_hadoop(queue, root)
     os.sync()
     said = peer.run("drain", root, catalog)["rounds"][rounds // 2 :]
-    return median(Took(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in said)
+    return median(Timing(item["read_ms"] + item["commit_ms"], item["cpu_ms"]) for item in said)
 
 
 def long_queue(root: Path, retained: int) -> Queue:
@@ -136,7 +136,7 @@ def measure(chosen: Chosen) -> None:
         taken = ours_and_floor(root, size)
     for retained in size.retained:
         us, least = taken[f"{OURS} {retained}"], taken[f"{FLOOR} {retained}"]
-        others: list[Took | None] = [None, None, None]
+        others: list[Timing | None] = [None, None, None]
         for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG) if chosen.peer else ()):
             with chosen.folder() as root:
                 others[index] = java(chosen.peer, root, catalog, retained, size.peer_rounds)  # type: ignore[arg-type]

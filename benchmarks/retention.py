@@ -13,22 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import floor
-from benchmarks.kit import (
+from benchmarks.harness import (
     FLOOR,
     HADOOP,
     JDBC,
     OURS,
     STOCK,
     Chosen,
-    Took,
+    Timing,
     alone,
     median,
     now,
     timed,
     times,
 )
-from benchmarks.made import Queue, moment
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
+from benchmarks.synthetic import Queue, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Retention
 from bookkeeper.retention.apply import apply_retention
@@ -75,7 +75,7 @@ def settings_for(gone: int) -> tuple[Retention, timedelta]:
     return Retention(keep=keep, every=timedelta(0), brake=1.0), keep
 
 
-def ours_and_floor(queue: Queue, rounds: int) -> tuple[list[Took], list[Took]]:
+def ours_and_floor(queue: Queue, rounds: int) -> tuple[list[Timing], list[Timing]]:
     """
     Find and drop, and the same bytes written and fsynced.
     """
@@ -94,7 +94,7 @@ def ours_and_floor(queue: Queue, rounds: int) -> tuple[list[Took], list[Took]]:
     return ours, least
 
 
-def stock(queue: Queue, rounds: int) -> list[Took]:
+def stock(queue: Queue, rounds: int) -> list[Timing]:
     """
     pyiceberg's delete_by_predicate on the same table.
     """
@@ -115,12 +115,12 @@ def stock(queue: Queue, rounds: int) -> list[Took]:
     return taken
 
 
-def java(peer: Peer, root: Path, catalog: str, live: int, rounds: int) -> list[Took]:
+def java(peer: Peer, root: Path, catalog: str, live: int, rounds: int) -> list[Timing]:
     """
     The peer's `newDelete().deleteFromRowFilter`; it says no CPU time.
     """
     said = peer.run("retention", root, catalog, live=live, files_per_manifest=PER_MANIFEST, match=MATCH, rounds=rounds)
-    return [Took(value) for value in said["delete_ms"]]
+    return [Timing(value) for value in said["delete_ms"]]
 
 
 def measure(chosen: Chosen) -> None:
@@ -134,7 +134,7 @@ def measure(chosen: Chosen) -> None:
     for live in size.live:
         with chosen.folder() as root:
             us, least = ours_and_floor(full_queue(root, live), size.rounds)
-        others: list[list[Took] | None] = [None, None, None]
+        others: list[list[Timing] | None] = [None, None, None]
         for index, catalog in enumerate((HADOOP_CATALOG, JDBC_CATALOG)):
             if chosen.peer is not None and live <= size.peer_most:
                 with chosen.folder() as root:
@@ -147,11 +147,11 @@ def measure(chosen: Chosen) -> None:
             report.row(f"{live:,}", when, pick(us), pick(least), *shown, *(times(item, pick(us)) for item in shown))
 
 
-def _first(taken: Sequence[Took]) -> Took:
+def _first(taken: Sequence[Timing]) -> Timing:
     return taken[0]
 
 
-def _after(taken: Sequence[Took]) -> Took:
+def _after(taken: Sequence[Timing]) -> Timing:
     return median(taken[1:])
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.daemon import running
-from benchmarks.kit import Chosen, alone, number, percentile
+from benchmarks.harness import Chosen, alone, number, percentile
 from benchmarks.lake import Lake, Watch, configured
 from bookkeeper.core.names import TxlogName
 

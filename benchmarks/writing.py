@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import floor
-from benchmarks.kit import FLOOR, OURS, Chosen, Took, alone, in_turns, number, timed, times
+from benchmarks.harness import FLOOR, OURS, Chosen, Timing, alone, in_turns, number, timed, times
 from benchmarks.lake import Lake
-from benchmarks.made import moment
 from benchmarks.peers import HADOOP_CATALOG
+from benchmarks.synthetic import moment
 from writers.generate import Load
 from writers.writer import Writer
 
@@ -52,7 +52,7 @@ def _plain(rows: pa.Table, path: Path, sync: bool) -> None:
         os.close(handle)
 
 
-def sides(root: Path, rows: pa.Table) -> dict[str, Callable[[], Took]]:
+def sides(root: Path, rows: pa.Table) -> dict[str, Callable[[], Timing]]:
     """
     What is compared; each call writes one file anew.
     """
@@ -88,7 +88,7 @@ def measure(chosen: Chosen) -> None:
         if chosen.peer is not None:
             with chosen.folder() as root:
                 said = chosen.peer.run("writers", root, HADOOP_CATALOG, n=size.rounds, rows=count, bytes=width)
-            java = Took(sorted(said["ms_per_file"][size.warm :])[(size.rounds - size.warm) // 2])
+            java = Timing(sorted(said["ms_per_file"][size.warm :])[(size.rounds - size.warm) // 2])
         us = took[OURS]
         speed = (number(count / us.wall * 1000), number(rows.nbytes / us.wall / 1000))
         shown = (us, took[PLAIN], took[SYNCED], took[FLOOR], java)

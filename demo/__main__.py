@@ -19,12 +19,12 @@ def main() -> int:
     The demo's exit code: 0 exactly once, 1 not so, 130 interrupted.
     """
     from demo.children import ending_on_sigterm
+    from demo.options import read_options
     from demo.run import run
-    from demo.wishes import wishes
 
     try:
         with ending_on_sigterm():
-            return run(wishes(os.environ, random.SystemRandom().randrange(10_000)), sys.stdout)
+            return run(read_options(os.environ, random.SystemRandom().randrange(10_000)), sys.stdout)
     except BookkeeperError as error:
         failure = Failure(error)
         failure.show()

@@ -1,10 +1,10 @@
 """
 The account: every published row against the table and against the stream, by key. Pure.
 
-Published is what a writer's close log says, written after its publish succeeded, or what was seen in pending/. A
-writer that was killed between the two, and whose txlog the bookkeeper took before anybody looked, leaves one more:
-the last of its run, known only from the snapshot that names it. That one counts as published; any other row that
-arrives without having been published is reported.
+A txlog is published when its writer's close log has it, which is written after the publish succeeded, or when it was
+seen in pending/. A writer that was killed between publish and close log can leave one more, if the bookkeeper commits
+it before it is seen: the last of its run, known only from the snapshot that names it. It counts as published; any other
+row that arrives without having been published is reported.
 """
 
 from collections import Counter
@@ -19,12 +19,12 @@ Keys = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WriterAccount:
     """
     One writer's rows; committed and consumed count every arrival.
 
     `missing` were published and did not arrive in the table or in the stream, `double` are arrivals too many,
-    `unpublished` arrived though nobody published them; `keys` are those of all three.
+    `unpublished` arrived without having been published; `keys` are those of all three.
     """
 
     writer: str
@@ -37,14 +37,14 @@ class Row:
     keys: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def even(self) -> bool:
+    def exact(self) -> bool:
         """Whether every published row arrived exactly once, and nothing else."""
         return not (self.missing or self.double or self.unpublished)
 
 
-def account(evidence: Evidence) -> list[Row]:
+def account(evidence: Evidence) -> list[WriterAccount]:
     """
-    One row per writer, and one for what nobody published if there is any.
+    One account per writer, and one more for rows that arrived without having been published, if there are any.
     """
     txlogs = by_name(evidence.published)
     published: dict[str, Keys] = {name.writer: Counter() for name in txlogs}
@@ -55,13 +55,13 @@ def account(evidence: Evidence) -> list[Row]:
     committed = Counter(key for snapshot in evidence.committed for keys in snapshot.files.values() for key in keys)
     consumed = Counter(key for batch in evidence.consumed for key in batch.keys)
     rows = [_row(writer, keys, committed, consumed) for writer, keys in sorted(published.items())]
-    strange = _strange({key for keys in published.values() for key in keys}, committed, consumed)
-    return rows + ([strange] if not strange.even else [])
+    unpublished = _unpublished({key for keys in published.values() for key in keys}, committed, consumed)
+    return rows + ([unpublished] if not unpublished.exact else [])
 
 
 def by_name(published: Iterable[Published]) -> dict[TxlogName, Published]:
     """
-    What is known of each txlog; what its writer says it published counts before what was seen of it.
+    Each txlog once; its writer's close log counts before what was seen in pending/.
     """
     found: dict[TxlogName, Published] = {}
     for item in published:
@@ -72,7 +72,7 @@ def by_name(published: Iterable[Published]) -> dict[TxlogName, Published]:
 
 def unseen(txlogs: Mapping[TxlogName, Published], committed: Iterable[Committed]) -> Iterator[tuple[str, list[str]]]:
     """
-    Writer and keys of the txlogs that only their snapshot knows, one per run at most: the one after the last known.
+    Writer and keys of txlogs that only a snapshot names: at most one per run, the one after the last known.
 
     Its data files are known by the run in their names.
     """
@@ -87,11 +87,11 @@ def unseen(txlogs: Mapping[TxlogName, Published], committed: Iterable[Committed]
                 yield name.writer, [key for keys in files for key in keys if key not in known]
 
 
-def _row(writer: str, published: Keys, committed: Keys, consumed: Keys) -> Row:
+def _row(writer: str, published: Keys, committed: Keys, consumed: Keys) -> WriterAccount:
     missing = [key for key in published if not (committed[key] and consumed[key])]
     extra = {key: max(published[key], committed[key], consumed[key]) - 1 for key in published}
     double = [key for key, count in extra.items() if count]
-    return Row(
+    return WriterAccount(
         writer,
         published.total(),
         sum(committed[key] for key in published),
@@ -102,8 +102,8 @@ def _row(writer: str, published: Keys, committed: Keys, consumed: Keys) -> Row:
     )
 
 
-def _strange(published: set[str], committed: Keys, consumed: Keys) -> Row:
+def _unpublished(published: set[str], committed: Keys, consumed: Keys) -> WriterAccount:
     in_table = {key: count for key, count in committed.items() if key not in published}
     in_stream = {key: count for key, count in consumed.items() if key not in published}
     keys = tuple(in_table | in_stream)
-    return Row(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, len(keys), keys=keys)
+    return WriterAccount(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, len(keys), keys=keys)

@@ -1,5 +1,5 @@
 """
-Who is killed when: pure, decided by a seed before the demo begins.
+Which process is killed when: pure, decided by a seed before the demo begins.
 """
 
 import random
@@ -13,7 +13,7 @@ CONSUMER_EVERY = 30
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kill:
-    """One kill -9: seconds after the writers began, and of whom."""
+    """One kill -9: seconds after the writers began, and of which process."""
 
     at: float
     victim: str
@@ -23,7 +23,7 @@ def kills(seed: int, seconds: float, writers: Sequence[str]) -> list[Kill]:
     """
     A kill every few seconds of the writing: bookkeeper, reaper and writers in turn, shuffled; the consumer less often.
 
-    A consumer needs ten seconds to come back, so it goes once per half minute, never near the end.
+    A consumer needs ten seconds to start again, so it is killed once per half minute and never near the end.
     """
     chance = random.Random(seed)
     found: list[Kill] = []

@@ -20,7 +20,7 @@ _TAIL = 12
 
 
 class ChildFailed(BookkeeperError):
-    """A process of the demo ended that should not have."""
+    """A process of the demo ended unexpectedly."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Child:
         return None if self.process is None else self.process.poll()
 
     def tail(self) -> str:
-        """The last lines it said."""
+        """The last lines of its log."""
         lines = self.log.read_text("utf-8", "replace").splitlines() if self.log.exists() else []
-        return "\n".join(f"    {line[:300]}" for line in lines[-_TAIL:]) or "    (it said nothing)"
+        return "\n".join(f"    {line[:300]}" for line in lines[-_TAIL:]) or "    (its log is empty)"
 
 
 @dataclass
@@ -56,12 +56,12 @@ class Children:
 
     folder: Path
     members: dict[str, Child] = field(default_factory=dict)
-    _warden: subprocess.Popen[bytes] | None = None
+    _guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Children":
         # Its own session: a Ctrl-C must not end it before us.
-        self._warden = subprocess.Popen(
-            [sys.executable, "-m", "demo.warden"], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "demo.process_guard"], stdin=subprocess.PIPE, start_new_session=True, bufsize=0
         )
         return self
 
@@ -73,9 +73,9 @@ class Children:
         finally:
             for child in self.members.values():
                 self._end(child)
-            assert self._warden is not None and self._warden.stdin is not None
-            self._warden.stdin.close()
-            self._warden.wait()
+            assert self._guard is not None and self._guard.stdin is not None
+            self._guard.stdin.close()
+            self._guard.wait()
 
     def add(self, name: str, command: Callable[[], Sequence[str]]) -> Child:
         """Start a new process under this name."""
@@ -95,7 +95,7 @@ class Children:
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         child.ended = False
-        self._tell("+", child.process.pid)
+        self._notify_guard("+", child.process.pid)
         return child
 
     def run(self, name: str, command: Sequence[str], seconds: float) -> None:
@@ -138,20 +138,20 @@ class Children:
             os.killpg(child.process.pid, signal.SIGKILL)
         child.process.wait()
         child.ended = True
-        self._tell("-", child.process.pid)
+        self._notify_guard("-", child.process.pid)
 
-    def _tell(self, sign: str, number: int) -> None:
-        assert self._warden is not None and self._warden.stdin is not None
+    def _notify_guard(self, sign: str, number: int) -> None:
+        assert self._guard is not None and self._guard.stdin is not None
         with suppress(BrokenPipeError):
-            self._warden.stdin.write(f"{sign}{number}\n".encode())
+            self._guard.stdin.write(f"{sign}{number}\n".encode())
 
 
 def failed(child: Child) -> ChildFailed:
     """
-    The error that says how it ended and what it said last.
+    The error with its exit code and the end of its log.
     """
     how = "did not end in time" if child.running else f"ended with exit code {child.exit_code}"
-    return ChildFailed(f"{child.name} {how}; its last words:\n{child.tail()}", hint=f"All of it is in {child.log}")
+    return ChildFailed(f"{child.name} {how}; the end of its log:\n{child.tail()}", hint=f"All of it is in {child.log}")
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from bookkeeper.config.units import format_duration
 from bookkeeper.console.output import table
-from demo import figures
-from demo.account import Row, account
+from demo import latency
+from demo.account import WriterAccount, account
 from demo.evidence import Evidence, load
-from demo.figures import Took
+from demo.latency import Percentiles
 
 MISSED = 1
 _EXAMPLES = 5
@@ -26,19 +26,19 @@ class Closing:
 
     lines: tuple[str, ...]
     verdict: str
-    even: bool
+    exact: bool
 
 
 def closing(evidence: Evidence) -> Closing:
     """
-    The account of a run. A run in which nothing was published proves nothing, and is not even.
+    The account of a run. A run in which nothing was published proves nothing, and is not exact.
     """
     rows = account(evidence)
-    even = all(row.even for row in rows) and any(row.published for row in rows)
-    return Closing((*_rows(rows), "", *_figures(evidence)), _verdict(rows, even), even)
+    exact = all(row.exact for row in rows) and any(row.published for row in rows)
+    return Closing((*_rows(rows), "", *_latencies(evidence)), _verdict(rows, exact), exact)
 
 
-def _rows(rows: Sequence[Row]) -> Iterator[str]:
+def _rows(rows: Sequence[WriterAccount]) -> Iterator[str]:
     shown = [
         {
             "writer": row.writer,
@@ -59,32 +59,32 @@ def _rows(rows: Sequence[Row]) -> Iterator[str]:
     yield lines[-1]
 
 
-def total(rows: Sequence[Row]) -> Row:
+def total(rows: Sequence[WriterAccount]) -> WriterAccount:
     """
     The sum of all writers.
     """
     names = ("published", "committed", "consumed", "missing", "double", "unpublished")
-    return Row("all", *(sum(getattr(row, name) for row in rows) for name in names))
+    return WriterAccount("all", *(sum(getattr(row, name) for row in rows) for name in names))
 
 
-def _figures(evidence: Evidence) -> Iterator[str]:
+def _latencies(evidence: Evidence) -> Iterator[str]:
     named = (txlog for snapshot in evidence.committed for txlog in snapshot.txlogs)
     txlogs = {*(item.txlog for item in evidence.published), *named}
     batches = sum(bool(batch.keys) for batch in evidence.consumed)
     yield f"{len(txlogs)} txlogs in {len(evidence.committed)} commits, read in {batches} micro-batches"
-    yield _percentiles("visible   data file closed -> seen by Spark", figures.visible(evidence))
-    yield _percentiles("commit    txlog published -> in the table  ", figures.committed(evidence))
+    yield _percentiles("visible   data file closed -> seen by Spark", latency.visible(evidence))
+    yield _percentiles("commit    txlog published -> in the table  ", latency.committed(evidence))
 
 
-def _percentiles(what: str, found: Took | None) -> str:
+def _percentiles(what: str, found: Percentiles | None) -> str:
     return f"{what}  " + (
         "-" if found is None else f"p50 {format_duration(found.p50)}   p99 {format_duration(found.p99)}"
     )
 
 
-def _verdict(rows: Sequence[Row], even: bool) -> str:
+def _verdict(rows: Sequence[WriterAccount], exact: bool) -> str:
     found = total(rows)
-    if even:
+    if exact:
         return f"Each of {found.published:,} published rows arrived exactly once (compared by key)."
     if not found.published:
         return "NOTHING was published."
@@ -99,7 +99,7 @@ def main(folder: str = ".demo") -> int:
     """
     done = closing(load(Path(folder) / "evidence"))
     print(*done.lines, "", done.verdict, sep="\n")
-    return 0 if done.even else MISSED
+    return 0 if done.exact else MISSED
 
 
 if __name__ == "__main__":

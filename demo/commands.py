@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.evidence import consumed_folder
-from demo.place import Place
+from demo.folder import DemoPaths
 
 TABLE = "events"
 _EMBEDDED = Path(__file__).resolve().parent.parent / "config" / "local.toml"
@@ -28,7 +28,7 @@ def expire_after(chaos: bool, starting: float) -> int:
     return max(30, round(3 * starting)) if chaos else max(15, round(starting))
 
 
-def write_config(place: Place, older: int) -> None:
+def write_config(paths: DemoPaths, older: int) -> None:
     """
     The embedded default, with snapshots expired after so many seconds and retention to match.
     """
@@ -40,7 +40,7 @@ def write_config(place: Place, older: int) -> None:
         "metadata-keep": "10s",
     }
     settings["tables"][TABLE]["retention"] = {"keep": "10s", "every": "2s", "brake": 1.0}
-    place.config.write_text("\n".join(["# config/local.toml, in a hurry.", *_toml(settings)]) + "\n")
+    paths.config.write_text("\n".join(["# config/local.toml, in a hurry.", *_toml(settings)]) + "\n")
 
 
 def _toml(settings: Mapping[str, Any], section: str = "") -> Iterator[str]:
@@ -57,11 +57,11 @@ def _script(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def init(place: Place) -> list[str]:
+def init(paths: DemoPaths) -> list[str]:
     """
     Makes the table and its txlog folder.
     """
-    return [_script("bookkeeper"), "init", "--config", str(place.config)]
+    return [_script("bookkeeper"), "init", "--config", str(paths.config)]
 
 
 def free_address() -> str:
@@ -77,51 +77,51 @@ def free_address() -> str:
     return ""
 
 
-def bookkeeper(place: Place, listen: str = "") -> list[str]:
+def bookkeeper(paths: DemoPaths, listen: str = "") -> list[str]:
     """
     The one that commits; its page is at `listen`.
     """
     options = ["--log-format", "json", "--listen", listen]
-    return [_script("bookkeeper"), "run", "--config", str(place.config), *options]
+    return [_script("bookkeeper"), "run", "--config", str(paths.config), *options]
 
 
-def reaper(place: Place) -> list[str]:
+def reaper(paths: DemoPaths) -> list[str]:
     """
     The one that expires and deletes.
     """
-    return [_script("reaper"), "run", "--config", str(place.config), "--log-format", "json"]
+    return [_script("reaper"), "run", "--config", str(paths.config), "--log-format", "json"]
 
 
-def ready(place: Place) -> Path:
+def ready(paths: DemoPaths) -> Path:
     """
     The file that the consumer makes when its stream runs.
     """
-    return place.root / "consumer-ready"
+    return paths.root / "consumer-ready"
 
 
-def consumer(place: Place) -> list[str]:
+def consumer(paths: DemoPaths) -> list[str]:
     """
     The Spark stream.
     """
-    words = {"config": place.config, "checkpoint": place.checkpoint, "keep": consumed_folder(place.evidence)}
-    return [sys.executable, "-m", "demo.consumer", *_options(**words, ready=ready(place))]
+    words = {"config": paths.config, "checkpoint": paths.checkpoint, "keep": consumed_folder(paths.evidence)}
+    return [sys.executable, "-m", "demo.consumer", *_options(**words, ready=ready(paths))]
 
 
-def writer(place: Place, folder: str, name: str, run: int, seconds: float) -> list[str]:
+def writer(paths: DemoPaths, folder: str, name: str, run: int, seconds: float) -> list[str]:
     """
     Run number `run` of a writer; each keeps a close log of its own, for a kill may leave half a line.
     """
     pause = 800 + 100 * (int(name.rpartition("-")[2]) % 5)
     size = _options(records=ROWS, value_bytes=VALUE_BYTES, pause=f"{pause}ms", seconds=f"{seconds:.0f}")
-    log = _options(close_log=close_logs(place) / f"{name}.{run}.jsonl")
+    log = _options(close_log=close_logs(paths) / f"{name}.{run}.jsonl")
     return [_script("writer"), "generate", *_options(folder=folder, name=name), *size, *log]
 
 
-def close_logs(place: Place) -> Path:
+def close_logs(paths: DemoPaths) -> Path:
     """
     Where the writers' close logs lie.
     """
-    return place.evidence / "close-logs"
+    return paths.evidence / "close-logs"
 
 
 def _options(**values: object) -> list[str]:

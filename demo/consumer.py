@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_FILES = 500
 
 
-def keeper(folder: Path, now: Callable[[], float]) -> Callable[[DataFrame, int], None]:
+def keep_keys(folder: Path, now: Callable[[], float]) -> Callable[[DataFrame, int], None]:
     """
     A function for foreachBatch that keeps a micro-batch's keys, and when they were in hand, in `folder`.
     """
@@ -60,7 +60,7 @@ def main(config: str, checkpoint: str, keep: Path, ready: Path, trigger: str) ->
     spark.table(name).select("key").limit(1).toArrow()
     rows = read_stream.read(spark, name, max_files=_MOST_FILES)
     writer = rows.writeStream.trigger(**query.trigger(trigger)).option("checkpointLocation", checkpoint)
-    started = writer.foreachBatch(keeper(keep, time.time)).start()
+    started = writer.foreachBatch(keep_keys(keep, time.time)).start()
     ready.touch()
     query.follow(started, lambda: stop.requested)
     spark.stop()

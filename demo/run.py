@@ -11,65 +11,65 @@ from typing import TextIO
 from demo import commands
 from demo.children import Children
 from demo.closing import MISSED, closing
-from demo.course import Course
 from demo.evidence import load
-from demo.pending import Pending
-from demo.place import Place, fresh
+from demo.folder import DemoPaths, fresh
+from demo.observer import Observer
+from demo.options import DemoOptions
+from demo.pending import PendingWatch
+from demo.scenario import Scenario
 from demo.table import TableWatch, path_of
 from demo.view import View
-from demo.wishes import Wishes
-from demo.witness import Witness
 
 
-def run(wishes: Wishes, stream: TextIO) -> int:
+def run(options: DemoOptions, stream: TextIO) -> int:
     """
     The whole demo; 0 when every published row arrived exactly once. Raises BookkeeperError when it cannot go on.
     """
-    with fresh(wishes.folder) as place:
-        with Children(place.logs) as children, View(stream, time.monotonic) as view:
-            if wishes.chaos:
-                view.say(f"chaos with seed {wishes.seed}; the same again: make demo CHAOS=1 SEED={wishes.seed}")
-            course = Course(wishes, place, children, view, time.monotonic, time.sleep)
-            table = _play(course)
-        done = closing(load(place.evidence))
-        print("", *done.lines, *_more(course, table), "", done.verdict, file=stream, sep="\n")
-        return 0 if done.even else MISSED
+    with fresh(options.folder) as paths:
+        with Children(paths.logs) as children, View(stream, time.monotonic) as view:
+            if options.chaos:
+                view.say(f"chaos with seed {options.seed}; the same again: make demo CHAOS=1 SEED={options.seed}")
+            scenario = Scenario(options, paths, children, view, time.monotonic, time.sleep)
+            table = _play(scenario)
+        done = closing(load(paths.evidence))
+        print("", *done.lines, *_more(scenario, table), "", done.verdict, file=stream, sep="\n")
+        return 0 if done.exact else MISSED
 
 
-def _play(course: Course) -> TableWatch:
-    course.begin()
-    folder, table = _opened(course.place)
-    with _watching(course.place, folder, table) as witness:
-        course.await_consumer()
-        course.write(witness, folder)
-        course.drain(witness)
+def _play(scenario: Scenario) -> TableWatch:
+    scenario.begin()
+    folder, table = _opened(scenario.paths)
+    with _watching(scenario.paths, folder, table) as observer:
+        scenario.await_consumer()
+        scenario.write(observer, folder)
+        scenario.drain(observer)
     return table
 
 
-def _opened(place: Place) -> tuple[Path, TableWatch]:
+def _opened(paths: DemoPaths) -> tuple[Path, TableWatch]:
     """The txlog folder and the table, as any stranger finds them."""
     from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.config.load import load as load_config
     from bookkeeper.core.folder import folder_url
 
-    settings = load_config(str(place.config), {})
+    settings = load_config(str(paths.config), {})
     table, catalog = settings.tables[commands.TABLE], open_catalog(settings.catalog)
     folder = folder_url(table, load_table(catalog, table.identifier).metadata.location)
     return path_of(folder), TableWatch(catalog, table.identifier)
 
 
 @contextmanager
-def _watching(place: Place, folder: Path, table: TableWatch) -> Iterator[Witness]:
-    pending = Pending(folder / "pending")
+def _watching(paths: DemoPaths, folder: Path, table: TableWatch) -> Iterator[Observer]:
+    pending = PendingWatch(folder / "pending")
     pending.start()
     try:
-        yield Witness(place.evidence, commands.close_logs(place), pending, table, time.time)
+        yield Observer(paths.evidence, commands.close_logs(paths), pending, table, time.time)
     finally:
         pending.end()
 
 
-def _more(course: Course, table: TableWatch) -> Iterator[str]:
+def _more(scenario: Scenario, table: TableWatch) -> Iterator[str]:
     yield f"retention dropped {table.dropped_files} data files"
     yield f"the reaper expired {table.expired()} snapshots and deleted {table.deleted()} data files"
-    if course.wishes.chaos:
-        yield f"kill -9: {course.killed()}"
+    if scenario.options.chaos:
+        yield f"kill -9: {scenario.killed()}"

@@ -1,6 +1,6 @@
 """
-Follows the table from outside, with pyiceberg: which files each append snapshot added, what retention dropped,
-what is gone from catalog and disk.
+Follows the table from outside, with pyiceberg: the files that each append snapshot added, the files that retention
+dropped, and what was expired and deleted.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class TableWatch:
             if snapshot.snapshot_id in self.seen:
                 continue
             self.seen.add(snapshot.snapshot_id)
-            self.dropped_files += _said(snapshot, "deleted-data-files")
+            self.dropped_files += _summary_count(snapshot, "deleted-data-files")
             if snapshot.summary and snapshot.summary.operation == Operation.APPEND:
                 added = added_files(snapshot, table.io)
                 self.paths.update(added)
@@ -97,10 +97,10 @@ def spans(text: str) -> Iterator[TxlogName]:
         yield from (TxlogName(writer, incarnation, number) for number in range(int(first), int(last) + 1))
 
 
-def _said(snapshot: Snapshot, key: str) -> int:
+def _summary_count(snapshot: Snapshot, key: str) -> int:
     return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0
 
 
 def _live(table: Table) -> int:
     head = table.metadata.current_snapshot()
-    return _said(head, "total-data-files") if head else 0
+    return _summary_count(head, "total-data-files") if head else 0

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bookkeeper.config.units import format_duration
-from demo.witness import Facts
+from demo.observer import Counts
 
 _EVERY = 5.0
 
@@ -22,7 +22,7 @@ _EVERY = 5.0
 @dataclass
 class View(AbstractContextManager["View"]):
     """
-    Shows facts, and what is said beside them; `clock` gives seconds.
+    Shows counts, and what is said beside them; `clock` gives seconds.
     """
 
     stream: TextIO
@@ -52,36 +52,36 @@ class View(AbstractContextManager["View"]):
         else:
             print(line, file=self.stream, flush=True)
 
-    def show(self, phase: str, facts: Facts | None = None) -> None:
-        """The facts as they are now."""
+    def show(self, phase: str, counts: Counts | None = None) -> None:
+        """The counts as they are now."""
         if self._live is not None:
             line = Text(f"{self.clock() - self.began:5.1f} s  {phase} ...")
-            self._live.update(line if facts is None else Group(_table(facts), line), refresh=True)
+            self._live.update(line if counts is None else Group(_table(counts), line), refresh=True)
         elif self.clock() >= self._next:
             self._next = self.clock() + _EVERY
-            self.say(f"{phase} ..." if facts is None else _line(facts))
+            self.say(f"{phase} ..." if counts is None else _line(counts))
 
 
-def _cells(facts: Facts) -> dict[str, str]:
+def _cells(counts: Counts) -> dict[str, str]:
     return {
-        "pending": f"{facts.pending}",
-        "commits": f"{facts.commits}",
-        "published": f"{facts.published:,}",
-        "committed": f"{facts.committed:,}",
-        "consumed": f"{facts.consumed:,}",
-        "latency": "-" if facts.latency is None else format_duration(facts.latency),
-        "files": f"{facts.files}",
-        "snapshots": f"{facts.snapshots}",
+        "pending": f"{counts.pending}",
+        "commits": f"{counts.commits}",
+        "published": f"{counts.published:,}",
+        "committed": f"{counts.committed:,}",
+        "consumed": f"{counts.consumed:,}",
+        "latency": "-" if counts.latency is None else format_duration(counts.latency),
+        "files": f"{counts.files}",
+        "snapshots": f"{counts.snapshots}",
     }
 
 
-def _line(facts: Facts) -> str:
-    return "  ".join(f"{name} {text}" for name, text in _cells(facts).items())
+def _line(counts: Counts) -> str:
+    return "  ".join(f"{name} {text}" for name, text in _cells(counts).items())
 
 
-def _table(facts: Facts) -> Table:
+def _table(counts: Counts) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for name in _cells(facts):
+    for name in _cells(counts):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_row(*_cells(facts).values())
+    table.add_row(*_cells(counts).values())
     return table

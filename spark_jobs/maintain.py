@@ -18,7 +18,8 @@ import click
 
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
-from spark_jobs import job, options, procedures, register, session
+from spark_jobs import job, procedures, register, session
+from spark_jobs.table import location, main_head, main_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +73,7 @@ class Work:
         from bookkeeper.stores.open import open_store
         from bookkeeper.streams.registry import Registry
 
-        folder = folder_url(self.table, register.location(self.spark, self.name))
+        folder = folder_url(self.table, location(self.spark, self.name))
         return Registry(open_store(folder, self.storage), self.table.consumers)
 
 
@@ -88,7 +89,7 @@ def main() -> None:
     """
 
 
-def _command(function: options.Command) -> options.Command:
+def _command(function: job.Command) -> job.Command:
     @functools.wraps(function)
     def run(config: str | None, table: str | None, conf: tuple[str, ...], dry_run: bool, **own: Any) -> None:
         settings = load_settings(config, os.environ)
@@ -97,7 +98,7 @@ def _command(function: options.Command) -> options.Command:
         function(Work(spark, name, pick_table(settings, table), datetime.now(UTC), dry_run, settings.storage), **own)
 
     dry = click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
-    main.command(function.__name__.replace("_", "-"))(options.common(dry(run)))
+    main.command(function.__name__.replace("_", "-"))(job.options(dry(run)))
     return function
 
 
@@ -111,7 +112,7 @@ def expire_snapshots(
     """
     Expire old snapshots and delete their files. Prefer the reaper.
 
-    The newest append and the bookkeeper's newest snapshot stay: streams and marks stand on them. But this job
+    The newest append and the bookkeeper's newest snapshot stay: streams and marks need them. But this job
     does not know your consumers: one that is further behind than --older-than loses its place and its query
     ends. The reaper knows the registered consumers and waits for them.
 
@@ -121,7 +122,7 @@ def expire_snapshots(
     properties = work.properties()
     keep = older_than or work.table.reaper.older_than or _age(properties) or _OLDER_THAN
     last = retain_last or work.table.reaper.retain_last or _least(properties) or _RETAIN_LAST
-    history = procedures.main_history(*_history(work))
+    history = main_history(work.spark, work.name)
     cutoff = procedures.expire_before(history, before or work.now - keep)
     for snapshot in procedures.expired(history, cutoff, last):
         click.echo(f"-- snapshot {snapshot.snapshot_id} {snapshot.committed_at.isoformat()} {snapshot.operation}")
@@ -141,25 +142,23 @@ def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -
     \b
     Example: python -m spark_jobs.maintain rewrite-data-files --older-than 2h
     """
-    from spark_jobs.holding import holding
-
     column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
     before = procedures.closed(work.now - older_than)
     sql = procedures.rewrite_data_files(work.name, column, before)
-    if work.dry_run or _main(work) is None:
+    if work.dry_run or main_head(work.spark, work.name) is None:
         work.call(sql)
         return
 
     def head() -> int:
-        main = _main(work)
-        assert main is not None, "main never loses its last snapshot"
-        return main
+        found = main_head(work.spark, work.name)
+        assert found is not None, "main never loses its last snapshot"
+        return found
 
-    def kept(snapshot: int) -> bool:
+    def exists(snapshot: int) -> bool:
         return not work.spark.table(f"{work.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
 
     # Held before it is planned: without its first snapshot Iceberg commits no group and reports success.
-    with holding(work.registry(), head, kept, lambda: datetime.now(UTC)):
+    with register.hold(work.registry(), head, exists, lambda: datetime.now(UTC)):
         groups, files = _to_rewrite(work, column, before)
         click.echo(f"-- found: {files} files in {groups} groups")
         (result,) = work.call(sql)
@@ -194,7 +193,7 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
     procedures.check_orphan_age(keep, work.table.orphan_age)
-    at = work.table.folder or f"{register.location(work.spark, work.name)}/_bookkeeper"
+    at = work.table.folder or f"{location(work.spark, work.name)}/_bookkeeper"
     folder = open_store(at, work.storage)
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
@@ -222,31 +221,6 @@ def _to_rewrite(work: Work, column: str | None, before: datetime) -> tuple[int, 
     planner.init(wanted)
     plan = planner.plan()
     return plan.totalGroupCount(), sum(group.inputFileNum() for group in plan.groups().iterator())
-
-
-def _snapshots(work: Work) -> list[procedures.Snapshot]:
-    rows = work.spark.table(f"{work.name}.snapshots").collect()
-    return [
-        procedures.Snapshot(
-            snapshot_id=row.snapshot_id,
-            parent_id=row.parent_id,
-            committed_at=row.committed_at.astimezone(UTC),
-            operation=row.operation,
-            said=frozenset(row.summary or {}),
-        )
-        for row in rows
-    ]
-
-
-def _history(work: Work) -> tuple[list[procedures.Snapshot], int | None]:
-    # The head first: one that is committed after the snapshots were read would not be among them.
-    main = _main(work)
-    return _snapshots(work), main
-
-
-def _main(work: Work) -> int | None:
-    row = work.spark.table(f"{work.name}.refs").where("name = 'main'").first()
-    return row.snapshot_id if row else None
 
 
 def _age(properties: Mapping[str, str]) -> timedelta | None:

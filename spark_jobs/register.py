@@ -1,36 +1,34 @@
 """
-Tells the reaper of a query before it starts, so that expiry waits for it.
+Registers with the reaper what reads the table, so that expiry waits for it: a query that is about to start, or a job
+that needs the snapshot it began with.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from bookkeeper.errors import BookkeeperError, PathRefused, Retry
+from bookkeeper.stores.locations import normal
+from spark_jobs.hadoop import HadoopCheckpointStore
+from spark_jobs.table import location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Settings, Table
-    from bookkeeper.streams.registry import Consumer
+    from bookkeeper.streams.registry import Consumer, Registry
 
-
-def location(spark: SparkSession, name: str) -> str:
-    """
-    Where the table `name` (catalog.namespace.table) lies.
-    """
-    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'").first()
-    assert described is not None, "Spark always describes the location"
-    return str(described.data_type)
-
-
-def qualified(spark: SparkSession, checkpoint: str) -> str:
-    """
-    The checkpoint's location as Spark resolves it, with scheme and host.
-    """
-    jvm: Any = spark.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(checkpoint)
-    conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-    return str(path.getFileSystem(conf).makeQualified(path).toString())
+HOLD_PREFIX = "maintain-"
+#: a hold ends by itself after this when its job was killed; a running job renews it ten times as often
+HOLD_LASTS = timedelta(minutes=20)
+_TRIES = 20
 
 
 def register(
@@ -52,24 +50,73 @@ def register(
     from bookkeeper.core.folder import folder_url
     from bookkeeper.stores.local import kept
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.registry import JOB, Registry, configured, name_for
-    from bookkeeper.streams.registry import spark as query
+    from bookkeeper.streams import registry
 
-    where = _spelled(qualified(spark, checkpoint))
-    known = {item.checkpoint: item for item in configured(table.consumers)}
+    where = HadoopCheckpointStore(spark, checkpoint).url
+    with suppress(PathRefused):  # of a scheme that only Spark reads: registered as Spark writes it
+        where = normal(where)
+    known = {item.checkpoint: item for item in registry.configured(table.consumers)}
     if where in known and consumer in (None, known[where].name):
         return known[where]
-    found = query(consumer or name_for(where), where, now, available_now=available_now, by=JOB)
+    found = registry.spark(
+        consumer or registry.name_for(where), where, now, available_now=available_now, by=registry.JOB
+    )
     folder = folder_url(table, location(spark, name))
-    Registry(kept(stores_with(settings.catalog.properties)(folder)), table.consumers).add(found)
+    registry.Registry(kept(stores_with(settings.catalog.properties)(folder)), table.consumers).add(found)
     return found
 
 
-def _spelled(where: str) -> str:
-    from bookkeeper.errors import PathRefused
-    from bookkeeper.stores.locations import normal
+@contextmanager
+def hold(
+    registry: Registry,
+    head: Callable[[], int],
+    exists: Callable[[int], bool],
+    clock: Callable[[], datetime],
+    lasts: timedelta = HOLD_LASTS,
+) -> Iterator[str]:
+    """
+    Registers a reader of main's snapshot for the block and renews it meanwhile; gives its name.
 
+    `head` returns main's snapshot, `exists` whether the table has a snapshot. Records of jobs that were killed are
+    removed. Raises StorageUnavailable when nothing can be registered, Retry when each snapshot was expired before it
+    was held.
+    """
+    from bookkeeper.streams.registry import reader
+
+    for old in registry.all():
+        if old.name.startswith(HOLD_PREFIX) and old.lapsed(clock()):
+            registry.remove(old.name)
+    name, over = f"{HOLD_PREFIX}{uuid.uuid4().hex[:12]}", threading.Event()
+    for _ in range(_TRIES):
+        snapshot = head()
+        registry.add(reader(name, snapshot, clock(), lasts))
+        # Registered first, checked second: main may have moved, and an expiry that began before may have taken it.
+        if exists(snapshot):
+            break
+    else:
+        _release(registry, name)
+        raise Retry(f"snapshots are expired so fast that none of {_TRIES} could be held", hint="Run it again later.")
+
+    def renew() -> None:
+        while not over.wait(lasts.total_seconds() / 10):
+            try:
+                registry.add(reader(name, snapshot, clock(), lasts))
+            except BookkeeperError as exc:
+                click.echo(f"-- the hold on snapshot {snapshot} was not renewed: {exc}", err=True)
+
+    renewing = threading.Thread(target=renew, name="hold", daemon=True)
+    renewing.start()
     try:
-        return normal(where)
-    except PathRefused:
-        return where
+        yield name
+    finally:
+        over.set()
+        renewing.join()
+        _release(registry, name)
+
+
+def _release(registry: Registry, name: str) -> None:
+    try:
+        registry.remove(name)
+    except BookkeeperError as exc:
+        # The work is done: the record lapses by itself, and the next run removes it.
+        click.echo(f"-- {name} stays registered for up to {HOLD_LASTS}: {exc}", err=True)

@@ -135,7 +135,7 @@ def _s3(properties: Properties) -> Confs:
     region = properties.get("s3.region") or properties.get("client.region")
     if region:
         confs["client.region"] = region
-    # pyiceberg addresses buckets by path unless told otherwise; the AWS SDK by host name.
+    # pyiceberg addresses buckets by path by default; the AWS SDK by host name.
     if "s3.endpoint" in properties and properties.get("s3.force-virtual-addressing", "false").lower() != "true":
         confs["s3.path-style-access"] = "true"
     return confs
@@ -182,8 +182,8 @@ def hadoop_confs(properties: Properties) -> Confs:
 def _hadoop_s3(properties: Properties) -> Confs:
     if properties.get("py-catalog-impl") != STORAGE or _IO_BY_SCHEME.get(_scheme(properties)) != _S3_IO:
         return {}
-    said = _s3(properties)
-    found = {theirs: said[ours] for ours, theirs in _S3A.items() if ours in said}
+    known = _s3(properties)
+    found = {hadoop: known[key] for key, hadoop in _S3A.items() if key in known}
     return {"s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem", **found}
 
 

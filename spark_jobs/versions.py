@@ -1,5 +1,5 @@
 """
-The versions that are known to work together: Maven coordinates, and the Java that is brought where none is.
+The versions that are known to work together: Maven coordinates, and the Java that is installed where none is.
 
 Nothing else in the project names a Maven coordinate.
 """

@@ -16,7 +16,7 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import ConfigInvalid
-from spark_jobs import job, options, query, session
+from spark_jobs import job, query, session
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -68,7 +68,7 @@ def start(rows: DataFrame, table: str, checkpoint: str, trigger: str) -> Streami
 
 
 @click.command(cls=Command)
-@options.common
+@job.options
 @click.option("--checkpoint", required=True, help="Folder or URL where the stream keeps its place; one per query.")
 @click.option(
     "--source",

@@ -1,1 +1,55 @@
-"""Writers: Arrow in, data files and one txlog out; no catalog, no catalog credentials."""
+"""
+Writers: Arrow in, data files and one txlog per publish out; no catalog, no catalog credentials.
+
+`from writers import Writer` gives the class, and the same for the errors that its callers catch. Names are loaded when
+they are asked for, so that importing `writers` loads neither pyarrow nor pyiceberg and `writer --help` stays instant.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bookkeeper.core.names import TxlogName as TxlogName
+    from bookkeeper.errors import Backpressure as Backpressure
+    from bookkeeper.errors import BookkeeperError as BookkeeperError
+    from bookkeeper.errors import ConfigInvalid as ConfigInvalid
+    from bookkeeper.errors import Fenced as Fenced
+    from bookkeeper.errors import NotPossible as NotPossible
+    from bookkeeper.errors import SchemaRefused as SchemaRefused
+    from bookkeeper.errors import StorageUnavailable as StorageUnavailable
+    from bookkeeper.errors import UnknownOutcome as UnknownOutcome
+    from bookkeeper.errors import WrongFolder as WrongFolder
+    from bookkeeper.stores.open import stores_with as stores_with
+    from writers.bare import Bare as Bare
+    from writers.bare import TooOld as TooOld
+    from writers.writer import Writer as Writer
+
+__all__ = [
+    "Backpressure",
+    "Bare",
+    "BookkeeperError",
+    "ConfigInvalid",
+    "Fenced",
+    "NotPossible",
+    "SchemaRefused",
+    "StorageUnavailable",
+    "TooOld",
+    "TxlogName",
+    "UnknownOutcome",
+    "Writer",
+    "WrongFolder",
+    "stores_with",
+]
+_MODULES = {
+    "Bare": "writers.bare",
+    "TooOld": "writers.bare",
+    "TxlogName": "bookkeeper.core.names",
+    "Writer": "writers.writer",
+    "stores_with": "bookkeeper.stores.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES.get(name, "bookkeeper.errors")), name)

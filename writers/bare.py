@@ -1,14 +1,15 @@
 """
-Bare files: Parquet that some other system drops without a txlog becomes rows, once for each (location, etag).
+Bare files: Parquet files that another system drops without a txlog become rows, once for each (location, etag).
 
-Events come at least once, late and unordered. The first who takes a file writes down under what name its txlog will
-be published (`bare/` in the folder, one exclusive create); everybody later takes the same name, so the bookkeeper's
-marks recognise it. A crash before the txlog leaves data files that no txlog names, which the orphan sweep takes; the
-event is not acknowledged then and comes again. Marks and notes are kept for a while only, so an object older than
-`memory` is refused: let it be longer than the source goes on announcing, and shorter than the table's marks-keep.
+Events arrive at least once, late and unordered. The first process that takes a file stores a note with the name of
+the file's txlog (`bare/` in the folder, one exclusive create); every later one uses the same name, so the bookkeeper's
+marks recognise the txlog. A crash before the publish leaves data files that no txlog names, which the orphan sweep
+deletes; the event was not acknowledged then and arrives again. Marks and notes are kept for a limited time, so an
+object older than `memory` is refused: `memory` must be longer than the source repeats its events, and shorter than the
+table's marks-keep.
 
-The file is read and written anew by the Writer, which checks it against the schema: the original is only read, and
-may be overwritten, moved or deleted once its event was acknowledged.
+The Writer reads the file, checks it against the schema and writes its rows to data files of the table: the original is
+only read, and may be overwritten, moved or deleted once its event was acknowledged.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -32,9 +33,8 @@ from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.defaults import millis, pause, utc_now
-from writers.files import Files
-from writers.retry import Wait
+from writers.files.unpublished import UnpublishedFiles
+from writers.timing import Clock, Wait, millis, pause, utc_now
 from writers.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -46,20 +46,20 @@ PUBLISHED, KNOWN, GONE = "published", "known", "gone"
 
 
 class TooOld(NotPossible):
-    """Nobody remembers whether this file was taken already."""
+    """It is no longer known whether this file was taken already."""
 
     hint = "If `bookkeeper verify` and a query show that its rows are not in the table, load it with `writer lines`."
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Under what name the txlog of one file is published."""
+    """The stored note on one file, which determines the name of its txlog."""
 
     created_ms: int
     random: bytes
 
     def name(self, writer: str) -> TxlogName:
-        """The only txlog that file ever gets."""
+        """The only txlog that this file ever gets."""
         return TxlogName(writer, new_incarnation(self.created_ms, self.random), 1)
 
 
@@ -72,7 +72,7 @@ class Bare:
         name: str = "bare",
         *,
         stores: Callable[[str], Store] = open_store,
-        clock: Callable[[], datetime] = utc_now,
+        clock: Clock = utc_now,
         wait: Wait = pause,
         memory: timedelta = MEMORY,
     ) -> None:
@@ -81,27 +81,31 @@ class Bare:
 
     def take(self, root: str, key: str) -> str:
         """
-        Makes the object's rows part of the table: PUBLISHED, KNOWN (somebody did before) or GONE.
+        Publish the object's rows: PUBLISHED, KNOWN (published before) or GONE (no such object).
 
-        When it returns, the event may be acknowledged. Raises TooOld, SchemaRefused, Backpressure and
-        StorageUnavailable: then it has to come again.
+        When it returns, the event may be acknowledged. When it raises TooOld, SchemaRefused, Backpressure or
+        StorageUnavailable, the event has to arrive again.
         """
-        source = self.stores(root)
+        source, location = self.stores(root), join(root, key)
         try:
             data, tag = source.read_tagged(key)
             modified = source.modified(key)
         except Missing:
-            log.warning("an announced file is gone", extra={"action": "bare", "file": join(root, key)})
+            log.warning("an announced file is gone", extra={"action": "bare", "file": location})
             return GONE
         if self.clock() - modified > self.memory:
-            raise TooOld(f"{join(root, key)} was written {modified.isoformat()}, longer than {self.memory} ago")
-        note = self._note(join(root, key), tag, modified)
+            raise TooOld(f"{location} was written {modified.isoformat()}, longer than {self.memory} ago")
+        note = self._note(location, tag, modified)
         if self._is_known(note):
             return KNOWN
-        return self._publish(note, _rows(data, join(root, key)))
+        try:
+            rows = pq.read_table(BytesIO(data))
+        except (pa.ArrowException, OSError) as exc:
+            raise SchemaRefused(f"{location} is no Parquet file: {str(exc)[:200]}") from exc
+        return self._publish(note, rows)
 
     def _note(self, location: str, tag: str, modified: datetime) -> Note:
-        """The note on this version of the object; the first one that was written counts."""
+        """The note on this version of the object; the first one that was stored counts."""
         key = NOTES + hashlib.sha256(f"{location}\0{tag}".encode()).hexdigest()[:40]
         wanted = {"created-ms": millis(modified), "random": os.urandom(10).hex(), "file": location}
         try:
@@ -111,7 +115,7 @@ class Bare:
         return Note(wanted["created-ms"], bytes.fromhex(wanted["random"]))
 
     def _is_known(self, note: Note) -> bool:
-        # Only to save work. Pending first, marks second: what leaves the one is in the other by then.
+        # Only to save work. Pending first, marks second: a txlog that leaves pending/ is in the marks by then.
         name = note.name(self.name)
         if self.folder.exists(name) or self.folder.exists(name, REJECTED):
             return True
@@ -132,31 +136,26 @@ class Bare:
             run.write(rows)
             run.publish()
         except Fenced:
-            return KNOWN  # somebody else took it at the same time
+            return KNOWN  # another process took it at the same time
         finally:
             run.close()
         return PUBLISHED
 
     def sweep(self) -> int:
-        """Deletes notes that are no longer needed; how many."""
+        """Delete notes that are no longer needed; returns how many."""
         before = self.clock() - 2 * self.memory
         old = [item.key for item in self.folder.store.list(NOTES) if item.modified < before]
         return self.folder.store.delete_many(old)
 
 
 class _Run(Writer):
-    """A run whose name is known before it starts, and may be that of another: its data files are its own."""
+    """A run whose incarnation is given and may be used twice: its data files have names of their own."""
 
     def __init__(self, folder: Folder, name: str, **given: Any) -> None:
         super().__init__(folder, name, **given)
-        self._files = Files(f"{name}-{self.incarnation}-{secrets.token_hex(6)}", given["clock"], given["wait"])
-
-
-def _rows(data: bytes, location: str) -> pa.Table:
-    try:
-        return pq.read_table(BytesIO(data))
-    except (pa.ArrowException, OSError) as exc:
-        raise SchemaRefused(f"{location} is no Parquet file: {str(exc)[:200]}") from exc
+        self._files = UnpublishedFiles(
+            f"{name}-{self.incarnation}-{secrets.token_hex(6)}", given["clock"], given["wait"]
+        )
 
 
 def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, Any]:
@@ -164,7 +163,8 @@ def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, A
     A function for events: of S3, SNS, EventBridge, Event Grid, or an SQS batch of them; `root_of` makes a bucket's or
     container's URL.
 
-    Answers in SQS's words which messages have to come again; where there are no messages, an error is raised.
+    Returns SQS's `batchItemFailures`: the messages that have to arrive again. For an event that is no batch of
+    messages, errors are raised.
     """
     records = event.get("Records", ()) if isinstance(event, Mapping) else ()
     if not any("body" in record for record in records):
@@ -174,11 +174,13 @@ def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, A
     for record in records:
         try:
             _take_all(record["body"], bare, root_of)
-        except Exception as exc:  # noqa: BLE001 - one message must not take the others with it
+        except Exception as exc:  # noqa: BLE001 - a bad message must not fail the others
             log.warning("bare file not taken", extra={"action": "bare", "cause": f"{type(exc).__name__}: {exc}"})
             failed.append({"itemIdentifier": record["messageId"]})
     return {"batchItemFailures": failed}
 
 
-def _take_all(message: str, bare: Bare, root_of: Callable[[str], str]) -> Sequence[str]:
-    return [bare.take(root_of(bucket), key) for bucket, key in places(message) if key.endswith(".parquet")]
+def _take_all(message: str, bare: Bare, root_of: Callable[[str], str]) -> None:
+    for bucket, key in places(message):
+        if key.endswith(".parquet"):
+            bare.take(root_of(bucket), key)

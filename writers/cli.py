@@ -76,8 +76,8 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
       writer generate --folder /lake/events/_bookkeeper --name load-1 --seconds 60 --pause 200ms
       writer generate --folder /lake/events/_bookkeeper --records 1 --value-bytes 1MiB --files 1
     """
+    from writers.commands import Schedule, run_generate
     from writers.generate import Load
-    from writers.run import Schedule, run_generate
 
     stop = _begin(more)
     with _open_writer(name, stop, more) as writer:
@@ -113,7 +113,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
       writer lines --folder /lake/events/_bookkeeper --name prices --format csv --delimiter ';' prices.txt
       tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
     """
-    from writers.run import Format, run_lines
+    from writers.commands import Format, run_lines
 
     stop = _begin(more)
     form = Format.of(more["kind"], files, more["delimiter"], more["base64_bytes"])
@@ -132,7 +132,7 @@ def _json_logs(options: dict[str, Any]) -> bool:
 
 def _open_writer(name: str, stop: StopSignal, options: dict[str, Any]) -> "Writer":
     from bookkeeper.stores.open import stores_with
-    from writers.run import folder_url, storage_options
+    from writers.commands import folder_url, storage_options
     from writers.writer import Writer
 
     folder = folder_url(options["folder"], options["config"], options["table"], os.environ)

@@ -1,5 +1,5 @@
 """
-The article's load: rows of timestamp, key and value that say who wrote them, so that each can be looked for.
+The article's load: rows of timestamp, key and value; each key names its writer, so that every row can be looked for.
 
 The key is `<writer>/<run>/<number:012d>`; the value is seeded text of 27 letters, which compresses about 1.7 times.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from writers.defaults import millis
+from writers.timing import millis
 from writers.writer import Writer
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz "
@@ -35,7 +35,9 @@ class Load:
     def rows(self, first: int, count: int, at: datetime) -> pa.Table:
         """Rows number `first` to `first + count - 1`, all of the time `at`."""
         times = pa.repeat(pa.scalar(at, pa.timestamp("us", "UTC")), count)
-        return pa.table({"timestamp": times, "key": self._keys(first, count), "value": self._values(first, count)})
+        numbers = pa.array(range(first, first + count), pa.int64()).cast(pa.string())
+        keys = pc.binary_join_element_wise(self.writer, self.run, pc.utf8_lpad(numbers, 12, "0"), "/")
+        return pa.table({"timestamp": times, "key": keys, "value": self._values(first, count)})
 
     def file(self, number: int, at: datetime) -> Iterator[pa.Table]:
         """The rows of the file `number` (from 0), in pieces that fit into memory."""
@@ -43,10 +45,6 @@ class Load:
         start, end = number * self.records, (number + 1) * self.records
         for first in range(start, end, most):
             yield self.rows(first, min(most, end - first), at)
-
-    def _keys(self, first: int, count: int) -> pa.Array:
-        numbers = pa.array(range(first, first + count), pa.int64()).cast(pa.string())
-        return pc.binary_join_element_wise(self.writer, self.run, pc.utf8_lpad(numbers, 12, "0"), "/")
 
     def _values(self, first: int, count: int) -> pa.Array:
         size = self.value_bytes
@@ -58,7 +56,7 @@ class Load:
 
 def publish_file(writer: Writer, load: Load, number: int, clock: Callable[[], datetime]) -> dict[str, Any]:
     """
-    Write and publish one file of the load; what a close log says about it.
+    Write and publish one file of the load; returns its record for a close log.
 
     `closed_ms`: its data files were complete and durable; `published_ms`: so was the txlog.
     """

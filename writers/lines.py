@@ -1,8 +1,9 @@
 """
 Loads lines into the table: files exactly once, by position; stdin as it comes.
 
-What was read is published with the position behind it; lines that are no rows go to a side file, durable before
-the position moves, so that none is lost. After a crash some may be there twice: file and offset tell.
+Rows are published with the position behind their last line. Lines that are no rows go to the file of bad lines, which
+is durable before the position moves, so that none is lost. After a crash it may hold a line twice, with the same file
+and offset.
 """
 
 import json
@@ -15,29 +16,34 @@ from typing import IO
 
 from pyiceberg.schema import Schema
 
-from writers.records import BadLine, Parse, Row, UnknownColumn, table_of
 from writers.source import SourceLine, SourcePosition, file_lines, first_line, pipe_lines, place_of, position_of
+from writers.timing import Clock
+from writers.values.records import BadLine, Parse, Row, UnknownColumn, table_of
 from writers.writer import Writer
 
-_LOOK_AGAIN = timedelta(seconds=1)
+_CARD_EVERY = timedelta(seconds=1)
 _PIPE_PAUSE_SECONDS = 0.5
 
 MakeParser = Callable[[Schema, bytes, Mapping[str, int]], Parse]
-Told = Callable[["Loader"], None]
 
 
-class Side:
-    """The file for bad lines, one JSON object each; made when the first one comes."""
+class BadLines:
+    """The file for bad lines, one JSON object each; made for the first one."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, 0
         self._file: IO[bytes] | None = None
 
     def add(self, source: str, line: SourceLine, reason: str) -> None:
-        """Take note of a bad line."""
+        """Append a bad line with its reason."""
         text = line.text.decode("utf-8", "backslashreplace").rstrip("\r\n")
         record = {"file": source, "line": line.number, "offset": line.start, "reason": reason, "text": text}
-        self._file = self._file or _opened(self.path)
+        if self._file is None:
+            self._file = open(self.path, "ab+")  # noqa: SIM115 closed by __exit__
+            if self._file.seek(0, os.SEEK_END):
+                self._file.seek(-1, os.SEEK_END)
+                if self._file.read(1) != b"\n":
+                    self._file.write(b"\n")  # a crash cut the last record
         self._file.write(json.dumps(record).encode() + b"\n")
         self.count += 1
 
@@ -47,7 +53,7 @@ class Side:
             self._file.flush()
             os.fsync(self._file.fileno())
 
-    def __enter__(self) -> "Side":
+    def __enter__(self) -> "BadLines":
         return self
 
     def __exit__(
@@ -57,39 +63,34 @@ class Side:
             self._file.close()
 
 
-def _opened(path: Path) -> IO[bytes]:
-    file = open(path, "ab+")  # noqa: SIM115 closed by Side
-    if file.seek(0, os.SEEK_END):
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")  # a crash cut the last record
-    return file
-
-
 class Loader:
-    """Turns lines into rows and publishes them when it is time."""
+    """
+    Turns lines into rows and publishes them when the writer is due.
+
+    `stopped` is asked after each piece of lines; `on_progress` is called before each publish.
+    """
 
     def __init__(
         self,
         writer: Writer,
         make_parser: MakeParser,
-        side: Side,
-        clock: Callable[[], datetime],
+        bad_lines: BadLines,
+        clock: Clock,
         *,
         header: bool,
         stopped: Callable[[], bool] = lambda: False,
-        told: Told = lambda loader: None,
+        on_progress: Callable[["Loader"], None] = lambda loader: None,
     ) -> None:
         self.rows = self.published = 0
-        self.side = side
+        self.bad_lines = bad_lines
         self._writer, self._make_parser, self._clock = writer, make_parser, clock
-        self._header, self._stopped, self._told = header, stopped, told
-        self._looked: datetime | None = None
+        self._header, self._stopped, self._on_progress = header, stopped, on_progress
+        self._card_read_at: datetime | None = None
         self._head = b""
         self._parser: tuple[Schema, bytes, Parse] | None = None
 
     def load_files(self, files: Sequence[str]) -> bool:
-        """Load what the published position does not cover yet; False when it was asked to stop before the end."""
+        """Load the lines behind the published position; False when `stopped` before the end."""
         place = place_of(files, self._writer.position)
         for index in range(place.index, len(files)):
             place = place if place.index == index else SourcePosition(index)
@@ -104,7 +105,7 @@ class Loader:
         return True
 
     def load_pipe(self, handle: int) -> bool:
-        """Load what comes until the pipe is closed; False when it was asked to stop before."""
+        """Load lines until the pipe is closed; False when `stopped` before."""
         for lines in pipe_lines(handle, _PIPE_PAUSE_SECONDS):
             self._take("-", lines)
             self._publish(None, only_if_due=not self._stopped())
@@ -114,10 +115,10 @@ class Loader:
         return True
 
     def _publish(self, position: bytes | None, only_if_due: bool) -> None:
-        self._told(self)
+        self._on_progress(self)
         if only_if_due and not self._writer.due():
             return
-        self.side.sync()
+        self.bad_lines.sync()
         self._writer.publish(position)
         self.published = self.rows
 
@@ -138,11 +139,11 @@ class Loader:
             try:
                 return self._parse()(line.text)
             except UnknownColumn:
-                if not self._look_again():
+                if not self._table_changed():
                     raise
                 return self._parse()(line.text)
         except BadLine as exc:
-            self.side.add(source, line, str(exc))
+            self.bad_lines.add(source, line, str(exc))
             return None
 
     def _parse(self) -> Parse:
@@ -151,11 +152,11 @@ class Loader:
             self._parser = (schema, self._head, self._make_parser(schema, self._head, self._writer.former_names))
         return self._parser[2]
 
-    def _look_again(self) -> bool:
-        """Whether the table changed since; asked at most once a second."""
+    def _table_changed(self) -> bool:
+        """Whether the card has changed since it was read; reads it at most once a second."""
         now, before = self._clock(), self._writer.card
-        if self._looked is not None and timedelta(0) <= now - self._looked < _LOOK_AGAIN:
+        if self._card_read_at is not None and timedelta(0) <= now - self._card_read_at < _CARD_EVERY:
             return False
-        self._looked = now
+        self._card_read_at = now
         self._writer.roll()
         return self._writer.card != before

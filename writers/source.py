@@ -1,8 +1,8 @@
 """
 Files of lines as a source with positions, and stdin as one without.
 
-A position names the file, proves by a hash of its beginning that it is still the same, and says how far it was
-read; it also stands for all files before it on the command line. A file may grow, it must not change.
+A position holds the file's path, a hash of its beginning, the offset up to which it was read, and a hash of the paths
+before it on the command line. A file may grow, it must not change.
 """
 
 import hashlib
@@ -12,14 +12,13 @@ import select
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bookkeeper.errors import NotPossible
 
 _HEAD_BYTES = 4096
 _PATH_BYTES = 600
 _CHUNK_BYTES = 2**20
-_MARK = b"\xef\xbb\xbf"  # a byte order mark, at the beginning of a file
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """How far a run of files was read: into `index`, up to `offset`, which is behind line `line`."""
+    """How far files were read: the file number `index` up to `offset`, which is behind its line number `line`."""
 
     index: int = 0
     offset: int = 0
@@ -62,7 +61,12 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     """
     if position is None:
         return SourcePosition()
-    data = _parsed(position)
+    try:
+        data = json.loads(position)
+        data = {key: data[key] for key in ("file", "head", "offset", "line", "before")}
+    except (ValueError, KeyError, TypeError) as exc:
+        hint = "This writer name belongs to another kind of source: use another --name."
+        raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
     names = [_identity(name) for name in files]
     hint = "Give the same files in the same order (more may follow), or use another --name for another source."
     if data["file"] not in names:
@@ -73,15 +77,6 @@ def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     if os.path.getsize(files[index]) < data["offset"] or _head(files[index], data["offset"]) != data["head"]:
         raise NotPossible(f"{files[index]} is not the file that was read up to byte {data['offset']}", hint=hint)
     return SourcePosition(index, data["offset"], data["line"])
-
-
-def _parsed(position: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(position)
-        return {key: data[key] for key in ("file", "head", "offset", "line", "before")}
-    except (ValueError, KeyError, TypeError) as exc:
-        hint = "This writer name belongs to another kind of source: use another --name."
-        raise NotPossible(f"the committed position {position[:80]!r} is none of a file of lines", hint=hint) from exc
 
 
 def _identity(name: str) -> str:
@@ -103,7 +98,7 @@ def first_line(name: str) -> bytes:
     The first line of a file, without a byte order mark.
     """
     with open(name, "rb") as file:
-        return file.readline().removeprefix(_MARK)
+        return file.readline().removeprefix(_BYTE_ORDER_MARK)
 
 
 def file_lines(name: str, place: SourcePosition) -> Iterator[list[SourceLine]]:
@@ -121,9 +116,9 @@ def file_lines(name: str, place: SourcePosition) -> Iterator[list[SourceLine]]:
 
 def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[SourceLine]]:
     """
-    The lines of a pipe as they come; an empty list when none came for a while, so that the caller can publish.
+    The lines of a pipe as they arrive; an empty list every `pause_seconds` without any, so that the caller can publish.
     """
-    begun: list[bytes] = []
+    unfinished: list[bytes] = []
     offset = number = 0
     data = b" "
     while data:
@@ -133,8 +128,8 @@ def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[SourceLine]]:
         data = os.read(handle, _CHUNK_BYTES)
         whole, newline, rest = data.rpartition(b"\n")
         # A long line is joined once, when it is complete; the last one need not end in a newline.
-        texts = _split([*begun, whole, newline]) if newline or not data else []
-        begun = [rest] if newline else [*begun, rest]
+        texts = _split([*unfinished, whole, newline]) if newline or not data else []
+        unfinished = [rest] if newline else [*unfinished, rest]
         lines = list(_numbered(texts, offset, number))
         if lines:
             offset, number = lines[-1].end, lines[-1].number
@@ -148,6 +143,6 @@ def _split(parts: Sequence[bytes]) -> list[bytes]:
 
 def _numbered(texts: Sequence[bytes], offset: int, number: int) -> Iterator[SourceLine]:
     for index, text in enumerate(texts):
-        plain = text.removeprefix(_MARK) if number + index == 0 else text
+        plain = text.removeprefix(_BYTE_ORDER_MARK) if number + index == 0 else text
         yield SourceLine(number + index + 1, offset, offset + len(text), plain)
         offset += len(text)

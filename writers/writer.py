@@ -1,8 +1,8 @@
 """
 The writer: rows in, data files and one txlog per publish out. Needs a txlog folder, no catalog.
 
-Refuses to guess: after a publish whose outcome is unknown it publishes nothing more, and the next run finds out.
-It never deletes a file. Not for use by several threads at once, nor after a fork.
+After a publish with an unknown outcome a run publishes nothing more: the next run finds out what became of it.
+A writer never deletes a file. Not for use by several threads at once, nor after a fork.
 """
 
 import logging
@@ -22,20 +22,15 @@ from bookkeeper.errors import Missing, NotPossible, SchemaRefused, StorageUnavai
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.cast import as_table, cast, unknown_columns
-from writers.chain import end_of_chain
-from writers.defaults import millis, pause, utc_now
-from writers.files import Files
+from writers.files.unpublished import UnpublishedFiles
+from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
 from writers.metrics import WriterMetrics
-from writers.pending_monitor import PendingMonitor
-from writers.publisher import Publisher
-from writers.retry import Wait, retry
-from writers.schema_change import check_same_table, mixes
-from writers.write_spec import WriteSpec
+from writers.publish.pending_monitor import PendingMonitor
+from writers.publish.publisher import Publisher, resume_position
+from writers.timing import Clock, Wait, millis, pause, retry, utc_now
+from writers.values.cast import as_table, cast, unknown_columns
 
 log = logging.getLogger(__name__)
-
-Clock = Callable[[], datetime]
 
 
 class Writer:
@@ -61,16 +56,20 @@ class Writer:
         self._folder, self._stores = folder, stores
         self._clock, self._wait, self._patience = clock, wait, patience
         self._process = os.getpid()
-        self._shape = WriteSpec.of(_first_card(folder))
-        self._store = stores(_checked(self.card.data_path))
-        self._files = Files(f"{name}-{self.incarnation}", clock, wait)
-        #: what it did so far, for Prometheus
+        try:
+            card = folder.card()
+        except Missing as exc:
+            hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, make no new one."
+            raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
+        self._use(card)
+        self._files = UnpublishedFiles(f"{name}-{self.incarnation}", clock, wait)
+        #: metrics of this run, for Prometheus
         self.figures = WriterMetrics(name)
-        self._watch = PendingMonitor(folder, clock, wait, self.figures)
-        position = retry(lambda: end_of_chain(folder, self.card, name), wait)
+        self._monitor = PendingMonitor(folder, clock, wait, self.figures)
+        position = retry(lambda: resume_position(folder, self.card, name), wait)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
-        self._reached: bytes | None = None
-        self._chained = self._stale = self._broken = self._closed = False
+        self._last_position: bytes | None = None  # of the rows written last
+        self._has_positions = self._card_changed = self._broken = self._closed = False
 
     @classmethod
     def open(
@@ -90,23 +89,24 @@ class Writer:
         `patience` bounds how long `publish` waits for a bookkeeper that is behind. Raises ConfigInvalid,
         NotPossible (no table there), StorageUnavailable.
         """
-        found = folder if isinstance(folder, Folder) else Folder(stores(_absolute(folder)))
-        return cls(found, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores)
+        if isinstance(folder, str):
+            folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
+        return cls(folder, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores)
 
     @property
     def card(self) -> Card:
-        """The table as this writer sees it now."""
-        return self._shape.card
+        """The table's card that this writer writes by."""
+        return self._spec.card
 
     @property
     def position(self) -> bytes | None:
-        """The end of what is published with a position, by earlier runs of this name too: continue from here."""
+        """The last published position, also of earlier runs of this name: the source continues from here."""
         return self._publisher.position
 
     @property
     def former_names(self) -> Mapping[str, int]:
         """Names that columns had while this run was going on, with their field ids: rows may still use them."""
-        return self._shape.former
+        return self._spec.former
 
     @property
     def unpublished_rows(self) -> int:
@@ -118,8 +118,8 @@ class Writer:
         since = self._files.since
         if since is None:
             return False
-        old = millis(self._clock()) - millis(since) >= self.card.roll_after_ms
-        return old or self._stale or self._files.bytes() >= self.card.target_file_size
+        full = self._files.bytes() >= self.card.target_file_size
+        return full or self._card_changed or self._to_roll(since)
 
     def write(self, rows: Any, position: bytes | None = None) -> None:
         """
@@ -130,30 +130,30 @@ class Writer:
         """
         self._check()
         table = as_table(rows)
-        self._files.store(self._store)  # what an outage left behind must not pile up in memory
-        self._roll_if_old()
-        fitted = self._fitted(table)
-        with self._taking():
-            rolled = self._files.take(fitted, self._shape, self._publisher.sequence)
-        self._reached = position
-        self._chained = self._chained or position is not None
+        self._files.store(self._store)  # files that an outage left in memory must not pile up there
+        open_since = self._files.open_since()
+        if open_since is not None and self._to_roll(open_since):
+            self.roll()
+        table = self._cast(table)
+        with self._broken_by_errors():
+            finished = self._files.take(table, self._spec, self._publisher.sequence)
+        self._last_position = position
+        self._has_positions = self._has_positions or position is not None
         self.figures.unpublished = self._files.rows()
-        if rolled:
-            self._settle()
+        if finished:
+            self._store_finished()
 
     def roll(self) -> None:
         """
         Complete the open data files, make them durable, and read the card again; raises StorageUnavailable.
         """
         self._check()
-        with self._taking():
-            self._files.finish(self._shape, self._publisher.sequence)
-        self._files.store(self._store)
-        self._adopt(self._card_now())
+        self._finish_files()
+        self._adopt(self._newest_card())
 
     def publish(self, position: bytes | None = None) -> TxlogName | None:
         """
-        Name everything written since the last publish in one txlog; None when there was nothing (a position
+        Publish everything written since the last publish in one txlog; None when there was nothing (a position
         then stays where it is). When it returns, the rows are durable and will be in the table exactly once.
 
         Raises Backpressure, StorageUnavailable and WrongFolder (the folder is gone: call it again once it is back),
@@ -162,17 +162,25 @@ class Writer:
         self._check()
         if not self._files.rows():
             return None
-        position = self._reached if position is None else position
-        self._watch.admit(self.card.pending_limit, self._patience)
-        with self._taking():
-            self._files.finish(self._shape, self._publisher.sequence)
-        self._files.store(self._store)
+        position = self._last_position if position is None else position
+        self._monitor.admit(self.card.pending_limit, self._patience)
+        self._finish_files()
         half = timedelta(milliseconds=self.card.orphan_age_ms / 2)
-        self._files.renew(self._store, half, self._shape, self._publisher.sequence)
-        return self._send(position)
+        self._files.renew(self._store, half, self._spec, self._publisher.sequence)
+        card = self._card_before_publish()
+        files, facts = self._files.named(), self._facts("publish")
+        name = self._publisher.publish(self._spec, files, position, millis(self._clock()))
+        self._monitor.published(name, chained=position is not None)
+        self._has_positions = self._has_positions or position is not None
+        self._last_position = None
+        self._files.clear()
+        self.figures.published(files, self._clock())
+        log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
+        self._adopt(card)
+        return name
 
     def close(self) -> None:
-        """Let go of everything without publishing."""
+        """End this run without publishing."""
         self._closed = True
 
     def __enter__(self) -> "Writer":
@@ -182,14 +190,14 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._publisher.unsure is None and not (self._broken or self._closed):
+            if kind is None and self._publisher.unknown is None and not (self._broken or self._closed):
                 self._publish_rest()
         finally:
             self.close()
 
     def _publish_rest(self) -> None:
-        if self._chained and self._reached is None and self._files.rows():
-            # Published without their position, they would come a second time from the source.
+        if self._has_positions and self._last_position is None and self._files.rows():
+            # Published without a position, these rows would come a second time from the source.
             log.warning("rows behind the last position not published", extra=self._facts("leave"))
             return
         self.publish()
@@ -204,50 +212,54 @@ class Writer:
             raise NotPossible(f"this run of {self.name} {why}", hint="Open a new Writer.")
 
     @contextmanager
-    def _taking(self) -> Iterator[None]:
+    def _broken_by_errors(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            self._broken = True  # nobody can say which rows were taken
+            self._broken = True  # it is not known which of the rows were taken
             raise
 
-    def _roll_if_old(self) -> None:
-        since = self._files.open_since()
-        if since is not None and millis(self._clock()) - millis(since) >= self.card.roll_after_ms:
-            self.roll()
+    def _to_roll(self, since: datetime) -> bool:
+        return millis(self._clock()) - millis(since) >= self.card.roll_after_ms
 
-    def _fitted(self, table: pa.Table) -> pa.Table:
-        if unknown_columns(table.column_names, self._shape.schema, self._shape.former):
-            self.roll()  # somebody may have added them
+    def _finish_files(self) -> None:
+        with self._broken_by_errors():
+            self._files.finish(self._spec, self._publisher.sequence)
+        self._files.store(self._store)
+
+    def _cast(self, table: pa.Table) -> pa.Table:
+        if unknown_columns(table.column_names, self._spec.schema, self._spec.former):
+            self.roll()  # the columns may have been added to the table meanwhile
         try:
-            return cast(table, self._shape.schema, self._shape.arrow, self._shape.former)
+            return cast(table, self._spec.schema, self._spec.arrow, self._spec.former)
         except SchemaRefused as exc:
-            if not self._stale:
+            if not self._card_changed:
                 raise
             hint = "The table has changed: publish() what was written so far, then write these rows again."
             raise SchemaRefused(str(exc), hint=hint) from exc
 
-    def _settle(self) -> None:
+    def _store_finished(self) -> None:
         try:
             self._files.store(self._store)
-            if self._card_now() != self.card:
+            if self._newest_card() != self.card:
                 self.roll()
         except StorageUnavailable as exc:
             # The rows are taken; the next write or publish tries again and raises before it takes more.
             log.warning("data file not stored yet", extra={**self._facts("keep"), "cause": str(exc)})
 
-    def _card_there(self) -> Card:
-        """The card, right before a publish: without it there is no folder, and nobody would find the txlog."""
+    def _card_before_publish(self) -> Card:
+        """The card right before a publish: where there is no card, no bookkeeper would find the txlog."""
+        url = self._folder.store.url
         try:
             card = retry(self._folder.card, self._wait)
         except Missing as exc:
-            said = f"{self._folder.store.url} has no card.json any more; {self.unpublished_rows} rows are not published"
+            message = f"{url} has no card.json any more; {self.unpublished_rows} rows are not published"
             hint = f"They are kept: put the folder back, then publish again. {NO_CARD}"
-            raise WrongFolder(said, hint=hint) from exc
+            raise WrongFolder(message, hint=hint) from exc
         check_same_table(self.card, card)
         return card
 
-    def _card_now(self) -> Card:
+    def _newest_card(self) -> Card:
         try:
             return self._folder.card()
         except (StorageUnavailable, Missing) as exc:
@@ -255,44 +267,19 @@ class Writer:
             return self.card
 
     def _adopt(self, card: Card) -> None:
+        """Write by `card` from now on; after the next publish where unpublished files cannot share a txlog with it."""
         if card == self.card:
             return
         check_same_table(self.card, card)
-        self._stale = self._files.rows() > 0 and not mixes(self.card, card)
-        if not self._stale:
-            self._shape = WriteSpec.of(card, self._shape.names())
-            self._store = self._stores(_checked(card.data_path))
+        self._card_changed = self._files.rows() > 0 and not may_share_txlog(self.card, card)
+        if not self._card_changed:
+            self._use(card, self._spec)
             log.info("card changed", extra=self._facts("adopt"))
 
-    def _send(self, position: bytes | None) -> TxlogName:
-        card, files, facts = self._card_there(), self._files.named(), self._facts("publish")
-        name = self._publisher.send(self._shape, files, position, millis(self._clock()))
-        self._watch.published(name, chained=position is not None)
-        self._chained = self._chained or position is not None
-        self._reached = None
-        self._files.forget()
-        self.figures.published(files, self._clock())
-        log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
-        self._adopt(card)
-        return name
+    def _use(self, card: Card, before: WriteSpec | None = None) -> None:
+        self._spec = WriteSpec.of(card, before)
+        normal(card.data_path)
+        self._store = self._stores(card.data_path)
 
     def _facts(self, action: str) -> dict[str, Any]:
         return {"action": action, "table": self.card.table, "writer": self.name, "rows": self._files.rows()}
-
-
-def _checked(location: str) -> str:
-    normal(location)
-    return location
-
-
-def _first_card(folder: Folder) -> Card:
-    try:
-        return folder.card()
-    except Missing as exc:
-        hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, do not make another."
-        raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
-
-
-def _absolute(folder: str) -> str:
-    """A path on this machine's disk may be relative; a URL says it all."""
-    return folder if ":" in folder else os.path.abspath(folder)

@@ -4,14 +4,14 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from benchmarks import expire, kit
+from benchmarks import expire, harness
 
 
 def test_expiry_is_measured_by_phase_with_its_requests_and_its_memory(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     work = tmp_path / "work"
     work.mkdir()
-    expire.measure(kit.chosen(Namespace(peer=None, big=False, toy=True, results=results, work=work)))
+    expire.measure(harness.chosen(Namespace(peer=None, big=False, toy=True, results=results, work=work)))
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     first = next(line["cells"] for line in lines if "cells" in line)
     phases = {line["cells"][0].strip() for line in lines if "cells" in line}

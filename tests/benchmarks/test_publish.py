@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import kit, plot, publish
+from benchmarks import harness, plot, publish
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     path = tmp_path / "results.jsonl"
-    report = kit.Report(path)
+    report = harness.Report(path)
     report.keep({"machine": {"cpu": "2 x fast", "line": "cpu 2 x fast"}})
     report.table("curve", "Commits; ms", ("side", "p50"), "of one run")
-    report.row("ours", kit.Took(12.3, 4.5))
+    report.row("ours", harness.Timing(12.3, 4.5))
     report.row("peer", None)
     report.note("it stops early")
     report.keep({"plot": "curve", "side": "ours", "window": 100, "points": [[10, 20], [11, 25]]})
@@ -45,10 +45,10 @@ def test_what_was_measured_is_in_its_place_and_the_rest_stays(results: Path, doc
 
 
 def test_of_a_benchmark_that_ran_twice_the_last_run_counts(results: Path, doc: Path):
-    report = kit.Report(results)
+    report = harness.Report(results)
     report.keep({"machine": {"cpu": "1 x slow"}})
     report.table("curve", "Commits; ms", ("side", "p50"), "of another run")
-    report.row("ours", kit.Took(33.3, 4.5))
+    report.row("ours", harness.Timing(33.3, 4.5))
     publish.main([str(results), "--doc", str(doc)])
     text = doc.read_text()
     assert "Of another run.\n\n| side | p50 |\n|---|---:|\n| ours | 33.3 (4.50) |\n\n" in text

@@ -6,36 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from demo.account import NOBODY, Row, account
+from demo.account import NOBODY, WriterAccount, account
 from demo.evidence import Evidence
-from tests.demo import seen
+from tests.demo import observed as seen
 
 
-def total(rows: list[Row], what: str) -> int:
+def total(rows: list[WriterAccount], what: str) -> int:
     return sum(getattr(row, what) for row in rows)
 
 
 def test_a_run_in_which_everything_arrived_once_is_even() -> None:
-    assert account(seen.run()) == [Row("writer-1", 6, 6, 6, 0, 0), Row("writer-2", 6, 6, 6, 0, 0)]
+    assert account(seen.run()) == [WriterAccount("writer-1", 6, 6, 6, 0, 0), WriterAccount("writer-2", 6, 6, 6, 0, 0)]
 
 
 def test_a_row_that_the_stream_lost_is_missing() -> None:
     run = seen.run()
     run.consumed[0].keys.remove("writer-1/1/2")
-    assert account(run)[0] == Row("writer-1", 6, 6, 5, 1, 0)
+    assert account(run)[0] == WriterAccount("writer-1", 6, 6, 5, 1, 0)
 
 
 def test_a_row_that_the_table_lost_is_missing_even_if_the_counts_agree() -> None:
     run = seen.run()
     run.committed[0].files[seen.path("writer-1", 1)][0] = "writer-1/1/1"
     run.consumed[0].keys[0] = "writer-1/1/1"
-    assert account(run)[0] == Row("writer-1", 6, 6, 6, 1, 1)
+    assert account(run)[0] == WriterAccount("writer-1", 6, 6, 6, 1, 1)
 
 
 def test_a_whole_txlog_that_never_arrived_is_missing() -> None:
     run = seen.run()
     run.published.append(seen.published("writer-2", 3))
-    assert account(run)[1] == Row("writer-2", 9, 6, 6, 3, 0)
+    assert account(run)[1] == WriterAccount("writer-2", 9, 6, 6, 3, 0)
 
 
 @pytest.mark.parametrize("what", ["committed", "consumed"])
@@ -56,13 +56,13 @@ def test_a_row_that_a_writer_published_twice_is_double() -> None:
 def test_a_row_that_nobody_published_is_reported() -> None:
     run = seen.run()
     run.consumed[1].keys.append("writer-9/1/1")
-    assert account(run)[-1] == Row(NOBODY, 0, 0, 1, 0, 0, 1)
+    assert account(run)[-1] == WriterAccount(NOBODY, 0, 0, 1, 0, 0, 1)
 
 
 def test_files_of_a_run_whose_txlog_was_never_published_are_reported() -> None:
     run = seen.run()
     run.committed[1] = replace(run.committed[1], files=run.committed[1].files | seen.files(("writer-1", 3)))
-    assert account(run)[-1] == Row(NOBODY, 0, 3, 0, 0, 0, 3)
+    assert account(run)[-1] == WriterAccount(NOBODY, 0, 3, 0, 0, 0, 3)
 
 
 def unseen(run: Evidence, *names: tuple[str, int]) -> Evidence:
@@ -85,7 +85,7 @@ def test_a_txlog_that_was_seen_and_logged_counts_once() -> None:
 def test_a_logged_txlog_that_never_arrived_is_missing() -> None:
     run = seen.run()
     run.published.append(seen.published("writer-1", 3, logged=True))
-    assert account(run)[0] == Row("writer-1", 9, 6, 6, 3, 0)
+    assert account(run)[0] == WriterAccount("writer-1", 9, 6, 6, 3, 0)
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -93,7 +93,7 @@ def test_a_row_that_the_writer_says_it_published_but_no_data_file_holds_is_missi
     run = seen.run()
     item = seen.published("writer-1", 1, logged=True)
     run.published.insert(len(run.published) if last else 0, replace(item, keys=[*item.keys, "writer-1/1/3"]))
-    assert account(run)[0] == Row("writer-1", 7, 6, 6, 1, 0)
+    assert account(run)[0] == WriterAccount("writer-1", 7, 6, 6, 1, 0)
 
 
 def test_the_last_txlog_of_a_killed_run_counts_as_published_though_nobody_saw_it() -> None:
@@ -105,7 +105,7 @@ def test_the_only_txlog_of_a_killed_run_counts_as_published_though_nobody_saw_it
     run = unseen(seen.run(), ("writer-1", 1), ("writer-1", 2))
     run.committed[1] = replace(run.committed[1], txlogs=[seen.txlog("writer-2", 2)], files=seen.files(("writer-2", 2)))
     run.consumed[1] = seen.consumed(1, ("writer-2", 2))
-    assert [row.even for row in account(run)] == [True, True]
+    assert [row.exact for row in account(run)] == [True, True]
     assert account(run)[0].published == 3
 
 

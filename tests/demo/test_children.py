@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from demo.children import ChildFailed, Children
-from demo.warden import left
+from demo.process_guard import running_groups
 
 WAITS = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 # Starts a process of its own, tells its number, and waits.
@@ -110,4 +110,4 @@ def test_a_command_that_fails_is_reported_with_its_last_words(tmp_path: Path) ->
 
 
 def test_the_warden_ends_only_what_was_not_ended() -> None:
-    assert left(["+10\n", "+11\n", "-10\n", "+12\n", "-11\n", "+10\n"]) == {10, 12}
+    assert running_groups(["+10\n", "+11\n", "-10\n", "+12\n", "-11\n", "+10\n"]) == {10, 12}

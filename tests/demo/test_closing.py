@@ -10,8 +10,8 @@ import pytest
 
 from demo import closing, evidence
 from demo.evidence import Evidence
-from demo.figures import percentile, took
-from tests.demo import seen
+from demo.latency import percentile, percentiles
+from tests.demo import observed as seen
 
 
 def kept(run: Evidence, root: Path) -> Path:
@@ -37,11 +37,11 @@ def test_an_even_run_ends_well(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "4 txlogs in 2 commits, read in 2 micro-batches" in out
 
 
-@pytest.mark.parametrize("place", ["published.jsonl", "committed.jsonl", "consumed/000001.json"])
+@pytest.mark.parametrize("paths", ["published.jsonl", "committed.jsonl", "consumed/000001.json"])
 def test_one_key_changed_anywhere_in_the_evidence_ends_badly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], paths: str
 ) -> None:
-    path = kept(seen.run(), tmp_path) / place
+    path = kept(seen.run(), tmp_path) / paths
     path.write_text(path.read_text().replace("writer-2/2/1", "writer-2/2/0"))
     assert closing.main(str(tmp_path)) == closing.MISSED
     out = capsys.readouterr().out
@@ -63,4 +63,4 @@ def test_percentiles_are_the_nearest_ranks() -> None:
     ordered = list(range(1, 101))
     assert [percentile(ordered, p).total_seconds() * 1000 for p in (50, 99, 100)] == [50, 99, 100]
     assert percentile([7], 99) == percentile([7], 1)
-    assert took([]) is None
+    assert percentiles([]) is None

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from bookkeeper.config.load import load
 from demo import commands
-from demo.place import Place
+from demo.folder import DemoPaths
 
 
 def test_the_configuration_is_the_embedded_default_with_short_times(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    commands.write_config(place, older=17)
-    ours, embedded = load(str(place.config), {}), load(str(commands._EMBEDDED), {})
+    paths = DemoPaths(tmp_path)
+    commands.write_config(paths, older=17)
+    ours, embedded = load(str(paths.config), {}), load(str(commands._EMBEDDED), {})
     table = ours.tables[commands.TABLE]
     assert ours.catalog.properties["warehouse"] == f"file://{tmp_path}/lake"
     assert table.identifier == embedded.tables[commands.TABLE].identifier
@@ -28,5 +28,5 @@ def test_a_slow_machine_and_chaos_keep_snapshots_longer() -> None:
 
 
 def test_each_run_of_a_writer_has_a_close_log_of_its_own(tmp_path: Path) -> None:
-    lines = [commands.writer(Place(tmp_path), "file:///f", "writer-2", run, 7.4) for run in (1, 2)]
+    lines = [commands.writer(DemoPaths(tmp_path), "file:///f", "writer-2", run, 7.4) for run in (1, 2)]
     assert lines[0] != lines[1] and "--seconds 7" in " ".join(lines[0])

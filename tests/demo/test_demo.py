@@ -20,19 +20,19 @@ DEMO = [sys.executable, "-m", "demo"]
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def environ(folder: Path, **wishes: str) -> dict[str, str]:
-    """The environment of a demo with these wishes and no others."""
+def environ(folder: Path, **options: str) -> dict[str, str]:
+    """The environment of a demo with these options and no others."""
     ours = ("DEMO_SECONDS", "WRITERS", "CHAOS", "SEED")
     return {
         **{key: value for key, value in os.environ.items() if key not in ours},
         "DEMO_FOLDER": str(folder),
-        **wishes,
+        **options,
     }
 
 
-def demo(folder: Path, **wishes: str) -> subprocess.CompletedProcess[str]:
+def demo(folder: Path, **options: str) -> subprocess.CompletedProcess[str]:
     """A demo in `folder`, from begin to end."""
-    return subprocess.run(DEMO, cwd=ROOT, env=environ(folder, **wishes), capture_output=True, text=True, timeout=420)
+    return subprocess.run(DEMO, cwd=ROOT, env=environ(folder, **options), capture_output=True, text=True, timeout=420)
 
 
 def left_over(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.blocks import blocks
 from tests.packaging.project import ROOT
-from tests.support.queue import Queue
+from tests.support.writer_queue import Queue
 
 (COPY,) = [block.text for block in blocks(ROOT / "docs" / "migrate-from-kafka.md") if block.kind == "python"]
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.histories import readers, strangers
+from tests.histories import pyiceberg_changes, readers
 from tests.histories.world import SPECS, World
 
 RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -63,27 +63,27 @@ class Histories(RuleBasedStateMachine):
 
     @rule(rows=st.integers(1, 2), hours=HOURS)
     def foreign_append(self, rows: int, hours: float | None) -> None:
-        strangers.append(self.world, rows, hours)
+        pyiceberg_changes.append(self.world, rows, hours)
 
     @rule(number=st.integers(0, 9))
     def foreign_delete(self, number: int) -> None:
-        strangers.take_out(self.world, number)
+        pyiceberg_changes.take_out(self.world, number)
 
     @rule()
     def foreign_property(self) -> None:
-        strangers.set_property(self.world)
+        pyiceberg_changes.set_property(self.world)
 
-    @rule(what=st.sampled_from(sorted(strangers.CHANGES)))
+    @rule(what=st.sampled_from(sorted(pyiceberg_changes.CHANGES)))
     def schema(self, what: str) -> None:
-        strangers.change_schema(self.world, what)
+        pyiceberg_changes.change_schema(self.world, what)
 
-    @rule(what=st.sampled_from(sorted(strangers.FIELDS)))
+    @rule(what=st.sampled_from(sorted(pyiceberg_changes.FIELDS)))
     def add_field(self, what: str) -> None:
-        strangers.add_field(self.world, what)
+        pyiceberg_changes.add_field(self.world, what)
 
     @rule()
     def remove_field(self) -> None:
-        strangers.remove_field(self.world)
+        pyiceberg_changes.remove_field(self.world)
 
     @invariant()
     def the_table_is_what_the_model_says(self) -> None:

@@ -14,7 +14,7 @@ from bookkeeper.ledger import blocks, manifests, summary
 from bookkeeper.ledger.blocks import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.retention import find as retention_find
-from tests.histories.walk import walk
+from tests.histories.random_walk import walk
 from tests.histories.world import SPECS, World
 
 Broken = tuple[Any, str, Callable[..., Any]]

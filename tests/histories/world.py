@@ -10,11 +10,11 @@ from typing import Any
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.names import TxlogName
 from reaper import reap
-from tests.histories import chain, files, lines, truths
+from tests.histories import files, invariants, manifest_checks, snapshot_checks
 from tests.histories.decoded import Decoder, local
 from tests.histories.files import File
+from tests.histories.invariants import Property, State
 from tests.histories.model import Model
-from tests.histories.truths import Property, State
 from tests.support.lake import Lake, Writes
 
 KEEP = timedelta(hours=6)
@@ -38,23 +38,23 @@ SPECS = {
     "by price": ("price", "n"),
 }
 PROPERTIES: tuple[Property, ...] = (
-    truths.live_files_are_the_models,
-    truths.entries_say_what_the_writer_said,
-    truths.totals_are_the_models,
-    truths.summaries_count_what_their_snapshot_holds,
-    truths.snapshots_follow_from_their_parents,
-    truths.entries_are_carried_on_as_they_were,
-    lines.lines_are_carried_on_as_they_were,
-    lines.lists_describe_their_manifests,
-    lines.manifests_stand_under_their_own_spec,
-    chain.snapshots_are_one_chain,
-    chain.lists_name_their_snapshot,
-    chain.every_named_file_is_there,
+    invariants.live_files_are_the_models,
+    invariants.entries_say_what_the_writer_said,
+    invariants.totals_are_the_models,
+    invariants.summaries_count_what_their_snapshot_holds,
+    invariants.snapshots_follow_from_their_parents,
+    invariants.entries_are_carried_on_as_they_were,
+    manifest_checks.lines_are_carried_on_as_they_were,
+    manifest_checks.lists_describe_their_manifests,
+    manifest_checks.manifests_stand_under_their_own_spec,
+    snapshot_checks.snapshots_are_one_chain,
+    snapshot_checks.lists_name_their_snapshot,
+    snapshot_checks.every_named_file_is_there,
 )
 
 
 class World:
-    """A table with two bookkeepers, writers and strangers."""
+    """A table with two bookkeepers, writers and pyiceberg_changes."""
 
     #: whether columns that any spec was made of stay, for readers that need them
     keeps_sources = False
@@ -133,7 +133,7 @@ class World:
         reap(self.lake.catalog, self.lake.settings, self.lake.clock.now, open_store=self.lake.store)
         waiting = {file.path for made in self.model.pending.values() for file in made}
         waiting |= {file.path for _, _, made in self.held for file in made}
-        left = chain.unneeded(self.state(), self.data, waiting | self.strays)
+        left = snapshot_checks.unneeded(self.state(), self.data, waiting | self.strays)
         assert left == [], left
 
     # -- looking

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.ledger import merge
-from tests.histories import strangers
+from tests.histories import pyiceberg_changes
 from tests.histories.world import World
 from tests.support.lake import live_files
 
@@ -19,7 +19,7 @@ def widened(tmp_path: Path, request: pytest.FixtureRequest) -> World:
     world = World(tmp_path / "lake", (COLUMNS[request.param],), seed=3)
     for number in range(merge.FAN - 1):
         if number == merge.FAN // 2:
-            strangers.change_schema(world, request.param)
+            pyiceberg_changes.change_schema(world, request.param)
             world.tick(minutes=1)
         world.publish([1, 1], hours=number % 4)
         world.tick()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reaper import reap
-from tests.races.crowd import Crowd, Streaming, bookkeeper, statements, writer
+from tests.races.all_at_once import Crowd, Streaming, bookkeeper, statements, writer
 from tests.races.test_spark_between import SCHEMA, SPEC, WORK
 from tests.support.races import SparkLake
 

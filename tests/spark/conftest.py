@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs import session
 from tests.servers import spark as prepared
-from tests.support.spark_lake import Lake, new_lake
+from tests.support.spark_lake import SharedCatalog, new_lake
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> SharedCatalog:
     """
     A lake named `lake`, shared by the run: take a table of your own with `lake.new_table()`.
     """
@@ -31,7 +31,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def spark(lake: Lake) -> Iterator[Any]:
+def spark(lake: SharedCatalog) -> Iterator[Any]:
     """
     The Spark session of the run, on the lake.
     """

@@ -8,27 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.catalogs.open import commit, load_table
 from bookkeeper.errors import NotPossible
 from bookkeeper.ledger import merge
 from bookkeeper.streams.checkpoint import Offset
 from spark_jobs import drain, read_stream
-from spark_jobs.drain import Step, Target
+from spark_jobs.drain import Target
+from spark_jobs.table import Snapshot
 from tests.spark.test_read_stream import Consumer
 from tests.support.lake import Lake as Queue
 from tests.support.lake import Writes
 from tests.support.spark_lake import append_declared, rows
-
-
-def append_nothing(lake, table):
-    """
-    Append a snapshot without a file, as the one is that renews the marks.
-    """
-    table = load_table(lake.catalog, ".".join(table.name()))
-    transaction = table.transaction()
-    with transaction.update_snapshot().fast_append():
-        pass
-    commit(table, transaction._requirements, transaction._updates)
 
 
 def expire_all_but_the_newest(spark, consumer):
@@ -104,11 +93,11 @@ def test_nothing_unread_starts_no_query_also_below_an_append_without_files(spark
     table = lake.append(lake.new_table(), rows("a"))
     consumer = Consumer(spark, table, tmp_path)
     consumer.drain()
-    append_nothing(lake, table)
+    lake.append_files(table)  # as the snapshot is that renews the marks
 
     drain.drain(spark, consumer.source, consumer.checkpoint, never)
     lake.append(table, rows("b"))
-    append_nothing(lake, table)
+    lake.append_files(table)  # as the snapshot is that renews the marks
     consumer.drain()
 
     assert consumer.keys == list("ab")
@@ -208,7 +197,12 @@ def test_a_checkpoint_that_cannot_be_read_is_said(spark, lake, tmp_path):
         drain.drain(spark, consumer.source, consumer.checkpoint, never)
 
 
-MAIN = [Step(11, 100, 2, 2), Step(12, 200, 0, 2), Step(13, 300, 3, 5), Step(14, 400, 0, 5)]
+MAIN = [
+    Snapshot(14, 13, 400, "append", added=0, total=5),
+    Snapshot(13, 12, 300, "append", added=3, total=5),
+    Snapshot(12, 11, 200, "append", added=0, total=2),
+    Snapshot(11, None, 100, "append", added=2, total=2),
+]
 
 
 @pytest.mark.parametrize(

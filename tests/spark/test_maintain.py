@@ -20,7 +20,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
 from bookkeeper.streams.registry import reader
 from reaper.run import reap
-from spark_jobs import holding, maintain
+from spark_jobs import maintain, register
 from spark_jobs.maintain import Work
 from tests.support.spark_lake import START, days, folder_of, name_of, rows
 
@@ -114,7 +114,7 @@ def test_a_reaper_that_expires_all_it_may_takes_nothing_from_a_running_compactio
 def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work, monkeypatch):
     table = small_files(lake, 6)
     job = work(table)
-    monkeypatch.setattr(holding, "holding", lambda *about: contextlib.nullcontext())
+    monkeypatch.setattr(register, "hold", lambda *about: contextlib.nullcontext())
 
     with eagerly_reaped(lake, table), pytest.raises(Retry, match=r"\d+ of 30 files of lake.queue"):
         maintain.rewrite_data_files(job)
@@ -130,7 +130,7 @@ def test_a_hold_is_renewed_while_a_job_runs_and_released_at_its_end(lake, work):
 
     registry.add(reader("maintain-killed", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
     registry.add(reader("export", 1, SOON - timedelta(days=1), timedelta(minutes=20)))
-    with holding.holding(registry, lambda: 7, {7}.__contains__, ticking, timedelta(milliseconds=50)) as name:
+    with register.hold(registry, lambda: 7, {7}.__contains__, ticking, timedelta(milliseconds=50)) as name:
         while len(set(seen)) < 3:
             seen.extend((item.until, item.snapshot) for item in registry.all() if item.name == name)
 
@@ -141,11 +141,11 @@ def test_a_snapshot_that_was_expired_before_it_was_held_is_not_the_one(lake, wor
     registry = work(lake.append(lake.new_table(), rows("a"))).registry()
     heads = iter([1, 2, 3])
 
-    with holding.holding(registry, lambda: next(heads), {3}.__contains__, lambda: SOON):
+    with register.hold(registry, lambda: next(heads), {3}.__contains__, lambda: SOON):
         assert [item.snapshot for item in registry.all()] == [3]
     with (
         pytest.raises(Retry, match="expired so fast"),
-        holding.holding(registry, lambda: 1, set().__contains__, lambda: SOON),
+        register.hold(registry, lambda: 1, set().__contains__, lambda: SOON),
     ):
         pass
 

@@ -9,15 +9,14 @@ import pytest
 
 from bookkeeper.errors import NotPossible
 from spark_jobs.procedures import (
-    Snapshot,
     check_orphan_age,
     check_txlogs,
     expire_before,
     expire_snapshots,
     expired,
-    main_history,
     rewrite_data_files,
 )
+from spark_jobs.table import Snapshot, ancestors
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -28,31 +27,35 @@ class Listed:
     modified: datetime
 
 
-def chain(*said):
+def ms(moment):
+    return round(moment.timestamp() * 1000)
+
+
+def chain(*snapshots):
     """
-    Snapshots an hour apart, newest last; each said as `operation` or `operation+summary-key`.
+    Snapshots an hour apart, newest last; each as `operation` or `operation+summary-key`.
     """
     made = []
-    for number, text in enumerate(said):
+    for number, text in enumerate(snapshots):
         operation, _, key = text.partition("+")
         parent = number if number else None
-        made.append(Snapshot(number + 1, parent, NOON + number * HOUR, operation, frozenset([key] if key else [])))
+        made.append(Snapshot(number + 1, parent, ms(NOON + number * HOUR), operation, by_bookkeeper=bool(key)))
     return made
 
 
 def test_main_history_follows_parents_and_leaves_branches_out():
-    snapshots = [*chain("append", "append"), Snapshot(9, 1, NOON + 5 * HOUR, "append")]
+    snapshots = [*chain("append", "append"), Snapshot(9, 1, ms(NOON + 5 * HOUR), "append")]
 
-    assert [snapshot.snapshot_id for snapshot in main_history(snapshots, main=2)] == [2, 1]
-    assert main_history(snapshots, main=None) == []
+    assert [snapshot.snapshot_id for snapshot in ancestors(snapshots, head=2)] == [2, 1]
+    assert ancestors(snapshots, head=None) == []
 
 
 def test_main_history_ends_where_snapshots_were_expired():
-    assert [snapshot.snapshot_id for snapshot in main_history(chain("append", "append", "append")[1:], 3)] == [3, 2]
+    assert [snapshot.snapshot_id for snapshot in ancestors(chain("append", "append", "append")[1:], 3)] == [3, 2]
 
 
 def test_the_newest_append_is_never_expired_however_quiet_the_table():
-    history = main_history(chain("append", "append", "replace", "delete"), 4)
+    history = ancestors(chain("append", "append", "replace", "delete"), 4)
 
     before = expire_before(history, NOON + timedelta(days=9))
 
@@ -60,7 +63,7 @@ def test_the_newest_append_is_never_expired_however_quiet_the_table():
 
 
 def test_the_snapshot_that_the_marks_came_with_is_never_expired():
-    history = main_history(chain("append", "append+bookkeeper.txlogs", "append", "append"), 4)
+    history = ancestors(chain("append", "append+bookkeeper.txlogs", "append", "append"), 4)
 
     before = expire_before(history, NOON + timedelta(days=9))
 
@@ -68,11 +71,11 @@ def test_the_snapshot_that_the_marks_came_with_is_never_expired():
 
 
 def test_an_earlier_cutoff_stays_as_it_is():
-    assert expire_before(main_history(chain("append", "append"), 2), NOON - HOUR) == NOON - HOUR
+    assert expire_before(ancestors(chain("append", "append"), 2), NOON - HOUR) == NOON - HOUR
 
 
 def test_the_last_ones_are_retained_whatever_their_age():
-    history = main_history(chain("append", "append", "append"), 3)
+    history = ancestors(chain("append", "append", "append"), 3)
 
     assert [s.snapshot_id for s in expired(history, NOON + timedelta(days=9), retain_last=2)] == [1]
 

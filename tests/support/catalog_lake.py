@@ -29,8 +29,8 @@ from tests.chaos.tally import Tally
 from tests.servers import Server, postgres, rest_catalog, scratch
 from tests.servers.line import Line
 from tests.servers.proxy import Proxy, proxy
-from tests.support.faulty_catalog import FaultyCatalog
 from tests.support.lake import Clock, Lake, Writes
+from tests.support.lossy import LossyCatalog
 
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 KINDS = ("sqlite", "postgres", "rest", "storage")
@@ -61,7 +61,7 @@ class Place:
     def over(self, line: Line, all_requests: bool = False, anew: bool = False) -> Any:
         """The catalog at the end of `line`; `anew` with connections of its own, for a thread of its own."""
         if self.proxy is None:
-            return FaultyCatalog(self.open() if anew else self.near, line, all_requests)
+            return LossyCatalog(self.open() if anew else self.near, line, all_requests)
         # Opened before the line is used: opening asks the server too.
         catalog = self.open(self._far) if anew else self._behind_proxy
         self.proxy.use(line, all_requests)
@@ -173,9 +173,6 @@ class CatalogLake(Lake):
             if self.attempt(book) is not None and not self.pending():
                 return
         raise AssertionError(f"still pending after {ticks} ticks: {self.pending()}")
-
-    def table(self) -> Any:
-        return self.catalog.load_table(self.settings.identifier)
 
     def tally(self, points: int, where: str, rounds: int = 1) -> Tally:
         """What became of the rows after `points` faults."""

@@ -36,6 +36,7 @@ from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults, FaultyCatalog, FaultyStore
+from tests.support.pyiceberg_files import parquet_file
 
 STOCK = "pyiceberg.catalog.sql.SqlCatalog"
 
@@ -266,20 +267,15 @@ def described(path: str, schema: Schema, spec: PartitionSpec, rows: list[dict[st
 
 def append_by_others(lake: Lake, *files: DataFile) -> None:
     """
-    What pyiceberg does when somebody else appends data files to the table.
+    Append data files to the table with pyiceberg, as another program does.
     """
-    from pyiceberg.manifest import DataFile as Theirs
-    from pyiceberg.manifest import DataFileContent, FileFormat
-    from pyiceberg.typedef import Record
-
     table = lake.table()
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in files:
-            theirs = Theirs.from_args(
-                content=DataFileContent.DATA,
-                file_path=file.path,
-                file_format=FileFormat.PARQUET,
-                partition=Record(*file.partition),
+            theirs = parquet_file(
+                file.path,
+                table.spec().spec_id,
+                file.partition,
                 record_count=file.record_count,
                 file_size_in_bytes=file.size_bytes,
                 value_counts=dict(file.value_counts),
@@ -287,7 +283,6 @@ def append_by_others(lake: Lake, *files: DataFile) -> None:
                 lower_bounds=dict(file.lower_bounds),
                 upper_bounds=dict(file.upper_bounds),
             )
-            theirs.spec_id = table.spec().spec_id
             append.append_data_file(theirs)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRef
@@ -27,17 +27,17 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.config.settings import Catalog, Reaper
+from bookkeeper.config.settings import Reaper
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.marks import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Listed, Store
 from reaper import Reaped, outlook, reap
+from tests.support.pyiceberg_files import parquet_file, sqlite_catalog
 from tests.support.reaper_drafts import Draft
 
 #: far from today, so that no test depends on the real clock
@@ -53,8 +53,7 @@ class Lake:
     def __init__(self, root: Path, reaper: Reaper = REAPER, stock: bool = False, **settings: Any) -> None:
         self.root, self.now, self.stock = root, START, stock
         self.settings = TableSettings(name="events", identifier=NAME, reaper=reaper, **settings)
-        uri = f"sqlite:///{root}/catalog.db"
-        self.catalog_settings = Catalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{root}"})
+        self.catalog_settings = sqlite_catalog(root)
         self.catalog = self.opened()
         self.catalog.create_namespace_if_not_exists("demo")
         self.make()
@@ -171,16 +170,7 @@ class Lake:
         numbers = list(range(self.count, self.count + rows))
         pq.write_table(pa.table({"n": numbers}, schema=schema_to_pyarrow(SCHEMA)), path)
         self.count += rows
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"file://{path}",
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=rows,
-            file_size_in_bytes=os.path.getsize(path),
-        )
-        file.spec_id = 0
-        return file
+        return parquet_file(f"file://{path}", record_count=rows)
 
     def ref(self, name: str, snapshot: int, kind: str = "tag") -> None:
         """A tag or branch on a snapshot; main too, as a rollback does it."""

@@ -7,6 +7,7 @@ Its commits are made as the bookkeeper makes them: one `commit_table`, sent once
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,18 +22,18 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
-from pyiceberg.typedef import Record
 from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
 from bookkeeper.catalogs.open import commit, load_table, open_catalog
 from bookkeeper.config import load as config
 from bookkeeper.config.settings import Settings
 from bookkeeper.errors import CommitConflict
+from tests.support.pyiceberg_files import parquet_file
 
 SCHEMA = Schema(
     NestedField(1, "timestamp", TimestamptzType(), required=True),
@@ -84,30 +85,14 @@ def data_file(table: Table, content: Sequence[Row]) -> DataFile:
     statistics = data_file_statistics_from_parquet_metadata(
         footer, compute_statistics_plan(table.schema(), {}), parquet_path_to_id_mapping(table.schema())
     )
-    made = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(*_partition(table, content)),
-        file_size_in_bytes=local.stat().st_size,
-        sort_order_id=None,
-        spec_id=table.spec().spec_id,
-        equality_ids=None,
-        key_metadata=None,
-        **statistics.to_serialized_dict(),
-    )
-    made.spec_id = table.spec().spec_id
-    return made
-
-
-def _partition(table: Table, content: Sequence[Row]) -> list[int]:
     days = {(row["timestamp"] - _EPOCH).days for row in content}
     assert len(days) == 1, "a file holds rows of one day"
-    return list(days) if table.spec().fields else []
+    partition = (*days,) if table.spec().fields else ()
+    return parquet_file(path, table.spec().spec_id, partition, sort_order_id=None, **statistics.to_serialized_dict())
 
 
 @dataclass
-class Lake:
+class SharedCatalog:
     """A catalog that pyiceberg and Spark share, and the configuration file that names it."""
 
     settings: Settings
@@ -135,45 +120,47 @@ class Lake:
         self.settings = config.load(str(self.config_path), {})
         return table
 
+    def load(self, table: Table) -> Table:
+        """The table as it is now."""
+        return load_table(self.catalog, ".".join(table.name()))
+
     def append(self, table: Table, *files: Sequence[Row]) -> Table:
         """Append one data file per argument in one snapshot, tried until it is in; the table after it."""
-        table = load_table(self.catalog, ".".join(table.name()))
-        written = [data_file(table, content) for content in files]
+        table = self.load(table)
+        return self.append_files(table, *(data_file(table, content) for content in files))
+
+    def append_files(self, table: Table, *files: DataFile) -> Table:
+        """Append written data files (or none) in one snapshot, tried until it is in; the table after it."""
         while True:
+            table = self.load(table)
             transaction = table.transaction()
             with transaction.update_snapshot().fast_append() as producer:
-                for item in written:
+                for item in files:
                     producer.append_data_file(item)
-            try:
+            with suppress(CommitConflict):
                 commit(table, transaction._requirements, transaction._updates)
-                return load_table(self.catalog, ".".join(table.name()))
-            except CommitConflict:
-                table = load_table(self.catalog, ".".join(table.name()))
+                return self.load(table)
 
     def drop_files(self, table: Table, before: datetime) -> Table:
         """Drop whole files older than `before` as a `delete` snapshot, as retention does."""
-        table = load_table(self.catalog, ".".join(table.name()))
+        table = self.load(table)
         transaction = table.transaction()
         with transaction.update_snapshot().delete() as producer:
             producer.delete_by_predicate(LessThan("timestamp", before.isoformat()))
         commit(table, transaction._requirements, transaction._updates)
-        return load_table(self.catalog, ".".join(table.name()))
+        return self.load(table)
 
 
-def append_declared(lake: Lake, table: Table, key: str, count: int = 10**9) -> None:
+def append_declared(lake: SharedCatalog, table: Table, key: str, count: int = 10**9) -> None:
     """
     Append a file of one row whose entry declares `count` rows: what Spark's stream plans by.
     """
-    table = load_table(lake.catalog, ".".join(table.name()))
-    item = data_file(table, rows([key]))
+    item = data_file(lake.load(table), rows([key]))
     item[_RECORD_COUNT] = count
-    transaction = table.transaction()
-    with transaction.update_snapshot().fast_append() as producer:
-        producer.append_data_file(item)
-    commit(table, transaction._requirements, transaction._updates)
+    lake.append_files(table, item)
 
 
-def new_lake(folder: Path) -> Lake:
+def new_lake(folder: Path) -> SharedCatalog:
     """
     A lake with an SQLite catalog named `lake` and its warehouse in `folder`.
     """
@@ -189,7 +176,7 @@ def new_lake(folder: Path) -> Lake:
     settings = config.load(str(path), {})
     catalog = open_catalog(settings.catalog, create=True)
     catalog.create_namespace("queue")
-    return Lake(settings, catalog, path)
+    return SharedCatalog(settings, catalog, path)
 
 
 def days(count: float) -> timedelta:
@@ -201,7 +188,7 @@ def main(config_path: str, name: str) -> None:
     As a process of its own: commit one row per line of stdin, with the line as its key.
     """
     settings = config.load(config_path, {})
-    lake = Lake(settings, open_catalog(settings.catalog), Path(config_path))
+    lake = SharedCatalog(settings, open_catalog(settings.catalog), Path(config_path))
     table = load_table(lake.catalog, settings.tables[name].identifier)
     for line in sys.stdin:
         lake.append(table, rows([line.strip()]))

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.errors import SchemaRefused
-from writers.cast import cast
+from writers.values.cast import cast
 
 SCHEMA = Schema(
     NestedField(1, "number", IntegerType()),

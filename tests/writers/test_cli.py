@@ -126,7 +126,7 @@ def test_lines_of_which_none_is_a_row_end_with_exit_code_1_and_say_why(local: De
 
     assert done.returncode == 1
     assert "error: none of 2 lines is a row of this table" in done.stderr
-    assert "hint: in.bad.ndjson says why of each" in done.stderr
+    assert "hint: in.bad.ndjson has the reason for each" in done.stderr
     assert local.txlogs() == []
 
 

@@ -15,8 +15,8 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
-from writers.lines import Loader, Side
-from writers.run import Format
+from writers.commands import Format
+from writers.lines import BadLines, Loader
 from writers.source import SourcePosition, position_of
 
 
@@ -37,8 +37,8 @@ def _write(path: Path, *keys: str) -> str:
 
 def _load(desk: Desk, files: list[str], bad: Path, kind: str = "ndjson", **options: Any) -> Loader:
     """One run of `writer lines` until its end, or until it dies."""
-    with desk.writer("import", **options) as writer, Side(bad) as side:
-        loader = Loader(writer, Format(kind).parser, side, desk.clock, header=kind == "csv")
+    with desk.writer("import", **options) as writer, BadLines(bad) as bad_lines:
+        loader = Loader(writer, Format(kind).parser, bad_lines, desk.clock, header=kind == "csv")
         loader.load_files(files)
         return loader
 
@@ -64,7 +64,7 @@ def test_bad_lines_go_to_the_side_file_with_their_reasons(desk: Desk, tmp_path: 
     loader = _load(desk, files, tmp_path / "bad")
     assert desk.keys() == ["a", "b", "c"]
     assert _bad(tmp_path / "bad") == [(2, "bad 1"), (4, "bad 2")]
-    assert loader.side.count == 2
+    assert loader.bad_lines.count == 2
 
 
 def test_bad_lines_are_on_the_disk_before_the_position_moves_past_them(desk: Desk, tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_a_column_added_while_loading_is_found_without_a_restart(desk: Desk, tmp
     path = tmp_path / "a.ndjson"
     path.write_text(_line("a") + _line("b").replace('"v"}', '"v", "count": 7}'))
     more = Schema(*SCHEMA.fields, NestedField(4, "count", LongType(), required=False), schema_id=1)
-    with desk.writer("import") as writer, Side(tmp_path / "bad") as side:
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
         desk.set_card(more)
-        Loader(writer, Format("ndjson").parser, side, desk.clock, header=False).load_files([str(path)])
+        Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False).load_files([str(path)])
     assert [row.get("count") for row in desk.rows()] == [None, 7]
-    assert side.count == 0
+    assert bad_lines.count == 0
 
 
 @pytest.mark.parametrize("kind", ["ndjson", "csv"])
@@ -157,18 +157,18 @@ def test_lines_with_a_column_that_was_renamed_meanwhile_are_no_bad_lines(desk: D
     lines = [_line(key) for key in "abcdef"] if kind == "ndjson" else ["timestamp,key\n"]
     path.write_text("".join(lines) + "2026-03-01T00:00:00Z,a\n" * 6 * (kind == "csv"))
     renamed = NestedField(2, "name", StringType(), required=True)
-    with desk.writer("import") as writer, Side(tmp_path / "bad") as side:
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
         desk.set_card(Schema(SCHEMA.fields[0], renamed, SCHEMA.fields[2], schema_id=1), roll_after_ms=0)
-        Loader(writer, Format(kind).parser, side, desk.clock, header=kind == "csv").load_files([str(path)])
-    assert side.count == 0
+        Loader(writer, Format(kind).parser, bad_lines, desk.clock, header=kind == "csv").load_files([str(path)])
+    assert bad_lines.count == 0
     assert {"key", "name"} <= set().union(*desk.rows())
     assert len(desk.rows()) == 6
 
 
 def test_stdin_is_published_as_it_comes(desk: Desk, tmp_path: Path) -> None:
     read, write = os.pipe()
-    with desk.writer("import") as writer, Side(tmp_path / "bad") as side:
-        loader = Loader(writer, Format("ndjson").parser, side, desk.clock, header=False)
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
+        loader = Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False)
         long = "x" * 2_000_000
         text = _line("a") + "bad\n" + _line("b").replace('"v"', json.dumps(long)) + _line("c").rstrip()
         feed = threading.Thread(target=_feed, args=(write, text.encode()))
@@ -189,8 +189,8 @@ def _feed(handle: int, data: bytes) -> None:
 
 def test_a_wish_to_stop_publishes_what_was_read(desk: Desk, tmp_path: Path) -> None:
     files = [_write(tmp_path / "a.ndjson", *(f"k{number:02d}" for number in range(20)))]
-    with desk.writer("import") as writer, Side(tmp_path / "bad") as side:
-        loader = Loader(writer, Format("ndjson").parser, side, desk.clock, header=False, stopped=lambda: True)
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
+        loader = Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False, stopped=lambda: True)
         assert not loader.load_files(files)
     first = len(desk.keys())
     assert 0 < first < 20

@@ -44,9 +44,8 @@ from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import unscaled
 from bookkeeper.stores.locations import normal
 from tests.support import wide
-from writers.partition import Part, Splitter
-from writers.physical import physical
-from writers.transforms import transformed
+from writers.files.partition import Part, Splitter
+from writers.values.transforms import physical, transformed
 
 TRANSFORMS: list[Transform[Any, Any]] = [
     IdentityTransform(),

@@ -209,4 +209,4 @@ def test_committed_txlogs_are_no_reason_to_fence(desk: Desk) -> None:
         ledger.tick()
         desk.clock.move(seconds=2)
     assert ledger.keys() == ["0", "1", "2", "3"]
-    assert len(writer._watch._own) <= 1, "what is in is followed no longer"
+    assert len(writer._monitor._own) <= 1, "what is in is followed no longer"

@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Fenced
 from bookkeeper.stores.open import open_store
-from tests.support.queue import Queue
+from tests.support.writer_queue import Queue
 from writers.writer import Writer
 
 

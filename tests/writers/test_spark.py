@@ -13,7 +13,7 @@ from bookkeeper.stores.open import open_store
 from spark_jobs import session
 from tests.servers import spark as prepared
 from tests.support import wide
-from tests.support.queue import Queue
+from tests.support.writer_queue import Queue
 from tests.writers.test_with_bookkeeper import content
 
 pytestmark = pytest.mark.spark

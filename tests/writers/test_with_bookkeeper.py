@@ -13,7 +13,7 @@ from pyiceberg.types import LongType
 
 from tests.support import wide
 from tests.support.desk import rows
-from tests.support.queue import Queue
+from tests.support.writer_queue import Queue
 from writers.generate import Load, publish_file
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,0 +1,90 @@
+"""
+What Spark knows of a table: where it lies, and the snapshots of its main branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    A snapshot: `added` are the files that a stream reads of it, `total` all files of the table then.
+    """
+
+    snapshot_id: int
+    parent_id: int | None
+    committed_ms: int
+    operation: str
+    added: int = 0
+    total: int = 0
+    by_bookkeeper: bool = False
+
+    @property
+    def committed_at(self) -> datetime:
+        """When it was committed, in UTC."""
+        return datetime.fromtimestamp(self.committed_ms / 1000, UTC)
+
+
+def location(spark: SparkSession, name: str) -> str:
+    """
+    Where the table `name` (catalog.namespace.table) lies.
+    """
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").where("col_name = 'Location'").first()
+    assert described is not None, "Spark always describes the location"
+    return str(described.data_type)
+
+
+def main_head(spark: SparkSession, name: str) -> int | None:
+    """
+    The newest snapshot of main; None in an empty table.
+    """
+    row = spark.table(f"{name}.refs").where("name = 'main'").first()
+    return row.snapshot_id if row else None
+
+
+def main_history(spark: SparkSession, name: str) -> list[Snapshot]:
+    """
+    The snapshots of main, newest first, as far back as the table still has them.
+    """
+    # The head before the snapshots: what is committed in between is newer than the head and left out. Not from
+    # `.history`: that names only the last snapshot of a commit, and a merge is committed together with its append.
+    head = main_head(spark, name)
+    rows = spark.sql(
+        "SELECT snapshot_id, parent_id, unix_millis(committed_at) AS at, operation, "
+        "summary['added-data-files'] AS added, summary['total-data-files'] AS total, "
+        "exists(map_keys(summary), key -> startswith(key, 'bookkeeper.')) AS by_bookkeeper "
+        f"FROM {name}.snapshots"
+    ).collect()
+    snapshots = [
+        Snapshot(
+            snapshot_id=row.snapshot_id,
+            parent_id=row.parent_id,
+            committed_ms=row.at,
+            operation=row.operation,
+            added=int(row.added or 0) if row.operation == "append" else 0,
+            total=int(row.total or 0),
+            by_bookkeeper=bool(row.by_bookkeeper),
+        )
+        for row in rows
+    ]
+    return ancestors(snapshots, head)
+
+
+def ancestors(snapshots: Sequence[Snapshot], head: int | None) -> list[Snapshot]:
+    """
+    The snapshot `head` and its ancestors, newest first, as far back as they are among `snapshots`.
+    """
+    known = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    found = []
+    while head in known:
+        found.append(known[head])
+        head = known[head].parent_id
+    return found

@@ -1,0 +1,170 @@
+"""
+The commands `writer generate` and `writer lines`, with their options parsed.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.schema import Schema
+
+from bookkeeper.console.options import load_settings, pick_table
+from bookkeeper.console.output import say
+from bookkeeper.console.progress import Progress
+from bookkeeper.console.signals import StopSignal
+from bookkeeper.core.folder import folder_url as configured_url
+from bookkeeper.errors import ConfigInvalid, NotPossible
+from writers.generate import Load, publish_file
+from writers.lines import BadLines, Loader
+from writers.timing import Clock
+from writers.values.records import Parse, csv_parser, ndjson_parser
+from writers.writer import Writer
+
+
+def folder_url(folder: str | None, config: str | None, table: str | None, environ: Mapping[str, str]) -> str:
+    """
+    The txlog folder that the options name; raises ConfigInvalid.
+    """
+    if folder is not None:
+        return folder if ":" in folder else os.path.abspath(folder)
+    try:
+        section = pick_table(load_settings(config, environ), table)
+    except ConfigInvalid as exc:
+        hint = f"Give --folder URL as `bookkeeper init` prints it. {exc.hint}".strip()
+        raise ConfigInvalid(f"no txlog folder is given, and {exc}", hint=hint) from exc
+    if section.folder is None and section.location is None:
+        raise ConfigInvalid(
+            f"tables.{section.name} names neither folder nor location, and a writer cannot ask the catalog",
+            hint="Give --folder URL as `bookkeeper init` prints it, or set `folder` in the configuration.",
+        )
+    return str(section.folder) if section.location is None else configured_url(section, section.location)
+
+
+def storage_options(folder: str | None, config: str | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """
+    The configuration's storage options; with --folder and without --config, a missing configuration has none.
+    """
+    try:
+        storage: Mapping[str, str] = load_settings(config, environ).storage
+    except ConfigInvalid:
+        if folder is None or config is not None:
+            raise
+        return {}
+    return storage
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When `writer generate` ends, how long it pauses between two files, and the file for its log of txlogs."""
+
+    files: int | None
+    seconds: float | None
+    pause: timedelta
+    close_log: Path | None
+
+    def over(self, number: int, elapsed: float) -> bool:
+        """Whether to end after `number` files and `elapsed` seconds."""
+        return number == self.files or (self.seconds is not None and elapsed >= self.seconds)
+
+
+def run_generate(
+    writer: Writer, load: Load, schedule: Schedule, stop: StopSignal, progress: Progress, clock: Clock
+) -> None:
+    """
+    Publish generated files until the schedule is over or a stop is requested.
+    """
+    began, number = clock(), 0
+
+    def elapsed() -> float:
+        return (clock() - began).total_seconds()
+
+    def counts() -> dict[str, Any]:
+        rows = number * load.records
+        rate = round(rows / max(elapsed(), 0.001))
+        return {"txlogs": number, "rows": rows, "bytes": rows * load.value_bytes, "rows/s": rate}
+
+    if schedule.close_log is not None:
+        _check_writable(schedule.close_log)
+    while not (stop.requested or schedule.over(number, elapsed())):
+        closed = publish_file(writer, load, number, clock)
+        number += 1
+        if schedule.close_log is not None:
+            with schedule.close_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(closed) + "\n")
+        progress.tell(counts())
+        stop.wait(schedule.pause.total_seconds())
+    progress.close(counts())
+
+
+def _check_writable(path: Path) -> None:
+    """Checked before anything is published: afterwards it would be too late for the log."""
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as exc:
+        hint = "Name a file in a folder that is there and may be written."
+        raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}", hint=hint) from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How lines are read."""
+
+    kind: str
+    delimiter: str = ","
+    base64_bytes: bool = False
+
+    @classmethod
+    def of(cls, kind: str | None, files: Sequence[str], delimiter: str, base64_bytes: bool) -> "Format":
+        """The format `kind`, else the one that the files' names end in."""
+        by_name = "csv" if files and all(name.lower().endswith(".csv") for name in files) else "ndjson"
+        return cls(kind or by_name, delimiter, base64_bytes)
+
+    def parser(self, schema: Schema, header: bytes, former: Mapping[str, int]) -> Parse:
+        """A parser for the table's columns."""
+        if self.kind == "csv":
+            return csv_parser(schema, header, self.delimiter, self.base64_bytes, former)
+        return ndjson_parser(schema, self.base64_bytes, former)
+
+
+def run_lines(
+    writer: Writer,
+    files: Sequence[str],
+    form: Format,
+    bad: Path | None,
+    stop: StopSignal,
+    progress: Progress,
+    clock: Clock,
+) -> None:
+    """
+    Load the files, or stdin when there are none. Raises NotPossible when no line that was read is a row.
+    """
+    with BadLines(bad or Path(f"{writer.name}.bad.ndjson")) as bad_lines:
+        loader = Loader(
+            writer,
+            form.parser,
+            bad_lines,
+            clock,
+            header=form.kind == "csv",
+            stopped=lambda: stop.requested,
+            on_progress=lambda loader: progress.tell(_loaded(loader)),
+        )
+        complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
+        progress.close(_loaded(loader))
+    if bad_lines.count:
+        say(f"{bad_lines.count} bad lines are in {bad_lines.path}, each with its reason")
+    if not complete:
+        say("stopped before the end; start it again with the same --name to continue")
+    if bad_lines.count and not loader.rows:
+        raise NotPossible(
+            f"none of {bad_lines.count} lines is a row of this table",
+            hint=f"{bad_lines.path} has the reason for each. Are --format and the table right? Nothing was published.",
+        )
+
+
+def _loaded(loader: Loader) -> dict[str, Any]:
+    return {"rows": loader.rows, "published": loader.published, "bad lines": loader.bad_lines.count}

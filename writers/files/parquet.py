@@ -1,0 +1,80 @@
+"""
+Arrow in, a Parquet file in memory out, with the metrics of its footer.
+
+Rows are kept as Arrow until a row group is worth writing; the file never touches the local disk.
+"""
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from bookkeeper.format import footer
+from bookkeeper.format.bounds import Leaf
+from writers.files.open_file import Finished, NanCounts
+
+ROW_GROUP_BYTES = 64 * 2**20  # of Arrow data
+_NEARLY_FULL = 0.95
+
+
+class ParquetFile:
+    """Implements OpenFile."""
+
+    def __init__(self, schema: pa.Schema, leaves: tuple[Leaf, ...], compression: str, target_bytes: int) -> None:
+        self.rows = 0
+        self._leaves, self._target = leaves, target_bytes
+        self._nans = NanCounts(leaves)
+        self._sink = pa.BufferOutputStream()
+        self._footers: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=compression,
+            store_schema=False,  # readers go by field id; Arrow's own schema would only be weight
+            store_decimal_as_integer=True,  # as the Iceberg spec wants small decimals
+            metadata_collector=self._footers,
+        )
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = self._encoded_bytes = 0
+
+    def bytes_to_add(self) -> int:
+        """See OpenFile."""
+        left = (self._target - self._sink.tell()) / self._ratio()
+        return int(max(min(ROW_GROUP_BYTES, left) - self._waiting_bytes, 1))
+
+    def add(self, rows: pa.Table) -> None:
+        """See OpenFile."""
+        self._nans.add(rows)
+        self.rows += rows.num_rows
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES or self.size() >= self._target:
+            self._write_row_group()
+
+    def size(self) -> int:
+        """See OpenFile."""
+        return int(self._sink.tell() + self._waiting_bytes * self._ratio())
+
+    def memory(self) -> int:
+        """See OpenFile."""
+        return int(self._sink.tell() + self._waiting_bytes)
+
+    def full(self) -> bool:
+        """See OpenFile."""
+        return self.size() >= self._target * _NEARLY_FULL
+
+    def finish(self) -> Finished:
+        """See OpenFile."""
+        self._write_row_group()
+        self._writer.close()
+        metrics = footer.metrics(self._footers[0], self._leaves, self._nans.counts)
+        return Finished(self._sink.getvalue(), self.rows, metrics)
+
+    def _ratio(self) -> float:
+        # Before the first row group it is not known how well these rows compress.
+        return self._sink.tell() / self._encoded_bytes if self._encoded_bytes else 1.0
+
+    def _write_row_group(self) -> None:
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting)
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+            self._encoded_bytes += self._waiting_bytes
+            self._waiting, self._waiting_bytes = [], 0

@@ -1,0 +1,158 @@
+"""
+The data files of one run that no txlog names yet: open, finished (in memory) or stored (durable).
+
+Files are finished by size and by memory. Every file has a name of its own, with the incarnation and the sequence of the
+txlog that will name it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.format.entries import DataFile
+from bookkeeper.stores.locations import join, normal
+from bookkeeper.stores.store import Store
+from writers.files.open_file import OpenFile
+from writers.files.write_spec import WriteSpec
+from writers.timing import Clock, Wait, retry
+
+MOST_HELD_BYTES = 512 * 2**20
+_SLICE_BYTES = 64 * 2**20
+_UNSORTED = 0  # the id of "no sort order"
+
+
+@dataclass(slots=True)
+class _OpenPartition:
+    values: tuple[Any, ...]
+    path: str
+    since: datetime
+    file: OpenFile
+
+
+@dataclass(frozen=True, slots=True)
+class _FinishedFile:
+    key: str
+    file: DataFile
+    data: Any  # None once it is stored
+    stored_at: datetime | None = None
+
+
+class UnpublishedFiles:
+    """
+    Takes rows in the schema of a WriteSpec and gives DataFiles; rows that were taken are never lost by an error here.
+    """
+
+    def __init__(self, stem: str, clock: Clock, wait: Wait) -> None:
+        self._stem, self._clock, self._wait = stem, clock, wait
+        self._open: dict[tuple[Any, ...], _OpenPartition] = {}
+        self._finished: list[_FinishedFile] = []
+        self._count = 0
+        #: when the oldest row that is not published was taken
+        self.since: datetime | None = None
+
+    def rows(self) -> int:
+        """Rows that no txlog names yet."""
+        being_written = sum(item.file.rows for item in self._open.values())
+        return being_written + sum(item.file.record_count for item in self._finished)
+
+    def bytes(self) -> int:
+        """About how many bytes all these data files have."""
+        being_written = sum(item.file.size() for item in self._open.values())
+        return being_written + sum(item.file.size_bytes for item in self._finished)
+
+    def open_since(self) -> datetime | None:
+        """When the oldest open file was begun."""
+        return min((item.since for item in self._open.values()), default=None)
+
+    def take(self, rows: pa.Table, spec: WriteSpec, sequence: int) -> bool:
+        """Take rows; returns whether a file was finished by them."""
+        before = len(self._finished)
+        for part in (part for piece in _sliced(rows, _SLICE_BYTES) for part in spec.splitter.split(piece)):
+            left = part.rows
+            while left.num_rows:
+                left = self._add(left, part.values, part.path, spec, sequence)
+        while self._open and sum(item.file.memory() for item in self._open.values()) > MOST_HELD_BYTES:
+            self._finish(max(self._open.values(), key=lambda item: item.file.memory()), spec, sequence)
+        return len(self._finished) > before
+
+    def _add(self, rows: pa.Table, values: tuple[Any, ...], path: str, spec: WriteSpec, sequence: int) -> pa.Table:
+        now = self._clock()
+        self.since = self.since or now
+        item = self._open.get(values)
+        if item is None:
+            item = self._open[values] = _OpenPartition(values, path, now, spec.open_file())
+        piece = next(_sliced(rows, item.file.bytes_to_add()))
+        item.file.add(piece)
+        if item.file.full():
+            self._finish(item, spec, sequence)
+        return rows.slice(piece.num_rows)
+
+    def finish(self, spec: WriteSpec, sequence: int) -> None:
+        """Finish every open file."""
+        for item in list(self._open.values()):
+            self._finish(item, spec, sequence)
+
+    def _finish(self, item: _OpenPartition, spec: WriteSpec, sequence: int) -> None:
+        finished = item.file.finish()
+        key = self._key(item.path, sequence, spec.suffix())
+        location = join(spec.card.data_path, key)
+        normal(location)
+        file = DataFile(
+            path=location,
+            file_format=spec.card.file_format.upper(),
+            partition=item.values,
+            record_count=finished.rows,
+            size_bytes=len(memoryview(finished.data)),
+            sort_order_id=_UNSORTED,
+            **{name: getattr(finished.metrics, name) for name in finished.metrics.__slots__},
+        )
+        self._finished.append(_FinishedFile(key, file, finished.data))
+        del self._open[item.values]
+
+    def _key(self, path: str, sequence: int, suffix: str) -> str:
+        self._count += 1
+        name = f"{self._stem}-{sequence:010d}-{self._count:05d}.{suffix}"
+        return f"{path}/{name}" if path else name
+
+    def store(self, store: Store) -> None:
+        """Upload finished files; raises StorageUnavailable, and then keeps them for the next call."""
+        for index, item in enumerate(self._finished):
+            if item.stored_at is None:
+                # Before the upload: the orphan sweep may see the file from then on.
+                now = self._clock()
+                retry(partial(store.upload, item.key, item.data), self._wait)
+                self._finished[index] = replace(item, data=None, stored_at=now)
+
+    def renew(self, store: Store, older_than: timedelta, spec: WriteSpec, sequence: int) -> None:
+        """Write files that the orphan sweep could soon take for orphans again, under new names."""
+        for index, item in enumerate(self._finished):
+            if item.stored_at is not None and self._clock() - item.stored_at > older_than:
+                data = retry(partial(store.read, item.key), self._wait)
+                path, _, old = item.key.rpartition("/")
+                key = self._key(path, sequence, old.rpartition(".")[2])
+                file = replace(item.file, path=join(spec.card.data_path, key))
+                self._finished[index] = _FinishedFile(key, file, data)
+        self.store(store)
+
+    def named(self) -> tuple[DataFile, ...]:
+        """The files for a txlog; only after `finish` and `store`."""
+        if self._open or any(item.stored_at is None for item in self._finished):
+            raise StorageUnavailable("data files are not stored yet")
+        return tuple(item.file for item in self._finished)
+
+    def clear(self) -> None:
+        """Start over: a txlog names all these files now."""
+        self._finished, self.since, self._count = [], None, 0
+
+
+def _sliced(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    while rows.num_rows:
+        size = rows.nbytes
+        count = rows.num_rows if size <= most_bytes else max(rows.num_rows * most_bytes // size, 1)
+        yield rows.slice(0, count)
+        rows = rows.slice(count)

@@ -1,0 +1,232 @@
+"""
+Converts JSON values and CSV texts to values of Iceberg's types.
+
+A value that does not fit raises ValueError with its reason; nothing is guessed, cut or rounded.
+"""
+
+import base64
+import json
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, StructType
+
+Convert = Callable[[Any], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_EXACT = Context(prec=60)
+_MOST_SINGLE = 3.4028235e38
+
+
+def converter(kind: IcebergType, base64_bytes: bool = False) -> Convert:
+    """
+    A function that turns a JSON value (never null) into one that Arrow takes for this type; it raises ValueError.
+    """
+    if isinstance(kind, StructType):
+        return _struct(kind, base64_bytes)
+    if isinstance(kind, ListType):
+        return _list(kind, base64_bytes)
+    if isinstance(kind, MapType):
+        return _map(kind, base64_bytes)
+    if isinstance(kind, DecimalType):
+        return lambda value: _decimal(value, kind)
+    if str(kind) == "binary" or isinstance(kind, FixedType):
+        size = len(kind) if isinstance(kind, FixedType) else None
+        return lambda value: _bytes(value, base64_bytes, size)
+    return _SIMPLE[str(kind)]
+
+
+def text_converter(kind: IcebergType, base64_bytes: bool = False) -> Convert:
+    """
+    The same for a CSV text: plain numbers and booleans, nested values as JSON.
+    """
+    convert = converter(kind, base64_bytes)
+    if not kind.is_primitive:
+        return lambda text: convert(json.loads(text))
+    read = _FROM_TEXT.get(str(kind))
+    return convert if read is None else lambda text: convert(read(text))
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} is not a text")
+    value.encode()  # a lone surrogate, which JSON can hold, cannot be stored
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{_shown(value)} is not true or false")
+    return value
+
+
+def _integer(bits: int) -> Convert:
+    most = 2 ** (bits - 1)
+
+    def convert(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{_shown(value)} is not a whole number")
+        if not -most <= value < most:
+            raise ValueError(f"{value} does not fit into {bits} bits")
+        return value
+
+    return convert
+
+
+def _double(value: Any) -> float:
+    if not isinstance(value, (int, float, Decimal)) or isinstance(value, bool):
+        raise ValueError(f"{_shown(value)} is not a number")
+    try:
+        return float(value)
+    except OverflowError as exc:
+        raise ValueError(f"{value} does not fit into 64 bits") from exc
+
+
+def _single(value: Any) -> float:
+    number = _double(value)
+    if math.isfinite(number) and abs(number) > _MOST_SINGLE:
+        raise ValueError(f"{number} does not fit into 32 bits")
+    return number
+
+
+def _decimal(value: Any, kind: DecimalType) -> Decimal:
+    if isinstance(value, (bool, float)) or not isinstance(value, (int, str, Decimal)):
+        raise ValueError(f"{_shown(value)} is not a decimal")
+    try:
+        number = Decimal(value)
+    except InvalidOperation as exc:
+        raise ValueError(f"{_shown(value)} is not a decimal") from exc
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"{value} is not a decimal")
+    lost = [digit for digit in digits[exponent + kind.scale :] if digit] if exponent < -kind.scale else []
+    if lost or (number and number.adjusted() >= kind.precision - kind.scale):
+        raise ValueError(f"{value} does not fit into {kind}")
+    return number.quantize(Decimal(1).scaleb(-kind.scale), context=_EXACT)
+
+
+def _date(value: Any) -> date:
+    return date.fromisoformat(_string(value))
+
+
+def _time(value: Any) -> time:
+    parsed = time.fromisoformat(_string(value))
+    if parsed.tzinfo:
+        raise ValueError(f"{value!r} has a time zone, a time of day has none")
+    return parsed
+
+
+def _timestamp(value: Any) -> int:
+    parsed = datetime.fromisoformat(_string(value))
+    if parsed.tzinfo:
+        raise ValueError(f"{value!r} has a time zone, a timestamp has none")
+    return (parsed.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def _timestamptz(value: Any) -> int:
+    parsed = datetime.fromisoformat(_string(value))
+    if not parsed.tzinfo:
+        raise ValueError(f"{value!r} has no time zone; write it like 2026-01-31T12:00:00Z")
+    return (parsed - _EPOCH) // _MICROSECOND
+
+
+def _uuid(value: Any) -> bytes:
+    return UUID(_string(value)).bytes
+
+
+def _bytes(value: Any, base64_bytes: bool, size: int | None) -> bytes:
+    text = _string(value)
+    data = base64.b64decode(text, validate=True) if base64_bytes else text.encode()
+    if size is not None and len(data) != size:
+        raise ValueError(f"{len(data)} bytes are given, the column has {size}")
+    return data
+
+
+def _struct(kind: StructType, base64_bytes: bool) -> Convert:
+    fields = {field.name: (field.required, converter(field.field_type, base64_bytes)) for field in kind.fields}
+
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{_shown(value)} is not an object")
+        unknown = value.keys() - fields.keys()
+        if unknown:
+            raise ValueError(f"{min(unknown)!r} is not a field of this column")
+        return {name: _nullable(value.get(name), name, *field) for name, field in fields.items()}
+
+    return convert
+
+
+def _list(kind: ListType, base64_bytes: bool) -> Convert:
+    element = converter(kind.element_type, base64_bytes)
+
+    def convert(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise ValueError(f"{_shown(value)} is not a list")
+        return [_nullable(item, "element", kind.element_required, element) for item in value]
+
+    return convert
+
+
+def _map(kind: MapType, base64_bytes: bool) -> Convert:
+    key, value_of = text_converter(kind.key_type, base64_bytes), converter(kind.value_type, base64_bytes)
+
+    def convert(value: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{_shown(value)} is not an object")
+        return [(key(name), _nullable(item, name, kind.value_required, value_of)) for name, item in value.items()]
+
+    return convert
+
+
+def _nullable(value: Any, name: str, required: bool, convert: Convert) -> Any:
+    if value is not None:
+        return convert(value)
+    if required:
+        raise ValueError(f"required {name!r} is missing")
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _truth(text: str) -> bool:
+    found = {"true": True, "false": False}.get(text.lower())
+    if found is None:
+        raise ValueError(f"{_shown(text)} is not true or false")
+    return found
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,40}\s*", text):
+        raise ValueError(f"{_shown(text)} is not a whole number")
+    return int(text)
+
+
+_SIMPLE: dict[str, Convert] = {
+    "string": _string,
+    "boolean": _boolean,
+    "int": _integer(32),
+    "long": _integer(64),
+    "float": _single,
+    "double": _double,
+    "date": _date,
+    "time": _time,
+    "timestamp": _timestamp,
+    "timestamptz": _timestamptz,
+    "uuid": _uuid,
+}
+_FROM_TEXT: dict[str, Callable[[str], Any]] = {
+    "boolean": _truth,
+    "int": _whole,
+    "long": _whole,
+    "float": float,
+    "double": float,
+}
