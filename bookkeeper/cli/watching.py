@@ -34,6 +34,6 @@ def watched(
     from bookkeeper.metrics.table_metrics import AllFigures
 
     figures = AllFigures(slots, utc_now, time.monotonic)
-    with serving(Site.of(figures, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
+    with serving(Site(figures, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
         logging.getLogger("bookkeeper").info("serving", extra={"action": "serve", "url": web.url})
         yield figures.told

@@ -10,7 +10,6 @@ EXTRAS = {
     "apscheduler": "reaper",
     "azure": "azure",
     "gcsfs": "gcs",
-    "prometheus_client": "daemon",
     "psycopg2": "postgres",
     "pyspark": "spark",
     "rich": "daemon",

@@ -7,11 +7,11 @@ Reads what is in memory anyway, so that asking it costs no request to storage or
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from bookkeeper.config.settings import Daemon
@@ -20,35 +20,25 @@ from bookkeeper.console.web import JSON, Answer, Routes, Web
 from bookkeeper.http.page import page
 from bookkeeper.http.probes import healthz, readyz
 from bookkeeper.http.status import history, status
-from bookkeeper.metrics.collector import register
-from bookkeeper.metrics.families import families
+from bookkeeper.metrics.families import DaemonCollector
 from bookkeeper.metrics.inspector import Inspector
 from bookkeeper.metrics.table_metrics import AllFigures
 
 
 @dataclass
 class Site:
-    """The answers, from the figures of all tables."""
+    """The answers, from the metrics of all tables."""
 
     figures: AllFigures
     settings: Callable[[], Daemon]
     clock: Callable[[], datetime]
     monotonic: Callable[[], float]
-    registry: CollectorRegistry
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
-    @classmethod
-    def of(
-        cls,
-        figures: AllFigures,
-        settings: Callable[[], Daemon],
-        clock: Callable[[], datetime],
-        monotonic: Callable[[], float],
-        registry: CollectorRegistry | None = None,
-    ) -> "Site":
-        """A site whose metrics are in `registry`, or in one of its own."""
-        into = registry or CollectorRegistry()
-        register(into, lambda: families(figures.now(), settings(), clock()))
-        return cls(figures, settings, clock, monotonic, into)
+    def __post_init__(self) -> None:
+        self.registry.register(DaemonCollector(self.figures.now, self.settings, self.clock))
+        for of_process in (ProcessCollector, PlatformCollector, GCCollector):
+            of_process(registry=self.registry)
 
     def routes(self) -> Routes:
         """Path -> answer."""

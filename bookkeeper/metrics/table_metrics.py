@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bookkeeper.console.exposition import Histogram
+from prometheus_client import Histogram
+
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
@@ -58,9 +59,9 @@ class TableMetrics:
         self.holes = 0
         self.last_hole: datetime | None = None
         self.dropped_files = 0
-        self.tick_seconds = Histogram(TICK_SECONDS)
-        self.commit_seconds = Histogram(COMMIT_SECONDS)
-        self.visibility_seconds = Histogram(VISIBLE_SECONDS)
+        self.tick_seconds = Histogram("tick_seconds", "", buckets=TICK_SECONDS, registry=None)
+        self.commit_seconds = Histogram("commit_seconds", "", buckets=COMMIT_SECONDS, registry=None)
+        self.visibility_seconds = Histogram("visibility_seconds", "", buckets=VISIBLE_SECONDS, registry=None)
         #: None when nobody can tell
         self.pending: int | None = 0
         self.held = 0

@@ -104,7 +104,6 @@ def call(name: str, *arguments: str) -> Result:
     "module, name, arguments, pip",
     [
         ("apscheduler", "reaper", ["run"], "iceberg-bookkeeper[reaper]"),
-        ("prometheus_client", "bookkeeper", ["run", "--listen", "127.0.0.1:0"], "iceberg-bookkeeper[daemon]"),
         ("s3fs", "writer", ["generate", "--folder", "s3://b/x", "--files", "1"], "iceberg-bookkeeper[s3]"),
         ("adlfs", "writer", ["generate", "--folder", "abfss://b@a/x", "--files", "1"], "iceberg-bookkeeper[azure]"),
         ("pyspark", "python -m spark_jobs.read_stream", ["--checkpoint", "cp"], "iceberg-bookkeeper[spark]"),

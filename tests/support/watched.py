@@ -54,7 +54,7 @@ class Watched:
     def __post_init__(self) -> None:
         self.began = self.clock.now
         self.figures = AllFigures(lambda: self.slots, self.clock, self.monotonic)
-        self.site = Site.of(self.figures, lambda: self.settings, self.clock, self.monotonic)
+        self.site = Site(self.figures, lambda: self.settings, self.clock, self.monotonic)
         self.looking = Inspector(self.figures, self.clock)
 
     def monotonic(self) -> float:
