@@ -12,7 +12,6 @@ EXTRAS = {
     "gcsfs": "gcs",
     "psycopg2": "postgres",
     "pyspark": "spark",
-    "rich": "daemon",
     "s3fs": "s3",
     "sqlalchemy": "daemon",
 }

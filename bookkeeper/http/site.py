@@ -16,7 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.console.secrets import scrubbed
-from bookkeeper.console.web import JSON, Answer, Routes, Web
+from bookkeeper.console.web import JSON, Response, Routes, WebServer
 from bookkeeper.http.page import page
 from bookkeeper.http.probes import healthz, readyz
 from bookkeeper.http.status import history, status
@@ -44,33 +44,33 @@ class Site:
         """Path -> answer."""
         return {
             "/": lambda query: page(),
-            "/metrics": lambda query: Answer(generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4),
+            "/metrics": lambda query: Response(generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4),
             "/healthz": lambda query: self._probe(healthz(self.figures.now(), self.settings(), self.monotonic())),
             "/readyz": lambda query: self._probe(readyz(self.figures.now(), self.settings(), self.clock())),
             "/status.json": lambda query: _json(status(self.figures.now(), self.settings(), self.clock())),
             "/history.json": self._history,
         }
 
-    def _probe(self, found: tuple[bool, Mapping[str, Any]]) -> Answer:
+    def _probe(self, found: tuple[bool, Mapping[str, Any]]) -> Response:
         good, said = found
         return _json(said, 200 if good else 503)
 
-    def _history(self, query: Mapping[str, str]) -> Answer:
+    def _history(self, query: Mapping[str, str]) -> Response:
         found = history(self.figures.now(), query.get("table", ""), self.settings(), self.clock())
         return _json({"error": "no such table: /history.json?table=NAME"}, 404) if found is None else _json(found)
 
 
-def _json(said: Mapping[str, Any], status_code: int = 200) -> Answer:
+def _json(said: Mapping[str, Any], status_code: int = 200) -> Response:
     # What a driver says of its trouble may hold a password.
-    return Answer(json.dumps(scrubbed(said), separators=(",", ":")).encode() + b"\n", JSON, status_code)
+    return Response(json.dumps(scrubbed(said), separators=(",", ":")).encode() + b"\n", JSON, status_code)
 
 
 @contextmanager
-def serving(site: Site, listen: str, allowed_hosts: Iterable[str] = ()) -> Iterator[Web]:
+def serving(site: Site, listen: str, allowed_hosts: Iterable[str] = ()) -> Iterator[WebServer]:
     """
     Answers at `listen` and looks around the tables while the block runs; raises NotPossible when the port is taken.
     """
-    web, looking = Web(listen, site.routes(), allowed_hosts=allowed_hosts), Inspector(site.figures, site.clock)
+    web, looking = WebServer(listen, site.routes(), allowed_hosts=allowed_hosts), Inspector(site.figures, site.clock)
     web.open()
     looking.start()
     try:

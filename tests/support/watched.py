@@ -95,7 +95,7 @@ class Watched:
         """Status and what is answered, decoded where it is JSON."""
         answer = self.site.routes()[path](query)
         text = answer.body.decode()
-        return answer.status, json.loads(text) if answer.kind == "application/json" else text
+        return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
     def samples(self) -> Samples:
         """What a scrape finds."""
