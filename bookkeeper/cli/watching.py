@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watched(
-    slots: "Callable[[], Collection[TableLoop]]",
+    loops: "Callable[[], Collection[TableLoop]]",
     settings: "Callable[[], Daemon]",
     listen: str,
     allowed_hosts: Collection[str] = (),
 ) -> "Iterator[Observer | None]":
     """
-    Serves the figures of `slots` while the block runs; yields whom each slot has to tell, None when nothing is served.
+    Serves the metrics of `loops` while the block runs; yields whom each loop has to tell, None when nothing is served.
 
     Raises ConfigInvalid, NotPossible when the port is taken, and what a missing extra raises.
     """
@@ -31,9 +31,9 @@ def watched(
         yield None
         return
     from bookkeeper.http.site import Site, serving
-    from bookkeeper.metrics.table_metrics import AllFigures
+    from bookkeeper.metrics.table_metrics import AllMetrics
 
-    figures = AllFigures(slots, utc_now, time.monotonic)
-    with serving(Site(figures, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
+    metrics = AllMetrics(loops, utc_now, time.monotonic)
+    with serving(Site(metrics, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
         logging.getLogger("bookkeeper").info("serving", extra={"action": "serve", "url": web.url})
-        yield figures.told
+        yield metrics.on_tick

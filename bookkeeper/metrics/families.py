@@ -35,37 +35,37 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
 _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("txlogs_pending", "txlogs published and not committed yet", lambda it: it.pending),
     ("txlogs_held", "txlogs left pending until a person acts", lambda it: it.held),
-    ("rejected_txlogs", "txlogs in rejected/", lambda it: it.looked.rejected),
+    ("rejected_txlogs", "txlogs in rejected/", lambda it: it.inspection.rejected),
     (
         "retention_held_back",
         "1 while retention drops nothing, because it would drop too much",
         lambda it: bool(it.brake),
     ),
-    ("snapshots", "snapshots in the table's metadata", lambda it: it.stand and it.stand.snapshots),
+    ("snapshots", "snapshots in the table's metadata", lambda it: it.stats and it.stats.snapshots),
     (
         "metadata_bytes",
         "size of metadata.json, which every commit writes and every reader loads",
-        lambda it: it.looked.metadata_bytes,
+        lambda it: it.inspection.metadata_bytes,
     ),
-    ("manifests", "manifests of the current snapshot", lambda it: it.stand and it.stand.manifests),
-    ("data_files", "live data files", lambda it: it.stand and it.stand.files),
-    ("rows", "live rows", lambda it: it.stand and it.stand.rows),
-    ("data_bytes", "bytes of live data files", lambda it: it.stand and it.stand.bytes),
-    ("writers", "writers with a mark or a position", lambda it: it.stand and it.stand.writers),
-    ("marks", "runs of writers that have a mark", lambda it: it.stand and it.stand.marks),
+    ("manifests", "manifests of the current snapshot", lambda it: it.stats and it.stats.manifests),
+    ("data_files", "live data files", lambda it: it.stats and it.stats.files),
+    ("rows", "live rows", lambda it: it.stats and it.stats.rows),
+    ("data_bytes", "bytes of live data files", lambda it: it.stats and it.stats.bytes),
+    ("writers", "writers with a mark or a position", lambda it: it.stats and it.stats.writers),
+    ("marks", "runs of writers that have a mark", lambda it: it.stats and it.stats.marks),
     (
         "marks_bytes",
         "bytes of the marks, which are in every metadata.json",
-        lambda it: it.stand and it.stand.marks_bytes,
+        lambda it: it.stats and it.stats.marks_bytes,
     ),
-    ("disk_free_bytes", "room on the local disk of folder or table, whichever has less", lambda it: it.looked.free),
-    ("disk_size_bytes", "size of that disk", lambda it: it.looked.size),
+    ("disk_free_bytes", "room on the local disk of folder or table, whichever has less", lambda it: it.inspection.free),
+    ("disk_size_bytes", "size of that disk", lambda it: it.inspection.size),
     (
         "looked_timestamp_seconds",
         "when consumers, rejected/ and disk were last looked at",
-        lambda it: _time(it.looked.at),
+        lambda it: _time(it.inspection.at),
     ),
-    ("consumers_omitted", "consumers beyond the 50 that have series of their own", lambda it: it.looked.omitted),
+    ("consumers_omitted", "consumers beyond the 50 that have series of their own", lambda it: it.inspection.omitted),
 )
 _HISTOGRAMS = (
     ("tick_seconds", "time a tick takes"),
@@ -189,7 +189,7 @@ def _consumers(tables: Tables) -> Iterator[Metric]:
     used = gauges("max_hold_used_ratio", "share of max-hold a consumer uses; at 1 it is cut off")
     state = gauges("state", "1 for the state a consumer is in", "state")
     for loop, metrics in tables:
-        for item in metrics.looked.consumers:
+        for item in metrics.inspection.consumers:
             label = [loop.table, item.name]
             used.add_metric(label, item.used)
             state.add_metric([*label, item.state], 1)

@@ -139,7 +139,7 @@ def test_the_series_of_a_removed_table_go_away_and_those_of_others_go_on(tmp_pat
     watched.slots = [slot for slot in watched.slots if slot.table == "two"]
     assert {dict(labels).get("table") for _, labels in watched.samples()} <= {"two", None}
     assert watched.value("bookkeeper_rows_committed_total", table="two") == 1
-    one = TableLoop("one", watched.lakes["one"].book, told=watched.figures.told)
+    one = TableLoop("one", watched.lakes["one"].book, told=watched.metrics.on_tick)
     watched.slots.append(one)
     assert watched.value("bookkeeper_rows_committed_total", table="one") == 0  # a new table begins at nought
 
