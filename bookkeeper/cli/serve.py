@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
-from bookkeeper.cli.watching import watched
 from bookkeeper.console import garbage, logs
 from bookkeeper.console.elapsed import elapsed
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
@@ -24,10 +24,11 @@ from bookkeeper.console.options import config_option, json_option, listen_option
 from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
-    from bookkeeper.config.settings import Settings
+    from bookkeeper.config.settings import Daemon, Settings
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.serve.loop import TableLoop
+    from bookkeeper.serve.loop import Observer, TableLoop
     from bookkeeper.serve.tables import Tables
+
 
 log = logging.getLogger("bookkeeper")
 #: each table has about ten, and a thousand in all is a common limit
@@ -234,4 +235,31 @@ def _code(slot: "TableLoop") -> int:
     return exit_code(slot.error) if isinstance(slot.error, BookkeeperError) else REFUSED
 
 
-COMMANDS = (run, once)
+@contextmanager
+def watched(
+    loops: "Callable[[], Collection[TableLoop]]",
+    settings: "Callable[[], Daemon]",
+    listen: str,
+    allowed_hosts: Collection[str] = (),
+) -> "Iterator[Observer | None]":
+    """
+    Serves the metrics of `loops` while the block runs; yields whom each loop has to tell, None when nothing is served.
+
+    Raises ConfigInvalid, NotPossible when the port is taken, and what a missing extra raises.
+    """
+    if not listen:
+        yield None
+        return
+    from bookkeeper.http.site import Site, serving
+    from bookkeeper.metrics.table_metrics import AllMetrics
+
+    metrics = AllMetrics(loops, utc_now, time.monotonic)
+    with serving(Site(metrics, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
+        logging.getLogger("bookkeeper").info("serving", extra={"action": "serve", "url": web.url})
+        yield metrics.on_tick
+
+
+COMMANDS = (
+    run,
+    once,
+)

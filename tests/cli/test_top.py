@@ -16,8 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from bookkeeper.cli.overview import Overview, ask
-from bookkeeper.cli.top import Looker, lines, watch
+from bookkeeper.cli.top import Looker, Overview, ask, lines, watch
 from bookkeeper.config.settings import Settings, Table
 from bookkeeper.console.screen import cut
 from bookkeeper.console.signals import StopSignal
