@@ -1,5 +1,5 @@
 """
-`bookkeeper consumers` and `bookkeeper lag`: who reads the table, who is at risk, and how far each is behind.
+`bookkeeper consumers` and `bookkeeper lag`: the consumers of a table, their state, and how far each is behind.
 """
 
 import sys
@@ -40,30 +40,30 @@ def registry_of(there: Opened) -> "Registry":
 
 def standings_of(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
-    Where every consumer stands, and the table it was held against.
+    The state of every consumer, and the table it was compared with.
     """
     from bookkeeper.catalogs.open import load_table
     from bookkeeper.stores.open import stores_with
     from bookkeeper.streams.consumer_state import evaluate, read_all
 
-    # The checkpoints first: a snapshot that the table then does not have is expired, not new.
+    # The checkpoints first: a snapshot that the table then lacks was expired, and is not a newer one.
     readings = read_all(registry_of(there), stores_with(there.settings.storage))
     table = load_table(there.ledger.catalog, there.table.identifier)
     return evaluate(readings, table.metadata, there.table.reaper, utc_now()), table
 
 
-@click.group(cls=Commands, invoke_without_command=True, short_help="List who reads the table and who is at risk.")
+@click.group(cls=Commands, invoke_without_command=True, short_help="List the consumers of a table and their state.")
 @common
-@click.option("--mend", is_flag=True, help="Say which checkpoints would be mended and how; with --yes do it.")
+@click.option("--mend", is_flag=True, help="Show which checkpoints would be mended and how; with --yes do it.")
 @click.option("--yes", is_flag=True, help="With --mend: do it. The queries must be stopped.")
 @click.pass_context
 def consumers(
     context: click.Context, config: str | None, table: str | None, as_json: bool, mend: bool, yes: bool
 ) -> None:
     """
-    List who reads the table: where each stands, who is at risk, cut off, stalled, or bound to grow.
+    List the consumers of a table: the position of each, and which are at risk, cut off, stalled, or bound to grow.
 
-    --mend writes the first offset of a stopped available-now query anew (docs/consumers.md).
+    --mend rewrites the first offset of a stopped available-now query (docs/consumers.md).
 
     \b
     Example:
@@ -172,7 +172,7 @@ def add(
     ttl: timedelta | None,
 ) -> None:
     """
-    Register a consumer under NAME, or change it: the reaper keeps what it needs, up to max-hold.
+    Register a consumer under NAME, or change it: the reaper keeps the snapshots it needs, up to max-hold.
 
     \b
     Example:
@@ -212,7 +212,7 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
         raise NotPossible(f"--snapshot {snapshot}: the id of a snapshot, or `current` once there is one, is allowed")
     consumer = reader(name, wanted, utc_now(), ttl)
     registry_of(there).add(consumer)
-    # Registered first, looked at second: what is still there now is not expired before the time is over.
+    # Registered first, checked second: a snapshot that is still there now is not expired before the ttl is over.
     metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
     if metadata.snapshot_by_id(wanted) is None:
         registry_of(there).remove(name)
@@ -225,7 +225,7 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
 @common
 def remove(name: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Forget the consumer NAME: the reaper keeps nothing for it any more.
+    Forget the consumer NAME: the reaper keeps nothing for it.
 
     \b
     Example:
@@ -236,12 +236,12 @@ def remove(name: str, config: str | None, table: str | None, as_json: bool) -> N
     show_record({"table": there.table.name, "removed": name}, as_json)
 
 
-@click.command(cls=Command, short_help="How far each consumer is behind.")
+@click.command(cls=Command, short_help="Show how far each consumer is behind.")
 @common
-@click.option("--watch", type=DURATION, metavar="PAUSE", help="Show it again after each pause, until stopped.")
+@click.option("--watch", type=DURATION, metavar="PAUSE", help="Repeat after each pause, until stopped.")
 def lag(config: str | None, table: str | None, as_json: bool, watch: timedelta | None) -> None:
     """
-    How far each consumer is behind: snapshots, files, rows and bytes unread, and the age of the oldest of them.
+    Show how far each consumer is behind: snapshots, files, rows and bytes unread, and the age of the oldest of them.
 
     \b
     Example:
@@ -271,7 +271,7 @@ def repeat(show: Callable[[], None], pause: timedelta, wait: Callable[[float], b
 
 def live(there: Opened, pause: timedelta, stop: "StopSignal") -> None:
     """
-    Draw it again and again on a terminal, until q or ^C; trouble that passes is shown, and waited out.
+    Redraw the lag on a terminal until q or ^C; a temporary error is shown, and the read is tried again.
     """
     from bookkeeper.console.screen import QUIT, Screen
     from bookkeeper.errors import Retry
@@ -306,7 +306,7 @@ def show_lag(there: Opened, as_json: bool, clock: Callable[[], datetime]) -> Non
 
 def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     """
-    The lag of every consumer; None where nobody can tell.
+    The lag of every consumer; None where it is unknown.
     """
     from bookkeeper.streams.lag import added_files
     from bookkeeper.streams.lag import lag as lag_of

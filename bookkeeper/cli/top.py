@@ -54,8 +54,8 @@ _UNITS = {"rows_per_s": "rows/s", "files_per_s": "files/s"}
     metavar="HOST:PORT",
     help="Where a bookkeeper serves its page; default: `listen` in the configuration.",
 )
-@click.option("--every", type=DURATION, default="2s", show_default=True, help="Pause between two looks.")
-@click.option("--once", is_flag=True, help="Show it once and end, as it does where no terminal is.")
+@click.option("--every", type=DURATION, default="2s", show_default=True, help="Pause between two refreshes.")
+@click.option("--once", is_flag=True, help="Show it once and end, as without a terminal.")
 @json_option
 def top(
     config: str | None, tables: tuple[str, ...], listen: str | None, every: timedelta, once: bool, as_json: bool
@@ -63,8 +63,8 @@ def top(
     """
     Watch all tables: what is pending and how old, rates, last commit, slowest consumer, and what is wrong.
 
-    It looks at folders and catalog itself, so it works without a bookkeeper; from one that serves its page it takes
-    how long commits take and how soon rows are visible. q ends it, the space bar looks at once.
+    It reads folders and catalog itself, so it works without a bookkeeper; from one that serves its page it takes how
+    long commits take and how soon rows are visible. q ends it, the space bar refreshes at once.
 
     \b
     Example:
@@ -84,27 +84,27 @@ def top(
         return
     stop = StopSignal.on_signals()
     with Screen() as screen:
-        watch(screen, Looker(overview.rows), every, stop, lambda: datetime.now().astimezone())
+        watch(screen, Refresher(overview.rows), every, stop, lambda: datetime.now().astimezone())
 
 
-class Looker:
-    """Looks in a thread of its own, so that keys are heard while a catalog does not answer."""
+class Refresher:
+    """Reads the rows in a thread of its own, so that keys work while a catalog does not answer."""
 
     def __init__(self, rows: "Callable[[], list[Row]]") -> None:
         self._rows = rows
         self._wanted = threading.Event()
         self.rows: list[Row] = []
-        self.looked = 0
+        self.refreshed = 0
         self.error: Exception | None = None
         self.busy = False
 
-    def begin(self) -> "Looker":
+    def begin(self) -> "Refresher":
         """Starts the thread, which ends with the process."""
-        threading.Thread(target=self._work, name="look", daemon=True).start()
+        threading.Thread(target=self._work, name="refresh", daemon=True).start()
         return self
 
     def ask(self) -> None:
-        """Looks once more, if it is not looking now."""
+        """Reads the rows again, unless it is reading them now."""
         if not self.busy:
             self.busy = True
             self._wanted.set()
@@ -117,19 +117,19 @@ class Looker:
                 self.rows = self._rows()
             except Exception as error:  # noqa: BLE001 -- raised again where it is drawn
                 self.error = error
-            self.looked += 1
+            self.refreshed += 1
             self.busy = False
 
 
 def watch(
-    screen: "Screen", looker: Looker, every: timedelta, stop: "StopSignal", clock: Callable[[], datetime]
+    screen: "Screen", refresher: Refresher, every: timedelta, stop: "StopSignal", clock: Callable[[], datetime]
 ) -> None:
     """
-    Draw what the looker sees, until q, ^C or the end of the terminal; raises what it raised.
+    Draw the refresher's rows until q, ^C or the end of the terminal; raises the refresher's error.
     """
     from bookkeeper.console.screen import QUIT
 
-    looker.begin().ask()
+    refresher.begin().ask()
     asked, keys = clock(), [""]
 
     def woken() -> bool:
@@ -137,32 +137,32 @@ def watch(
         return bool(keys[0]) or screen.resized()
 
     while True:
-        # Asked before what it saw is drawn: what it sees meanwhile is not drawn yet, and would be only after a pause.
-        busy = looker.busy
-        if looker.error is not None:
-            raise looker.error
-        screen.draw(lines(looker.rows if looker.looked else None, clock(), every, screen.size.lines))
-        # Short waits while it looks, so that what it saw is shown at once.
+        # Read before the rows are drawn: rows that arrive after the drawing would only be drawn after a pause.
+        busy = refresher.busy
+        if refresher.error is not None:
+            raise refresher.error
+        screen.draw(lines(refresher.rows if refresher.refreshed else None, clock(), every, screen.size.lines))
+        # Short waits while it reads, so that new rows are drawn at once.
         pause = 0.05 if busy else max((asked + every - clock()).total_seconds(), 0.0)
         if stop.wait(pause, screen.wakes, woken) or set(keys[0]) & QUIT:
             return
         if clock() >= asked + every or " " in keys[0]:
             asked = clock()
-            looker.ask()
+            refresher.ask()
         keys[0] = ""
 
 
 def lines(rows: "Sequence[Row] | None", now: datetime, every: timedelta, height: int) -> list[str]:
     """
-    What is drawn; None for the rows while nothing was seen yet.
+    The lines to draw; `rows` is None before the first refresh.
     """
     head = painted("bookkeeper top", BOLD) + f"  {now:%H:%M:%S}"
     if rows is None:
-        return as_wanted([head, "", "looking ..."])
+        return as_wanted([head, "", "reading ..."])
     bad = [row for row in rows if row["trouble"]]
     states = f"{len(rows)} table{'s' * (len(rows) != 1)}, "
     states += painted(f"{len(bad)} in trouble", RED) if bad else painted("all well", GREEN)
-    head += f"  {states}  {painted(f'q ends, space looks at once, else every {every.total_seconds():g} s', FAINT)}"
+    head += f"  {states}  {painted(f'q ends, space refreshes at once, else every {every.total_seconds():g} s', FAINT)}"
     drawn = [head, "", *rule(_shown(rows), paint=True)]
     room = height - len(bad) - 2 if bad else height
     if len(drawn) > max(room, 5):
@@ -173,7 +173,7 @@ def lines(rows: "Sequence[Row] | None", now: datetime, every: timedelta, height:
 
 
 def _shown(rows: "Sequence[Row]") -> "list[dict[str, Any]]":
-    """The columns that a person needs, and only those that say something."""
+    """The columns for a person: only those with a value in some row."""
     wanted = [key for key in rows[0] if key not in ("hint", "rejected")] if rows else []
     filled = [key for key in wanted if key in ("table", "pending") or any(row[key] is not None for row in rows)]
     return [{_UNITS.get(key, key): row[key] for key in filled} for row in rows]
@@ -181,7 +181,7 @@ def _shown(rows: "Sequence[Row]") -> "list[dict[str, Any]]":
 
 def ask(listen: str) -> Daemon:
     """
-    What a bookkeeper at `listen` says of each table; nothing when none answers there.
+    The status of each table by the bookkeeper at `listen`; empty when none answers there.
     """
     from http.client import HTTPException
     from urllib.request import ProxyHandler, build_opener
@@ -190,17 +190,17 @@ def ask(listen: str) -> Daemon:
         return {}
     where = listen.replace("0.0.0.0", "127.0.0.1")
     try:
-        # It is this machine's or a neighbour's: no proxy knows it.
+        # On this machine or beside it: never through a proxy.
         with build_opener(ProxyHandler({})).open(f"http://{where}/status.json", timeout=_ANSWER_SECONDS) as answer:
-            said = json.load(answer)
-        return {item["table"]: item for item in said["tables"]}
+            status = json.load(answer)
+        return {item["table"]: item for item in status["tables"]}
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return {}
 
 
 @dataclass
 class Overview:
-    """The tables of one catalog; `rows` looks at each of them."""
+    """The tables of one catalog; `rows` reads each of them."""
 
     settings: "Settings"
     tables: "Sequence[Table]"
@@ -211,7 +211,7 @@ class Overview:
 
     def rows(self) -> list[Row]:
         """
-        One row per table, those in trouble first; trouble with a table is in its row.
+        One row per table, those in trouble first; an error of a table is in its row.
         """
         daemon = self.asked()
         found = [self._row(table, daemon.get(table.name, {})) for table in self.tables]
@@ -228,7 +228,7 @@ class Overview:
         except ConfigInvalid:
             raise
         except BookkeeperError as error:
-            self._opened.pop(table.name, None)  # a person may mend its folder or its place
+            self._opened.pop(table.name, None)  # a person may repair its folder or its location
             if row["pending"] is None and (waiting := pending_of(self.settings.catalog.properties, table)) is not None:
                 row |= _pending(waiting, self.clock())
             return row | {"trouble": f"{type(error).__name__}: {error}", "hint": error.hint or None}
@@ -256,14 +256,14 @@ _COLUMNS = (
 def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> Row:
     from bookkeeper.errors import BookkeeperError
 
-    # What can be told of a halted table too comes first.
+    # First what is known of a halted table too.
     listed = there.folder.pending()
     row["rejected"] = len(there.folder.rejected())
     row |= _pending(listed, now)
     view = there.view()
     row |= _pending([item for item in listed if not view.marks.is_in(item.name)], now)
     row |= _pace(view.metadata, now)
-    row |= _said(daemon, view.metadata)
+    row |= _from_daemon(daemon, view.metadata)
     try:
         row |= _slowest(there, now)
     except BookkeeperError as error:
@@ -280,7 +280,7 @@ def _pending(waiting: "Sequence[Found]", now: datetime) -> Row:
 
 
 def _pace(metadata: "TableMetadata", now: datetime) -> Row:
-    """Rates of the last minute, from what the snapshots' summaries say."""
+    """Rates of the last minute, from the snapshots' summaries."""
     from bookkeeper.streams.main_history import counted, is_append
 
     files = rows = 0
@@ -300,8 +300,8 @@ def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     return {**rates, "last_commit": ago, "snapshots": len(metadata.snapshots)}
 
 
-def _said(daemon: Mapping[str, Any], metadata: "TableMetadata") -> Row:
-    """What a bookkeeper knows of this table, if it is this table that it commits to."""
+def _from_daemon(daemon: Mapping[str, Any], metadata: "TableMetadata") -> Row:
+    """What the bookkeeper's status adds, if it commits to this very table."""
     if not _is_same(daemon.get("last_commit"), metadata):
         return {}
     plots = daemon.get("plots") or {}
@@ -324,7 +324,7 @@ def _newest(plot: Sequence[float | None] | None) -> timedelta | None:
 
 
 def _slowest(there: Opened, now: datetime) -> Row:
-    """Of the consumers the one that is furthest behind, and what is wrong with any."""
+    """The consumer that is furthest behind, and the worst state of any."""
     from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
     from bookkeeper.streams.lag import added_files, lag
 
