@@ -43,7 +43,7 @@ _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 @tables_option
 @log_options
 @listen_option("BOOKKEEPER", "Serve page, metrics and probes here instead of at `listen` in the configuration.")
-@garbage.unsettled()
+@garbage.paused()
 def run(
     config: str | None,
     tables: tuple[str, ...],
@@ -82,11 +82,11 @@ def run(
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
         with _serving(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.told:
             at_work.change(settings, chosen)
-            looks, settled = count(1), False
-            while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
+            looks, frozen = count(1), False
+            while not stop.wait(_LONG_SECONDS if frozen else _BEGIN_SECONDS, again.wakes, again.asked):
                 if again.take():
                     settings = _read_again(at_work, settings, config, tables)
-                settled = settled or _settled(at_work, next(looks))
+                frozen = frozen or _freeze_once_opened(at_work, next(looks))
             _end(at_work, settings.bookkeeper.stop_patience)
 
 
@@ -127,11 +127,11 @@ def _set_limits() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def _settled(at_work: "Tables", look: int) -> bool:
+def _freeze_once_opened(at_work: "Tables", look: int) -> bool:
     """Freezes the garbage collector once every table was opened, or one of them takes too long."""
     if not at_work.begun and look * _BEGIN_SECONDS < _LONGEST_BEGIN_SECONDS:
         return False
-    garbage.settled()
+    garbage.freeze()
     return True
 
 
