@@ -38,7 +38,7 @@ def registry_of(there: Opened) -> "Registry":
     return Registry(there.folder.store, there.table.consumers)
 
 
-def standings_of(there: Opened) -> "tuple[list[ConsumerState], Table]":
+def consumer_states(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
     The state of every consumer, and the table it was compared with.
     """
@@ -77,7 +77,7 @@ def consumers(
 
 
 def _list(there: Opened, as_json: bool) -> None:
-    found, _ = standings_of(there)
+    found, _ = consumer_states(there)
     show_rows([_row(standing) for standing in found], as_json, nothing="no consumer is registered")
 
 
@@ -116,7 +116,7 @@ def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.streams.mend import mend, plan
 
     rows = []
-    for standing in standings_of(there)[0]:
+    for standing in consumer_states(there)[0]:
         consumer = standing.reading.consumer
         if consumer.checkpoint is None:
             continue
@@ -197,7 +197,7 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
     where = absolute(checkpoint)
     consumer = spark(name, where, utc_now(), source=source, available_now=available_now, by=COMMAND)
     registry_of(there).add(consumer)
-    found = next(standing for standing in standings_of(there)[0] if standing.name == name)
+    found = next(standing for standing in consumer_states(there)[0] if standing.name == name)
     return {"checkpoint": where, "state": found.state, "what": _what(found)}
 
 
@@ -311,7 +311,7 @@ def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     from bookkeeper.streams.lag import added_files
     from bookkeeper.streams.lag import lag as lag_of
 
-    found, table = standings_of(there)
+    found, table = consumer_states(there)
     added, rows = added_files(table.io), []
     for standing in found:
         behind = lag_of(standing, table.metadata, added, now)

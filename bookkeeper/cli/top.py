@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper.cli.consumers import standings_of
+from bookkeeper.cli.consumers import consumer_states
 from bookkeeper.cli.context import Opened, settings_of, several_tables, tables_option, utc_now
 from bookkeeper.console.colour import BOLD, FAINT, GREEN, RED, YELLOW, as_wanted, painted
 from bookkeeper.console.errors import Command
@@ -328,7 +328,7 @@ def _slowest(there: Opened, now: datetime) -> Row:
     from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
     from bookkeeper.streams.lag import added_files, lag
 
-    found, table = standings_of(there)
+    found, table = consumer_states(there)
     added = added_files(table.io)
     behind = [(known.behind, item.name) for item in found if (known := lag(item, table.metadata, added, now))]
     row: Row = {}
