@@ -154,7 +154,7 @@ class Queue:
         """A bookkeeper of it, as after a start."""
         clock = parts.pop("clock", lambda: datetime.now(UTC))
         book = Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
-        garbage.settled()  # as the daemon does after its first tick
+        garbage.freeze()  # as the daemon does after its first tick
         return book
 
     @cached_property

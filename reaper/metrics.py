@@ -9,9 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from bookkeeper.console.exposition import COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.console.exposition import replace_file, text
 from reaper.result import Reaped
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 _KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}
 
@@ -30,14 +34,14 @@ class Ran:
 
 @dataclass
 class Metrics:
-    """The figures of all tables; `path` is the file they are written to, if one is wanted."""
+    """The metrics of all tables, written to the file `path` after each run if there is one."""
 
     path: str | None = None
     tables: dict[str, Ran] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, table: str) -> None:
-        """It is to be reaped: until then it was not yet."""
+        """Makes the series of a table whose first run is still to come."""
         self._change(table, lambda ran: None)
 
     def note(self, table: str, done: Reaped, now: datetime, seconds: float = 0.0) -> None:
@@ -75,43 +79,41 @@ class Metrics:
                 replace_file(self.path, text(self._families()))
 
     def text(self) -> str:
-        """All figures in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         with self._lock:
             return text(self._families())
 
-    def _families(self) -> Iterator[Family]:
-        ended = Family(
-            "reaper_last_success_timestamp_seconds", GAUGE, "when a run over the table last came to its end; 0: never"
-        )
-        failures = Family("reaper_consecutive_failures", GAUGE, "runs in a row that could not go on")
-        runs = Family("reaper_runs_total", COUNTER, "runs by outcome")
-        seconds = Family("reaper_run_seconds_total", COUNTER, "time that runs took which came to their end")
-        for table, ran in sorted(self.tables.items()):
-            ended.add(ran.ended.timestamp() if ran.ended else 0, table=table)
-            failures.add(ran.failures, table=table)
-            runs.add(ran.runs, table=table, outcome="done")
-            runs.add(ran.failed, table=table, outcome="failed")
-            seconds.add(ran.seconds, table=table)
-        yield from (ended, failures, runs, seconds)
-        yield from self._deleted()
-        yield from self._consumers()
+    def _families(self) -> "Iterator[Metric]":
+        from prometheus_client.metrics_core import CounterMetricFamily as Counters
+        from prometheus_client.metrics_core import GaugeMetricFamily as Gauges
 
-    def _deleted(self) -> Iterator[Family]:
-        snapshots = Family("reaper_snapshots_expired_total", COUNTER, "snapshots expired since the start")
-        files = Family("reaper_files_deleted_total", COUNTER, "files deleted since the start, by kind")
-        size = Family("reaper_bytes_deleted_total", COUNTER, "bytes deleted since the start")
+        one = ["table"]
+        ended = Gauges(
+            "reaper_last_success_timestamp_seconds",
+            "when a run over the table last came to its end; 0: never",
+            labels=one,
+        )
+        failures = Gauges("reaper_consecutive_failures", "runs in a row that could not go on", labels=one)
+        runs = Counters("reaper_runs", "runs by outcome", labels=["table", "outcome"])
+        seconds = Counters("reaper_run_seconds", "time that runs took which came to their end", labels=one)
+        snapshots = Counters("reaper_snapshots_expired", "snapshots expired since the start", labels=one)
+        files = Counters("reaper_files_deleted", "files deleted since the start, by kind", labels=["table", "kind"])
+        size = Counters("reaper_bytes_deleted", "bytes deleted since the start", labels=one)
+        used = Gauges(
+            "reaper_consumer_max_hold_used_ratio",
+            "share of max-hold that a consumer uses; at 1 it is cut off",
+            labels=["table", "consumer", "state"],
+        )
         for table, ran in sorted(self.tables.items()):
-            snapshots.add(ran.done.snapshots, table=table)
-            size.add(ran.done.bytes, table=table)
+            ended.add_metric([table], ran.ended.timestamp() if ran.ended else 0)
+            failures.add_metric([table], ran.failures)
+            runs.add_metric([table, "done"], ran.runs)
+            runs.add_metric([table, "failed"], ran.failed)
+            seconds.add_metric([table], ran.seconds)
+            snapshots.add_metric([table], ran.done.snapshots)
+            size.add_metric([table], ran.done.bytes)
             for kind, name in _KINDS.items():
-                files.add(getattr(ran.done, name), table=table, kind=kind)
-        yield from (snapshots, files, size)
-
-    def _consumers(self) -> Iterator[Family]:
-        used = Family(
-            "reaper_consumer_max_hold_used_ratio", GAUGE, "share of max-hold that a consumer uses; at 1 it is cut off"
-        )
-        for table, ran in sorted(self.tables.items()):
+                files.add_metric([table, kind], getattr(ran.done, name))
             for consumer, state, share in ran.done.consumers:
-                used.add(round(share, 4), table=table, consumer=consumer, state=state)
-        yield used
+                used.add_metric([table, consumer, state], round(share, 4))
+        yield from (ended, failures, runs, seconds, snapshots, files, size, used)

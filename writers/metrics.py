@@ -1,7 +1,7 @@
 """
 What a writer did, for Prometheus: served at an address, or as a text file for node_exporter's textfile collector.
 
-Counts what is published, for nothing else is anybody's yet; needs no client library.
+Only what is published counts: until then no reader can see it.
 """
 
 import logging
@@ -9,17 +9,21 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from bookkeeper.console.exposition import COUNTER, GAUGE, Family, replace_file, text
+from bookkeeper.console.exposition import replace_file, text
 from bookkeeper.errors import NotPossible
 from bookkeeper.format.entries import DataFile
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class WriterMetrics:
-    """The figures of one run of a writer; `path` is the file they are written to after each publish, if any."""
+    """The metrics of one incarnation of a writer; after each publish they are written to the file `path`, if any."""
 
     writer: str
     path: str | None = None
@@ -35,7 +39,7 @@ class WriterMetrics:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def published(self, files: Iterable[DataFile], now: datetime) -> None:
-        """One more txlog."""
+        """Counts one more txlog."""
         named = list(files)
         self.txlogs, self.files, self.last, self.unpublished = self.txlogs + 1, self.files + len(named), now, 0
         self.rows += sum(file.record_count for file in named)
@@ -43,7 +47,7 @@ class WriterMetrics:
         self._try_to_write()
 
     def waits(self, pending: int, seconds: float = 0.0) -> None:
-        """As many txlogs are pending as may be: it has waited `seconds` more for that."""
+        """The table is at its pending limit: the writer has waited `seconds` more for it."""
         fresh = not self.waiting
         self.pending, self.waiting, self.waited = pending, True, self.waited + seconds
         if fresh:
@@ -57,7 +61,7 @@ class WriterMetrics:
         try:
             self.write()
         except NotPossible as error:
-            # The rows are published: what is said of them must not undo that.
+            # The rows are published: a metrics file that cannot be written must not undo that.
             log.warning("metrics not written", extra={"action": "metrics", "cause": str(error)})
 
     def write(self) -> None:
@@ -67,10 +71,13 @@ class WriterMetrics:
                 replace_file(self.path, self.text())
 
     def text(self) -> str:
-        """All figures in Prometheus' text format."""
-        return text(self._families())
+        """All metrics in Prometheus' text format."""
+        return text(self.collect())
 
-    def _families(self) -> Iterator[Family]:
+    def collect(self) -> "Iterator[Metric]":
+        """All metrics, as a collector of prometheus_client gives them."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
         counters = (
             ("txlogs_published", "txlogs published", self.txlogs),
             ("files_published", "data files published", self.files),
@@ -84,10 +91,10 @@ class WriterMetrics:
             ("waiting", "1 while it waits at the table's pending limit", self.waiting),
             ("last_publish_timestamp_seconds", "when it last published; 0: not yet", _seconds(self.last)),
         )
-        for kind, ending, those in ((COUNTER, "_total", counters), (GAUGE, "", gauges)):
+        for kind, those in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges)):
             for name, about, value in those:
-                family = Family(f"writer_{name}{ending}", kind, about)
-                family.add(value, writer=self.writer)
+                family = kind(f"writer_{name}", about, labels=["writer"])
+                family.add_metric([self.writer], value)
                 yield family
 
 

@@ -10,11 +10,11 @@ from bookkeeper.console.errors import Command
 PROGRAMS = ("bookkeeper", "writer", "reaper")
 
 
-@click.command(cls=Command, short_help="Make a shell complete commands and names.")
+@click.command(cls=Command, short_help="Print a shell's completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """
-    Print what makes SHELL complete the commands, options and names of bookkeeper, writer and reaper.
+    Print the script by which SHELL completes commands, options and names of bookkeeper, writer and reaper.
 
     Names of tables come from the configuration; those of txlogs, writers and consumers from a folder on this disk.
 

@@ -1,26 +1,32 @@
 """
-`bookkeeper consumers`: who reads the table, who is at risk, and the mend of a query that its first offset stops.
+`bookkeeper consumers` and `bookkeeper lag`: the consumers of a table, their state, and how far each is behind.
 """
 
-from datetime import timedelta
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bookkeeper.cli.context import Opened, opened, utc_now
 from bookkeeper.console import completing
-from bookkeeper.console.errors import Commands
+from bookkeeper.console.colour import BOLD, FAINT, as_wanted, painted
+from bookkeeper.console.errors import Command, Commands
 from bookkeeper.console.options import DURATION, common
 from bookkeeper.console.output import say, show_record, show_rows
-
-#: share of max-hold: until then the snapshots that a first offset holds back cost next to nothing
-_WORTH_A_MEND = 0.1
+from bookkeeper.console.output import table as rule
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from bookkeeper.console.signals import StopSignal
     from bookkeeper.streams.consumer_state import ConsumerState
     from bookkeeper.streams.registry import Registry
+
+#: share of max-hold: below it the snapshots that a first offset keeps cost next to nothing
+_WORTH_A_MEND = 0.1
 
 
 def registry_of(there: Opened) -> "Registry":
@@ -32,32 +38,32 @@ def registry_of(there: Opened) -> "Registry":
     return Registry(there.folder.store, there.table.consumers)
 
 
-def standings_of(there: Opened) -> "tuple[list[ConsumerState], Table]":
+def consumer_states(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
-    Where every consumer stands, and the table it was held against.
+    The state of every consumer, and the table it was compared with.
     """
     from bookkeeper.catalogs.open import load_table
     from bookkeeper.stores.open import stores_with
     from bookkeeper.streams.consumer_state import evaluate, read_all
 
-    # The checkpoints first: a snapshot that the table then does not have is expired, not new.
+    # The checkpoints first: a snapshot that the table then lacks was expired, and is not a newer one.
     readings = read_all(registry_of(there), stores_with(there.settings.storage))
     table = load_table(there.ledger.catalog, there.table.identifier)
     return evaluate(readings, table.metadata, there.table.reaper, utc_now()), table
 
 
-@click.group(cls=Commands, invoke_without_command=True, short_help="List who reads the table and who is at risk.")
+@click.group(cls=Commands, invoke_without_command=True, short_help="List the consumers of a table and their state.")
 @common
-@click.option("--mend", is_flag=True, help="Say which checkpoints would be mended and how; with --yes do it.")
+@click.option("--mend", is_flag=True, help="Show which checkpoints would be mended and how; with --yes do it.")
 @click.option("--yes", is_flag=True, help="With --mend: do it. The queries must be stopped.")
 @click.pass_context
 def consumers(
     context: click.Context, config: str | None, table: str | None, as_json: bool, mend: bool, yes: bool
 ) -> None:
     """
-    List who reads the table: where each stands, who is at risk, cut off, stalled, or bound to grow.
+    List the consumers of a table: the position of each, and which are at risk, cut off, stalled, or bound to grow.
 
-    --mend writes the first offset of a stopped available-now query anew (docs/consumers.md).
+    --mend rewrites the first offset of a stopped available-now query (docs/consumers.md).
 
     \b
     Example:
@@ -71,7 +77,7 @@ def consumers(
 
 
 def _list(there: Opened, as_json: bool) -> None:
-    found, _ = standings_of(there)
+    found, _ = consumer_states(there)
     show_rows([_row(standing) for standing in found], as_json, nothing="no consumer is registered")
 
 
@@ -110,8 +116,8 @@ def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.streams.mend import mend, plan
 
     rows = []
-    for standing in standings_of(there)[0]:
-        consumer = standing.checkpoint_read.consumer
+    for state in consumer_states(there)[0]:
+        consumer = state.checkpoint_read.consumer
         if consumer.checkpoint is None:
             continue
         row: dict[str, Any] = {"consumer": consumer.name, "outcome": "nothing to mend"}
@@ -166,7 +172,7 @@ def add(
     ttl: timedelta | None,
 ) -> None:
     """
-    Register a consumer under NAME, or change it: the reaper keeps what it needs, up to max-hold.
+    Register a consumer under NAME, or change it: the reaper keeps the snapshots it needs, up to max-hold.
 
     \b
     Example:
@@ -191,7 +197,7 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
     where = absolute(checkpoint)
     consumer = spark(name, where, utc_now(), source=source, available_now=available_now, by=COMMAND)
     registry_of(there).add(consumer)
-    found = next(standing for standing in standings_of(there)[0] if standing.name == name)
+    found = next(standing for standing in consumer_states(there)[0] if standing.name == name)
     return {"checkpoint": where, "state": found.state, "what": _what(found)}
 
 
@@ -206,7 +212,7 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
         raise NotPossible(f"--snapshot {snapshot}: the id of a snapshot, or `current` once there is one, is allowed")
     consumer = reader(name, wanted, utc_now(), ttl)
     registry_of(there).add(consumer)
-    # Registered first, looked at second: what is still there now is not expired before the time is over.
+    # Registered first, checked second: a snapshot that is still there now is not expired before the ttl is over.
     metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
     if metadata.snapshot_by_id(wanted) is None:
         registry_of(there).remove(name)
@@ -219,7 +225,7 @@ def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict
 @common
 def remove(name: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Forget the consumer NAME: the reaper keeps nothing for it any more.
+    Forget the consumer NAME: the reaper keeps nothing for it.
 
     \b
     Example:
@@ -230,4 +236,91 @@ def remove(name: str, config: str | None, table: str | None, as_json: bool) -> N
     show_record({"table": there.table.name, "removed": name}, as_json)
 
 
-COMMANDS = (consumers,)
+@click.command(cls=Command, short_help="Show how far each consumer is behind.")
+@common
+@click.option("--watch", type=DURATION, metavar="PAUSE", help="Repeat after each pause, until stopped.")
+def lag(config: str | None, table: str | None, as_json: bool, watch: timedelta | None) -> None:
+    """
+    Show how far each consumer is behind: snapshots, files, rows and bytes unread, and the age of the oldest of them.
+
+    \b
+    Example:
+      bookkeeper lag --table events --json
+      bookkeeper lag --watch 5s
+    """
+    from bookkeeper.console.signals import StopSignal
+
+    there = opened(config, table)
+    if watch is None:
+        show_lag(there, as_json, utc_now)
+    elif sys.stdout.isatty() and sys.stdin.isatty() and not as_json:
+        live(there, watch, StopSignal.on_signals())
+    else:
+        repeat(lambda: show_lag(there, as_json, utc_now), watch, StopSignal.on_signals().wait)
+
+
+def repeat(show: Callable[[], None], pause: timedelta, wait: Callable[[float], bool]) -> None:
+    """
+    Show, wait, and show again until `wait` says stop.
+    """
+    show()
+    while not wait(pause.total_seconds()):
+        click.echo("")
+        show()
+
+
+def live(there: Opened, pause: timedelta, stop: "StopSignal") -> None:
+    """
+    Redraw the lag on a terminal until q or ^C; a temporary error is shown, and the read is tried again.
+    """
+    from bookkeeper.console.screen import QUIT, Screen
+    from bookkeeper.errors import Retry
+
+    keys = [""]
+    with Screen() as screen:
+
+        def woken() -> bool:
+            keys[0] = screen.key()
+            return bool(keys[0]) or screen.resized()
+
+        while not set(keys[0]) & QUIT:
+            try:
+                rows = lag_rows(there, utc_now())
+                drawn = rule(rows, paint=True) if rows else ["no consumer is registered"]
+            except Retry as error:
+                drawn = [f"waiting: {error}"]
+            head = (
+                f"{painted(f'lag of {there.table.name}', BOLD)}  {utc_now():%H:%M:%S} UTC  {painted('q ends', FAINT)}"
+            )
+            screen.draw(as_wanted([head, "", *drawn]))
+            if stop.wait(pause.total_seconds(), screen.wakes, woken):
+                return
+
+
+def show_lag(there: Opened, as_json: bool, clock: Callable[[], datetime]) -> None:
+    """
+    One row per consumer.
+    """
+    show_rows(lag_rows(there, clock()), as_json, nothing="no consumer is registered")
+
+
+def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
+    """
+    The lag of every consumer; None where it is unknown.
+    """
+    from bookkeeper.streams.lag import added_files
+    from bookkeeper.streams.lag import lag as lag_of
+
+    found, table = consumer_states(there)
+    added, rows = added_files(table.io), []
+    for standing in found:
+        behind = lag_of(standing, table.metadata, added, now)
+        counts = asdict(behind) if behind else dict.fromkeys(("snapshots", "files", "rows", "bytes", "behind"))
+        rows.append({"consumer": standing.name, "state": standing.state, **counts})
+    return rows
+
+
+COMMANDS = (
+    consumers,
+    lag,
+)

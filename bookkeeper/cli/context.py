@@ -48,7 +48,7 @@ def several_tables(settings: "Settings", names: Sequence[str]) -> "list[Table]":
 
 @dataclass(frozen=True)
 class Opened:
-    """One table, ready to be looked at."""
+    """One table: settings, folder and ledger."""
 
     settings: "Settings"
     table: "Table"

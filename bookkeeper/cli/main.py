@@ -4,7 +4,7 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import completion, consumers, lag, look, mend, serve, setup, tail, top
+from bookkeeper.cli import completion, consumers, repair, serve, setup, status, tail, top
 from bookkeeper.console.errors import Commands
 
 
@@ -22,6 +22,6 @@ def main() -> None:
     """
 
 
-for part in (setup, serve, look, top, tail, mend, consumers, lag, completion):
+for part in (setup, serve, status, top, tail, repair, consumers, completion):
     for command in part.COMMANDS:
         main.add_command(command)

@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
-from bookkeeper.cli.watching import watched
 from bookkeeper.console import garbage, logs
 from bookkeeper.console.elapsed import elapsed
 from bookkeeper.console.errors import REFUSED, UNAVAILABLE, Command, exit_code
@@ -24,10 +24,11 @@ from bookkeeper.console.options import config_option, json_option, listen_option
 from bookkeeper.console.output import show_rows
 
 if TYPE_CHECKING:
-    from bookkeeper.config.settings import Settings
+    from bookkeeper.config.settings import Daemon, Settings
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.serve.loop import TableLoop
+    from bookkeeper.serve.loop import Observer, TableLoop
     from bookkeeper.serve.tables import Tables
+
 
 log = logging.getLogger("bookkeeper")
 #: each table has about ten, and a thousand in all is a common limit
@@ -37,12 +38,12 @@ _LATE_SECONDS = 3.0
 _BEGIN_SECONDS, _LONGEST_BEGIN_SECONDS, _LONG_SECONDS = 0.2, 30.0, 3600.0
 
 
-@click.command(cls=Command, short_help="Commit what is published, until SIGTERM.")
+@click.command(cls=Command, short_help="Commit published txlogs, until SIGTERM.")
 @config_option
 @tables_option
 @log_options
-@listen_option("BOOKKEEPER", "Serve page, metrics and probes there, not where the configuration says.")
-@garbage.unsettled()
+@listen_option("BOOKKEEPER", "Serve page, metrics and probes here instead of at `listen` in the configuration.")
+@garbage.paused()
 def run(
     config: str | None,
     tables: tuple[str, ...],
@@ -52,11 +53,11 @@ def run(
     allowed_hosts: tuple[str, ...],
 ) -> None:
     """
-    Commit what is published, every tick, until SIGTERM; ends after the current commit.
+    Commit published txlogs, every tick, until SIGTERM; ends after the current commit.
 
-    A catalog or storage that is down is tried again, at start too; bad txlogs go to rejected/. SIGHUP has the
-    configuration read again: only tables whose settings changed are touched. A page that says how it is going is at
-    http://127.0.0.1:9464/, unless `listen` or --listen says otherwise.
+    A catalog or storage that is down is tried again, also at the start; bad txlogs go to rejected/. On SIGHUP the
+    configuration is read again: only tables whose settings changed are touched. A status page is served at
+    http://127.0.0.1:9464/, unless `listen` or --listen gives another address.
 
     \b
     Example:
@@ -65,7 +66,7 @@ def run(
     """
     from bookkeeper.console.signals import ReloadSignal, StopSignal
 
-    # Before what takes its time: by default SIGHUP would end the process.
+    # Before the slow imports: by default SIGHUP would end the process.
     stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
@@ -73,27 +74,27 @@ def run(
     settings = settings_of(config)
     chosen = several_tables(settings, tables)
     logs.set_up(log_format, log_level)
-    _make_way()
+    _set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
         at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
-        with watched(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.on_result:
+        with _serving(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.on_result:
             at_work.change(settings, chosen)
-            looks, settled = count(1), False
-            while not stop.wait(_LONG_SECONDS if settled else _BEGIN_SECONDS, again.wakes, again.asked):
+            looks, frozen = count(1), False
+            while not stop.wait(_LONG_SECONDS if frozen else _BEGIN_SECONDS, again.wakes, again.asked):
                 if again.take():
                     settings = _read_again(at_work, settings, config, tables)
-                settled = settled or _settled(at_work, next(looks))
+                frozen = frozen or _freeze_once_opened(at_work, next(looks))
             _end(at_work, settings.bookkeeper.stop_patience)
 
 
 @contextmanager
 def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[None]:
     """
-    The process ends a little after its patience, whatever holds up the block: a log that nobody reads holds up each
-    thread that says something, also the one that ends the process.
+    The process ends a little after its patience, whatever blocks it: a full pipe on stderr blocks every thread that
+    logs, also the one that ends the process.
     """
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.serve.tables import in_thread
@@ -113,8 +114,8 @@ def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[No
         over.request()
 
 
-def _make_way() -> None:
-    """Lets many tables have many files open, and a thread that was away get on again soon."""
+def _set_limits() -> None:
+    """Raises the limit of open files for many tables, and shortens the interpreter's switch interval."""
     import resource
 
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -126,16 +127,16 @@ def _make_way() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
-def _settled(at_work: "Tables", look: int) -> bool:
-    """Settles memory once every table was opened, or one of them takes too long for that."""
+def _freeze_once_opened(at_work: "Tables", look: int) -> bool:
+    """Freezes the garbage collector once every table was opened, or one of them takes too long."""
     if not at_work.begun and look * _BEGIN_SECONDS < _LONGEST_BEGIN_SECONDS:
         return False
-    garbage.settled()
+    garbage.freeze()
     return True
 
 
 def _read_again(at_work: "Tables", settings: "Settings", config: str | None, names: tuple[str, ...]) -> "Settings":
-    """The settings as they are now; those there were when the new ones are not valid."""
+    """The new settings; the old ones when the new ones are not valid."""
     from bookkeeper.errors import BookkeeperError
 
     try:
@@ -153,7 +154,7 @@ def _read_again(at_work: "Tables", settings: "Settings", config: str | None, nam
 
 
 def _say_late(settings: "Settings", new: "Settings") -> None:
-    """Of settings that a running process cannot change."""
+    """Warns of changed settings that need a restart."""
     from dataclasses import fields
 
     late = [item.name for item in fields(new.bookkeeper) if item.metadata.get("restart")]
@@ -166,11 +167,11 @@ def _say_late(settings: "Settings", new: "Settings") -> None:
 def _end(at_work: "Tables", patience: timedelta) -> None:
     left = at_work.end(patience)
     if left:
-        hint = "Is the catalog or the storage frozen? What they had begun is found again at the next start."
+        hint = "Does the catalog or the storage hang? A commit under way is found again at the next start."
         log.error("tables left in the middle of a tick", extra={"action": "stop", "tables": left, "hint": hint})
     log.info("bookkeeper stopped", extra={"action": "stop"})
     if left:
-        # The interpreter's own end would wait for what such a thread may hold.
+        # The interpreter's own end would wait for locks that such a thread may hold.
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
@@ -186,7 +187,7 @@ def once(
     context: click.Context, config: str | None, tables: tuple[str, ...], as_json: bool, log_format: str, log_level: str
 ) -> None:
     """
-    One tick of each table, for cron and functions; exit code 3 or 4 when one could not.
+    One tick of each table, for cron and functions; exit code 3 or 4 when a table's tick failed.
 
     \b
     Example:
@@ -234,4 +235,31 @@ def _code(slot: "TableLoop") -> int:
     return exit_code(slot.error) if isinstance(slot.error, BookkeeperError) else REFUSED
 
 
-COMMANDS = (run, once)
+@contextmanager
+def _serving(
+    loops: "Callable[[], Collection[TableLoop]]",
+    settings: "Callable[[], Daemon]",
+    listen: str,
+    allowed_hosts: Collection[str] = (),
+) -> "Iterator[Observer | None]":
+    """
+    Serves page, metrics and probes while the block runs; yields the observer of every loop, None without `listen`.
+
+    Raises ConfigInvalid, and NotPossible when the port is taken.
+    """
+    if not listen:
+        yield None
+        return
+    from bookkeeper.http.site import Site, serving
+    from bookkeeper.metrics.table_metrics import AllMetrics
+
+    metrics = AllMetrics(loops, utc_now, time.monotonic)
+    with serving(Site(metrics, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:
+        log.info("serving", extra={"action": "serve", "url": web.url})
+        yield metrics.on_tick
+
+
+COMMANDS = (
+    run,
+    once,
+)

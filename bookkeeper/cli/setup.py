@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
 
 
-@click.command(cls=Command, short_help="Make table and txlog folder, or adopt a table.")
+@click.command(cls=Command, short_help="Create table and txlog folder, or adopt a table.")
 @config_option
 @tables_option
 @click.option("--schema", metavar="FILE", help="Columns of a new table: JSON list, Iceberg schema JSON, or TOML.")
@@ -42,11 +42,11 @@ def init(
     as_json: bool,
 ) -> None:
     """
-    Make namespace, table, folder and card, or adopt an existing v2 table.
+    Create namespace, table, folder and card, or adopt an existing v2 table.
 
-    Safe to run again: it makes what is missing. Without --schema or --like a new table has the columns of the
+    Safe to run again: it creates what is missing. Without --schema or --like a new table has the columns of the
     config, or timestamp, key and value. Without --partition it is partitioned as the config says, else by the day of
-    its first column with a time. Nothing of a table that is there is changed.
+    its first column with a time. An existing table is not changed.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def init(
 
 
 def _check_not_lost(settings: "Settings") -> None:
-    """Raises NotPossible before an empty catalog is made in the place of one that folders still tell of."""
+    """Raises NotPossible before an empty catalog is created where folders still know a lost one."""
     from bookkeeper.catalogs.open import is_lost
     from bookkeeper.core.known_table import check_unknown
 
@@ -95,7 +95,7 @@ def _check_not_lost(settings: "Settings") -> None:
 @tables_option
 @click.option("--metadata", metavar="FILE", help="Take this metadata file, by its name; with one --table.")
 @json_option
-@click.option("--yes", is_flag=True, help="Do it; without, only say what would be registered.")
+@click.option("--yes", is_flag=True, help="Do it; without, only show what would be registered.")
 @click.pass_context
 def recover_catalog(
     context: click.Context, config: str | None, tables: tuple[str, ...], metadata: str | None, as_json: bool, yes: bool
@@ -104,8 +104,8 @@ def recover_catalog(
     Register tables again after the catalog, or its entry of a table, was lost or is an old copy.
 
     For each table it takes the newest metadata file in the table's own metadata directory that knows the last commit
-    of marks.json, and refuses when none does. Nothing is made, moved or deleted but the catalog and its entry; txlogs
-    that are pending are committed by the next tick. If the old catalog turns up later, nobody may use it any more.
+    of marks.json, and refuses when none does. It writes only the catalog and its entry; pending txlogs are committed
+    by the next tick. If the old catalog turns up later, it must not be used any more.
 
     \b
     Example:
@@ -160,7 +160,7 @@ def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bo
 
 
 def _catalog_there(settings: "Settings") -> "Catalog | None":
-    """None where only its file is missing; a directory that is missing may be a disk that is not mounted."""
+    """None where only its file is missing; a missing directory may be a disk that is not mounted."""
     from bookkeeper.catalogs.open import is_lost, open_catalog, sqlite_path
 
     path = sqlite_path(settings.catalog.properties.get("uri", ""))

@@ -40,18 +40,20 @@ Shape = Callable[[dict[str, Any]], str]
     "Default: end; with --exit: beginning.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N rows.")
-@click.option("-e", "--exit", "leave", is_flag=True, help="End when all is shown, instead of waiting for more.")
+@click.option("-e", "--exit", "leave", is_flag=True, help="End when all rows are shown, instead of waiting for more.")
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text for people.")
 @click.option("--base64", "in_base64", is_flag=True, help="Binary values as base64, not as text.")
-@click.option("--every", type=DURATION, default="1s", show_default=True, help="Pause between two looks at the table.")
+@click.option(
+    "--every", type=DURATION, default="1s", show_default=True, help="Pause between two reads of the table's metadata."
+)
 def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, **how: Any) -> None:
     """
     Print the rows of TABLE as they become visible, each once, in the order they were committed.
 
-    On stderr it says in the end where it is: give that to --from, and it goes on with the next row. Only rows that
-    were appended are shown; what is dropped by retention meanwhile is shown too. It holds nothing back: when the
-    reaper has expired what it has not read yet, it says so and ends with exit code 1.
+    At the end its position is on stderr: with that as --from it continues with the next row. Only appended rows are
+    shown, also those that retention drops meanwhile. The reaper does not wait for it: when snapshots were expired
+    before they were read, it reports that and ends with exit code 1.
 
     \b
     Example:
@@ -125,7 +127,7 @@ def start_of(table: "Table", text: str, now: datetime) -> "Position":
 
 @dataclass
 class Pump:
-    """Rows from the table to stdout; `wait` sleeps and says whether to stop, `seen` is what has gone out."""
+    """Rows from the table to stdout; `wait` sleeps and returns whether to stop, `seen` is the position on stdout."""
 
     follower: "Follower"
     shape: Shape
@@ -136,13 +138,14 @@ class Pump:
     leave: bool = False
     seen: "Position | None" = None
     shown: int = 0
-    said: str = ""
+    #: the last error that was shown
+    waiting_for: str = ""
     #: of the last row that was written, if not yet handed over
     last: "Position | None" = None
 
     def run(self) -> None:
         """
-        Until all that was wanted is shown, nobody reads, or it is told to stop.
+        Until all is shown, the reader is gone, or a stop is requested.
         """
         self.seen = self.last = self.follower.position
         while not (self._round() or self.leave or self.pipe.gone()):
@@ -150,7 +153,7 @@ class Pump:
                 return
 
     def _round(self) -> bool:
-        """Shows what is new; says whether that was the last of it."""
+        """Shows what is new; returns whether that was all."""
         from bookkeeper.errors import Retry
 
         try:
@@ -158,11 +161,11 @@ class Pump:
         except Retry as error:
             if self.leave:
                 raise
-            if str(error) != self.said:
+            if str(error) != self.waiting_for:
                 say(f"waiting: {error}")
-            self.said = str(error)
+            self.waiting_for = str(error)
             return False
-        self.said = ""
+        self.waiting_for = ""
         return done
 
     def _news(self) -> bool:
@@ -180,7 +183,7 @@ class Pump:
             self.follower.overwrites.clear()
 
     def _last(self, row: dict[str, Any], position: "Position") -> bool:
-        """Writes a row; says whether it was the last one."""
+        """Writes a row; returns whether it was the last one."""
         self.shown += 1
         if self.pipe.write(self.shape(row)):
             self.seen = position
@@ -209,7 +212,7 @@ def _json_line(in_base64: bool) -> Shape:
 def _dumped(value: Any, in_base64: bool) -> str:
     try:
         return json.dumps(value, default=lambda item: _plain(item, in_base64), ensure_ascii=False, allow_nan=False)
-    except ValueError:  # JSON has no word for NaN and infinity
+    except ValueError:  # JSON has no NaN and no infinity
         return json.dumps(_finite(value), default=lambda item: _plain(item, in_base64), ensure_ascii=False)
 
 

@@ -10,10 +10,8 @@ EXTRAS = {
     "apscheduler": "reaper",
     "azure": "azure",
     "gcsfs": "gcs",
-    "prometheus_client": "daemon",
     "psycopg2": "postgres",
     "pyspark": "spark",
-    "rich": "daemon",
     "s3fs": "s3",
     "sqlalchemy": "daemon",
 }

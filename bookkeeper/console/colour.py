@@ -1,7 +1,7 @@
 """
-Colour for people on a terminal: as --color says, else never with NO_COLOR (no-color.org), and nowhere but on one.
+Colour on a terminal: as --color says, else unless NO_COLOR is set (no-color.org), and only on a terminal.
 
-Whoever prints may always colour: click takes it away again where it is not wanted.
+Code that prints may always colour: click removes the codes where they are not wanted.
 """
 
 import os
@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 RED, YELLOW, GREEN, FAINT, BOLD = "red", "yellow", "green", "faint", "bold"
-#: what a word in one of these columns is to be
-_SPEAKING = ("state", "outcome", "severity", "error", "verdict", "place", "trouble")
+#: columns whose words have a colour
+_COLOURED = ("state", "outcome", "severity", "error", "verdict", "place", "trouble")
 _TONES = {
     RED: ("halted", "cut off", "unreadable", "not ready", "hanging", "error", "failing", "aside"),
     YELLOW: (
@@ -42,7 +42,7 @@ def _choose(context: click.Context, _: click.Parameter, value: str | None) -> No
 
 def plain_terminal() -> bool:
     """
-    Whether this terminal is to be, or can be, without colour.
+    Whether this terminal wants no colour, or has none.
     """
     facts = os.environ  # noqa: TID251 -- facts about the terminal, no setting of ours
     return bool(facts.get("NO_COLOR")) or facts.get("TERM") == "dumb"
@@ -50,7 +50,7 @@ def plain_terminal() -> bool:
 
 def as_wanted(lines: list[str]) -> list[str]:
     """
-    The lines of a terminal, without colour where that is not wanted.
+    The lines for a terminal, without colour where none is wanted.
     """
     context = click.get_current_context(silent=True)
     plain = plain_terminal() if context is None else context.color is False
@@ -72,8 +72,8 @@ def tone_of(key: str, value: Any) -> str | None:
     """
     if key == "rejected" and value:
         return YELLOW
-    if key not in _SPEAKING or not isinstance(value, str) or value.startswith(_ORDINARY):
+    if key not in _COLOURED or not isinstance(value, str) or value.startswith(_ORDINARY):
         return None
     found = next((tone for tone, words in _TONES.items() if value.startswith(words)), None)
-    # An error goes by its name, which no list can know.
+    # An error is shown by its class name, which is in no list.
     return found or (RED if value[:1].isupper() or key in ("error", "trouble") else None)

@@ -1,8 +1,7 @@
 """
 What a shell may complete: names from the configuration, and from a txlog folder on this machine's disk.
 
-A person waits for it with a finger on the key, so it opens no catalog and asks no server; whatever is wrong, there is
-nothing to complete.
+It must be quick, so it opens no catalog and asks no server; on any error there is nothing to complete.
 """
 
 import json
@@ -79,7 +78,7 @@ def _settings(context: click.Context) -> "Settings | None":
 
 
 def _folder(context: click.Context) -> str | None:
-    """The txlog folder, where the configuration alone tells it and it lies on this machine."""
+    """The txlog folder, if the configuration alone names it and it is on this machine."""
     from bookkeeper.stores.locations import local_path
 
     settings = _settings(context)
@@ -88,6 +87,6 @@ def _folder(context: click.Context) -> str | None:
     if settings is None or table is None:
         return None
     warehouse = settings.catalog.properties.get("warehouse", "")
-    # Where catalogs put a table that names no location; if this one does not, nothing is there.
+    # Where catalogs put a table without a location; a catalog that does not yields no names.
     location = table.location or "/".join((warehouse, *table.identifier.split(".")))
     return local_path(table.folder or f"{location}/_bookkeeper")

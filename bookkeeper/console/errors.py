@@ -20,7 +20,7 @@ import click
 
 from bookkeeper import errors
 from bookkeeper.config.extras import EXTRAS, extra_missing
-from bookkeeper.console import standing
+from bookkeeper.console import status_line
 from bookkeeper.console.colour import BOLD, RED, painted
 from bookkeeper.console.logs import catch_defects, fill_standard_streams
 from bookkeeper.console.secrets import redacted
@@ -64,9 +64,9 @@ class Failure(click.ClickException):
 
 def say_error(message: str, hint: str = "") -> None:
     """
-    What went wrong on stderr, and what to do about it.
+    Print an error and its hint on stderr.
     """
-    standing.leave()
+    status_line.release()
     click.echo(f"{painted('error:', RED)} {message}", err=True)
     if hint:
         click.echo(f"{painted('hint:', BOLD)} {hint}", err=True)
@@ -85,8 +85,8 @@ def failing_politely() -> Iterator[None]:
         raise Failure(missing_extra(exc)) from exc
     except OSError as exc:
         if exc.errno == EPIPE or exc.filename is None:
-            raise  # click ends a command whose reader is gone; the other one is a defect
-        hint = "Look at the path, who may write there, and the room on the disk."
+            raise  # EPIPE: click ends a command whose reader is gone; without a path it is a defect
+        hint = "Check the path, the rights to write there, and the free space of the disk."
         raise Failure(errors.NotPossible(f"{exc.filename}: {exc.strerror}", hint=hint)) from exc
 
 

@@ -1,5 +1,5 @@
 """
-When a daemon looks for garbage: not while it starts, and later never in what it has loaded by then.
+When a daemon collects garbage: not while it starts, and later never in what was loaded at the start.
 """
 
 import gc
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def unsettled() -> Iterator[None]:
+def paused() -> Iterator[None]:
     """
-    Nobody looks for garbage until memory is settled: there is hardly any, and that takes a tenth of the start.
+    No collection in this block or until `freeze`: there is hardly any garbage, and it takes a tenth of the start.
     """
     gc.disable()
     try:
@@ -19,9 +19,9 @@ def unsettled() -> Iterator[None]:
         gc.enable()
 
 
-def settled() -> None:
+def freeze() -> None:
     """
-    What is loaded by now stays for good: without this, each full collection of garbage goes through all of it again,
+    Excludes everything loaded so far from later collections: without this, each full one walks through all of it,
     which takes 60 ms in the middle of a tick of 100.
     """
     gc.collect()

@@ -1,7 +1,7 @@
 """
 Logging for programs: a short constant sentence and its extra fields, for people or as JSON lines, on stderr.
 
-No secret passes (see `secrets`), whoever logs it; and what cannot be written is lost, the program goes on.
+Secrets are hidden (see `secrets`) whichever library logs them; a line that cannot be written is dropped.
 """
 
 import json
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
 
-from bookkeeper.console import standing
+from bookkeeper.console import status_line
 from bookkeeper.console.secrets import redacted, scrubbed
 
 FORMATS = ("auto", "human", "json")
@@ -24,14 +24,14 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 
 def set_up(log_format: str = "auto", level: str = "INFO", stream: TextIO | None = None) -> None:
     """
-    Send what our loggers say from `level` on, and others' warnings, to `stream` (default: stderr).
+    Send our loggers' lines from `level` on, and other libraries' warnings, to `stream` (default: stderr).
 
     `auto` is for people on a terminal, and for programs elsewhere. Replaces what was set up before.
     """
     where = stream or sys.stderr
     handler = Lines(where)
     handler.setFormatter(JsonLines() if as_json(log_format, where) else Human())
-    handler.addFilter(Seldom())
+    handler.addFilter(RateLimit())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
@@ -62,22 +62,22 @@ def extras(record: logging.LogRecord) -> dict[str, Any]:
 
 class Lines(logging.StreamHandler[TextIO]):
     """
-    Writes what it can: a reader that went away or a full disk never ends the program.
+    Writes what it can: a closed pipe or a full disk never ends the program.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         """
-        Write it, above the line of progress if one stands there.
+        Write it, above the line of progress if there is one.
         """
         try:
-            standing.write_above(self.stream, self.format(record) + self.terminator)
+            status_line.write_above(self.stream, self.format(record) + self.terminator)
             self.flush()
-        except Exception:  # noqa: BLE001 - whatever it is, as in logging itself: handleError says what becomes of it
+        except Exception:  # noqa: BLE001 - as in logging itself: handleError decides
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """
-        Say who logged what cannot be formatted; logging itself would print all of it, secrets too.
+        Name the logger of a line that cannot be formatted; logging itself would print all of it, secrets too.
         """
         kind = sys.exc_info()[0]
         if kind is None or issubclass(kind, OSError):
@@ -88,27 +88,27 @@ class Lines(logging.StreamHandler[TextIO]):
             return
 
 
-class Seldom(logging.Filter):
+class RateLimit(logging.Filter):
     """
-    Lets what a library says again and again through once in ten minutes; ours are said once until they change.
+    Lets a library's repeated line through once in ten minutes; our own loggers log a state once until it changes.
     """
 
     PAUSE_SECONDS = 600.0
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[tuple[str, str], float] = {}
+        self._last: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """
-        Whether it is said now.
+        Whether it is logged now.
         """
         if record.name.partition(".")[0] in OURS:
             return True
         what = (record.name, str(record.msg))
-        if 0 <= record.created - self._said.get(what, float("-inf")) < self.PAUSE_SECONDS:
+        if 0 <= record.created - self._last.get(what, float("-inf")) < self.PAUSE_SECONDS:
             return False
-        self._said = {**dict(list(self._said.items())[-255:]), what: record.created}
+        self._last = {**dict(list(self._last.items())[-255:]), what: record.created}
         return True
 
 
@@ -151,8 +151,8 @@ class JsonLines(logging.Formatter):
 
 def fill_standard_streams() -> None:
     """
-    Opens what was closed when the process began: else the next file, maybe a catalog, gets that number, and what a
-    library writes to stderr.
+    Opens the standard streams that were closed when the process began: else the next file, maybe a catalog, gets that
+    number, and a library's output on stderr is written into it.
     """
     for number in range(3):
         try:
@@ -166,7 +166,7 @@ def fill_standard_streams() -> None:
 
 def catch_defects() -> None:
     """
-    What nobody caught, in any thread, is logged (or printed, while no log is set up) without its secrets.
+    Logs (or prints, while no log is set up) every uncaught error of any thread without its secrets.
     """
     sys.excepthook = _defect
     threading.excepthook = lambda args: _defect(args.exc_type, args.exc_value, args.exc_traceback)

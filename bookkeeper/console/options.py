@@ -133,7 +133,7 @@ def pick_table(settings: Any, name: str | None) -> Any:
 
 def similar(name: str, known: Sequence[str]) -> str:
     """
-    A hint for who misspelt one of these names.
+    A hint with the known name that is most alike, or all of them.
     """
     close = difflib.get_close_matches(name, known, n=1)
     if close:

@@ -1,5 +1,5 @@
 """
-Data on stdout: rows as an aligned table or as JSON; talk goes to stderr.
+Data on stdout: rows as an aligned table or as JSON; messages go to stderr.
 
 A row is a dict. For people a `timedelta` becomes `1.5 s`, a key that ends in `bytes` a size, a time UTC; in
 JSON they are seconds, plain numbers and ISO 8601. None is `-` and null. The id of a snapshot is a string in JSON:
@@ -16,12 +16,12 @@ from typing import Any
 import click
 
 from bookkeeper.config.units import format_duration, spoken_size
-from bookkeeper.console import standing
+from bookkeeper.console import status_line
 from bookkeeper.console.colour import BOLD, FAINT, painted, tone_of
 from bookkeeper.console.secrets import redacted
 
 Row = Mapping[str, Any]
-_SAID = ("trouble", "state", "outcome", "reason", "hint", "what", "why", "verdict")
+_FREE_TEXT = ("trouble", "state", "outcome", "reason", "hint", "what", "why", "verdict")
 _ID, _IDS = ("snapshot", "snapshot_id"), ("snapshots", "expire")
 _COUNTS = ("rows", "files", "snapshots", "txlogs", "pending", "data_files", "live_files", "batch")
 
@@ -32,7 +32,7 @@ def show_rows(rows: Iterable[Row], as_json: bool, nothing: str = "nothing") -> N
 
     On a terminal that is too narrow for the table each row is a record.
     """
-    standing.leave()
+    status_line.release()
     listed = [_safe(row) for row in rows]
     if as_json:
         click.echo(to_json(listed))
@@ -48,14 +48,16 @@ def show_record(record: Row, as_json: bool) -> None:
     """
     Print one record as `key  value` lines, or as a JSON object.
     """
-    standing.leave()
+    status_line.release()
     safe = _safe(record)
     click.echo(to_json(safe) if as_json else "\n".join(_record(safe)))
 
 
 def _safe(row: Row) -> Row:
-    """What somebody said of an error may hold a password."""
-    return {key: redacted(value) if key in _SAID and isinstance(value, str) else value for key, value in row.items()}
+    """Hides secrets in free text: a library's error message may hold a password."""
+    return {
+        key: redacted(value) if key in _FREE_TEXT and isinstance(value, str) else value for key, value in row.items()
+    }
 
 
 def _record(record: Row) -> list[str]:
@@ -67,9 +69,9 @@ def _record(record: Row) -> list[str]:
 
 def say(text: str) -> None:
     """
-    Print talk on stderr.
+    Print a message on stderr.
     """
-    standing.leave()
+    status_line.release()
     click.echo(redacted(text), err=True)
 
 
@@ -94,7 +96,7 @@ def _is_list(value: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """
-    What JSON has no word for, as programs read it.
+    A value that JSON has no type for, as one that it has.
     """
     if isinstance(value, timedelta):
         return value.total_seconds()

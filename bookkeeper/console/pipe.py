@@ -1,5 +1,5 @@
 """
-Rows on stdout as they come: nothing is held back while nothing comes, and a reader that has enough is no error.
+Rows on stdout as they come, flushed whenever no more are ready; a reader that closes the pipe is no error.
 """
 
 import os
@@ -11,7 +11,7 @@ _CHUNK = 64 * 1024
 
 
 class Pipe:
-    """Stdout in whole lines; `closed` once it is known that nobody reads it any more."""
+    """Stdout in whole lines; `closed` once the reader is known to be gone."""
 
     def __init__(self, stream: IO[bytes] | None = None) -> None:
         self._stream = stream or sys.stdout.buffer
@@ -21,7 +21,7 @@ class Pipe:
 
     def write(self, line: str) -> bool:
         """
-        Add a line; says whether it was handed over, and all before it.
+        Add a line; returns whether it was flushed, with all before it.
         """
         self._lines.append(line.encode("utf-8", "backslashreplace") + b"\n")
         self._bytes += len(self._lines[-1])
@@ -29,7 +29,7 @@ class Pipe:
 
     def flush(self) -> bool:
         """
-        Hand over what there is; False when nobody takes it.
+        Flush all lines; False when the reader is gone.
         """
         data, self._lines, self._bytes = b"".join(self._lines), [], 0
         try:
@@ -41,7 +41,7 @@ class Pipe:
 
     def gone(self) -> bool:
         """
-        Whether the reader has gone, also while there is nothing to write.
+        Whether the reader is gone, also while there is nothing to write.
         """
         if not self.closed and (number := self._number()) is not None:
             poll = select.poll()
@@ -56,7 +56,7 @@ class Pipe:
             return None
 
     def _silence(self) -> None:
-        """What is left in buffers would be written at the end, and be an error then."""
+        """Lines left in buffers would be written at exit, and be an error then."""
         self.closed = True
         if (number := self._number()) is not None:
             nowhere = os.open(os.devnull, os.O_WRONLY)

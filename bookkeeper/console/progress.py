@@ -1,5 +1,5 @@
 """
-Progress on stderr: on a terminal one line below the log that is written over, elsewhere a plain or a JSON line now and
+Progress on stderr: on a terminal one line below the log that is written over, elsewhere a line of text or JSON now and
 then.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
-from bookkeeper.console import standing
+from bookkeeper.console import status_line
 from bookkeeper.console.logs import stamp
 from bookkeeper.console.output import heading, human, plain
 
@@ -17,7 +17,7 @@ _ON_TERMINAL = timedelta(milliseconds=200)
 
 class Progress:
     """
-    Shows the facts it is told, at most once per `every`; nothing at all when quiet.
+    Shows facts, at most once per `every`; nothing at all when quiet.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Progress:
             return
         text = ", ".join(f"{heading(key)} {human(key, value)}" for key, value in facts.items())
         if self._terminal:
-            (standing.end if last else standing.draw)(self._stream, f"{self._label}: {text}")
+            (status_line.finish if last else status_line.draw)(self._stream, f"{self._label}: {text}")
             return
         self._stream.write(f"{self._label}: {text}\n")
         self._stream.flush()

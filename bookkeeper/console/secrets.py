@@ -1,8 +1,8 @@
 """
-Keeps secrets out of what is said: account keys, SAS tokens, AWS secrets, connection strings, passwords in URLs.
+Keeps secrets out of output: account keys, SAS tokens, AWS secrets, connection strings, passwords in URLs.
 
-They are known by what stands before them, and by value where the configuration or the environment named them.
-What looks like a secret and is none is hidden too.
+They are recognised by the name before them, and by value where the configuration or the environment holds them. A
+value that only looks like a secret is hidden too.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "***"
-#: a shorter value by itself would hide half of the log; before it stands a name that gives it away
+#: a shorter value alone would hide half of the log; it is still found by the name before it
 _SHORTEST = 8
 _LONGEST = 2**14
 _WORDS = (
@@ -25,7 +25,7 @@ _BETWEEN = r"""(?:\\?["']?\s*(?:=>|%3d|[:=])\s*|["']\s*,\s*)"""
 _BARE = r"""\\?["']?(?!(?:None|null|true|false)\b)(?:(?!%26)[^\s,;&"'()\[\]{}<>])+"""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).+?(?=-----END|\Z)", re.DOTALL), rf"\1{HIDDEN}"),
-    # Greedy: a password may hold an @ that nobody encoded.
+    # Greedy: a password may hold an @ that is not percent-encoded.
     (re.compile(r"""([a-z][a-z0-9+.-]{0,30}://[^\s:/@"']*):[^\s"'<>]+@""", re.IGNORECASE), rf"\1:{HIDDEN}@"),
     (re.compile(rf"(authorization{_BETWEEN})(?:{_QUOTED}|[^\n\"'{{}}]+)", re.IGNORECASE), rf"\1{HIDDEN}"),
     (re.compile(r"\b(SharedKey(?:Lite)? [^\s:]+:|Bearer |Basic )[\w.~+/=-]{6,}", re.IGNORECASE), rf"\1{HIDDEN}"),
@@ -44,7 +44,7 @@ def redacted(text: str) -> str:
     """
     `text` with `***` for every secret in it; what is longer than 16 KiB is cut.
     """
-    # The rules' time grows with the square of the length, and a writer may choose what is said.
+    # The rules' time grows with the square of the length, and a writer may choose the text.
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
@@ -55,7 +55,7 @@ def redacted(text: str) -> str:
 
 def scrubbed(value: Any, key: str = "") -> Any:
     """
-    Data for JSON without secrets: what a key gives away is hidden whole, and in texts what `redacted` finds.
+    Data for JSON without secrets: the whole value under a telling key, and in texts what `redacted` finds.
     """
     if isinstance(value, Mapping):
         return {str(name): scrubbed(item, str(name)) for name, item in value.items()}
@@ -70,14 +70,14 @@ def scrubbed(value: Any, key: str = "") -> Any:
 
 def hide(*sources: Mapping[str, str]) -> None:
     """
-    From now on the secrets in these settings or environments are hidden wherever they turn up.
+    Hides the secrets in these settings or environments from now on, wherever they occur.
     """
-    _known.update(value for source in sources for value in _spelled(_values(source)))
+    _known.update(value for source in sources for value in _variants(_values(source)))
 
 
 def forget() -> None:
     """
-    Know no values any more.
+    Forgets the values of `hide`.
     """
     _known.clear()
 
@@ -93,8 +93,8 @@ def _values(source: Mapping[str, str]) -> Iterator[str]:
             yield from (value, *value.split(":"))
 
 
-def _spelled(values: Iterable[str]) -> Iterator[str]:
-    """Each value also as a URL and as JSON or Python source spell it."""
+def _variants(values: Iterable[str]) -> Iterator[str]:
+    """Each value as it is, percent-encoded, and escaped as in JSON or Python source."""
     for value in values:
         if len(value) >= _SHORTEST:
             yield from (value, quote(value, safe=""), value.replace("\\", "\\\\").replace('"', '\\"'))

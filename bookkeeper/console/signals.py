@@ -1,5 +1,5 @@
 """
-SIGTERM, SIGINT and SIGHUP as wishes: a handler only takes a note, the loop reads it between two turns.
+SIGTERM, SIGINT and SIGHUP as requests: a handler only sets a flag, which the loop reads between two ticks.
 """
 
 import math
@@ -13,9 +13,9 @@ from contextlib import suppress
 from types import FrameType
 
 
-class _Asked:
+class _Request:
     """
-    Something that may be asked for, and a pipe that is readable once it was.
+    A flag that a signal's handler sets, and a pipe that is readable once it is set.
     """
 
     def __init__(self) -> None:
@@ -25,26 +25,26 @@ class _Asked:
 
     def wakes(self) -> Collection[int]:
         """
-        The file descriptor that is readable while it is asked for: for whoever waits for something else as well.
+        The file descriptor that is readable once it is requested, for a wait on several.
         """
         return (self._read,)
 
     def asked(self) -> bool:
         """
-        Whether it was asked for.
+        Whether it is requested.
         """
         return self.requested
 
 
-class StopSignal(_Asked):
+class StopSignal(_Request):
     """
-    Whether something was asked to stop, and a pause that ends at once when it is.
+    A request to stop, and a pause that ends at once when it comes.
     """
 
     @classmethod
     def on_signals(cls) -> "StopSignal":
         """
-        One that SIGTERM and SIGINT trigger; a second SIGINT interrupts hard.
+        One that SIGTERM and SIGINT request; a second SIGINT raises KeyboardInterrupt.
         """
         stop = cls()
         signal.signal(signal.SIGTERM, stop._note)
@@ -53,7 +53,7 @@ class StopSignal(_Asked):
 
     def request(self) -> None:
         """
-        Ask for the stop.
+        Request the stop.
         """
         if not self.requested:
             self.requested = True
@@ -68,9 +68,9 @@ class StopSignal(_Asked):
         self, seconds: float, wakes: Callable[[], Collection[int]] = tuple, woken: Callable[[], bool] = lambda: False
     ) -> bool:
         """
-        Sleep `seconds`, or until asked to stop; says whether it was.
+        Sleep `seconds`, or until a stop is requested; returns whether it is.
 
-        Also ends when `woken` says so, which is asked whenever a file descriptor of `wakes` is readable.
+        Also ends when `woken` returns True; it is called whenever a file descriptor of `wakes` is readable.
         """
         until = time.monotonic() + seconds
         while not self.requested and not woken():
@@ -82,7 +82,7 @@ class StopSignal(_Asked):
 
 
 def _pipe_of(owner: object) -> tuple[int, int]:
-    """A pipe that is closed when nobody refers to its owner any more: until then somebody may be waiting on it."""
+    """A pipe that is closed when its owner is collected: until then a thread may be waiting on it."""
     ends = os.pipe()
     for end in ends:
         weakref.finalize(owner, os.close, end).atexit = False
@@ -97,9 +97,9 @@ def _readable(numbers: Collection[int], seconds: float) -> None:
     poll.poll(math.ceil(seconds * 1000))
 
 
-class ReloadSignal(_Asked):
+class ReloadSignal(_Request):
     """
-    Something that is asked for from time to time: noted by a signal's handler, taken by whoever waits.
+    A request that may come again and again: a signal's handler sets it, the waiting loop takes it.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class ReloadSignal(_Asked):
     @classmethod
     def on_signal(cls, number: int) -> "ReloadSignal":
         """
-        One that this signal asks for.
+        One that this signal requests.
         """
-        wish = cls()
-        signal.signal(number, lambda *_: wish.request())
-        return wish
+        reload = cls()
+        signal.signal(number, lambda *_: reload.request())
+        return reload
 
     def request(self) -> None:
         """
-        Ask for it; asking twice before it is taken is asking once.
+        Request it; two requests before it is taken are one.
         """
         self.requested = True
         with suppress(BlockingIOError):
@@ -126,11 +126,11 @@ class ReloadSignal(_Asked):
 
     def take(self) -> bool:
         """
-        Whether it was asked for since it was taken last; what is asked for from here on counts anew.
+        Whether it was requested since it was last taken; a request from here on is a new one.
         """
         asked = self.requested
-        # Only what was asked for is taken, and before the pipe is emptied: a signal that comes in between is then
-        # either taken with it or asked for anew, and never in the pipe alone, which would end every wait at once.
+        # The flag is cleared only if it was set, and before the pipe is emptied: a signal in between is then either
+        # taken with it or a new request, and never in the pipe alone, which would end every wait at once.
         if asked:
             self.requested = False
         with suppress(BlockingIOError):

@@ -1,8 +1,12 @@
 """
-A small read-only HTTP server for what a program says of itself: a few fixed paths, GET and HEAD, nothing else.
+A small read-only HTTP server for page, probes and metrics: a few fixed paths, GET and HEAD, nothing else.
 
-Whoever asks can cost it one thread for a few seconds: a request has one deadline for all of its bytes, its head a
-most, and when too many are under way, the one that has been asking longest is hung up on.
+A client can cost it one thread for a few seconds: a request has one deadline for all of its bytes and a largest head,
+and when more than 32 connections are open, the oldest is shut down.
+
+Servers of others were tried. waitress closes a request that trickles in without an answer, leaves further connections
+unanswered once its limit is reached, and hides the host in an absolute request line (`GET http://evil/ HTTP/1.1`) from
+the application: it would take subclasses of three undocumented classes to keep what is promised here.
 """
 
 import logging
@@ -13,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from bookkeeper.config.hosts import host_name, served, usual
@@ -25,14 +30,7 @@ MOST_AT_ONCE = 32
 MOST_HEAD_BYTES = 16_384
 PATIENCE_SECONDS = 5.0
 JSON, HTML, TEXT = "application/json", "text/html; charset=utf-8", "text/plain; charset=utf-8"
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout"}
-_REASONS |= {
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_STRANGE = (
+_FOREIGN_HOST = (
     "the request is for the host {name}, and this server does not serve that name. It serves localhost, the address "
     "that is connected to, the host in `listen`, and names in `allowed-hosts` of [bookkeeper] or --allowed-host."
 )
@@ -47,23 +45,30 @@ _ALWAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What is answered."""
+class Response:
+    """The answer to one request."""
 
     body: bytes
-    kind: str = TEXT
+    content_type: str = TEXT
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def encode(self, head_only: bool = False) -> bytes:
+        """The bytes on the wire."""
+        headers = {"Content-Type": self.content_type, "Content-Length": str(len(self.body)), **_ALWAYS, **self.headers}
+        head = f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return f"{head}\r\n".encode("ascii") + (b"" if head_only else self.body)
 
-#: path -> what answers it, given the query; it may raise, that is a 500
-Routes = Mapping[str, Callable[[Mapping[str, str]], Answer]]
+
+#: path -> the function that answers it, given the query; an exception of it is a 500
+Routes = Mapping[str, Callable[[Mapping[str, str]], Response]]
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
+    def __init__(self, status: int, text: str, **headers: str) -> None:
+        super().__init__(text)
+        self.response = Response(f"{text}\n".encode(), TEXT, status, headers)
 
 
 def address(listen: str) -> tuple[str, int]:
@@ -76,12 +81,12 @@ def address(listen: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-class Web:
+class WebServer:
     """
-    Serves `routes` at `listen` from threads of its own, from `open` until `close`.
+    Serves `routes` at `listen` from its own threads, from `open` until `close`.
 
-    A request whose Host is neither a loopback name, nor the name or address of `listen`, nor the address that was
-    connected to, nor in `allowed_hosts`, is refused: a page of another site could make a browser ask by its own name.
+    A request is refused unless its Host is a loopback name, the name or address in `listen`, the address that was
+    connected to, or in `allowed_hosts`: else a page of another site could make a browser read it (DNS rebinding).
     """
 
     def __init__(
@@ -95,18 +100,19 @@ class Web:
         self._allowed = {usual(name) for name in allowed_hosts}
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
-        self._open: OrderedDict[socket.socket, None] = OrderedDict()
+        #: the oldest first
+        self._connections: OrderedDict[socket.socket, None] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        """Where it is reached."""
+        """The address that clients use."""
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
-    def open(self) -> "Web":
-        """Begins to answer; raises ConfigInvalid, or NotPossible when the port is taken."""
+    def open(self) -> "WebServer":
+        """Starts to serve; raises ConfigInvalid, or NotPossible when the port is taken."""
         host, port = address(self.listen)
         self._allowed.add(usual(host))
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -122,10 +128,10 @@ class Web:
         return self
 
     def close(self) -> None:
-        """Answers nobody any more."""
+        """Stops listening; a response under way is still sent."""
         self._closed.set()
         if self._socket is not None:
-            # Closing alone does not end an accept that is under way.
+            # close() alone does not end an accept() that is under way.
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
@@ -133,90 +139,81 @@ class Web:
     def _accept(self, listening: socket.socket) -> None:
         while not self._closed.is_set():
             try:
-                asking, _ = listening.accept()
+                connection, _ = listening.accept()
             except OSError:
-                self._closed.wait(0.1)  # no file descriptor left, or they hung up: the next one may do better
+                self._closed.wait(0.1)  # no file descriptor left, or the client is gone: the next one may do better
                 continue
-            self._admit(asking)
+            with self._lock:
+                self._connections[connection] = None
+                oldest = self._connections.popitem(last=False)[0] if len(self._connections) > MOST_AT_ONCE else None
+            if oldest is not None:
+                _shut_down(oldest)
             try:
-                threading.Thread(target=self._serve, args=(asking,), name="web request", daemon=True).start()
-            except RuntimeError:  # no thread to be had
-                self._end(asking)
+                threading.Thread(target=self._serve, args=(connection,), name="web request", daemon=True).start()
+            except RuntimeError:  # the system has no thread left
+                self._end(connection)
 
-    def _admit(self, asking: socket.socket) -> None:
-        with self._lock:
-            self._open[asking] = None
-            longest = self._open.popitem(last=False)[0] if len(self._open) > MOST_AT_ONCE else None
-        if longest is not None:
-            _hang_up(longest)
-
-    def _end(self, asking: socket.socket) -> None:
-        with self._lock:
-            self._open.pop(asking, None)
-        _hang_up(asking)
-        asking.close()
-
-    def _serve(self, asking: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
+        head = b""
         try:
-            answer, bare = self._heard(asking)
-            asking.settimeout(self.patience)
-            asking.sendall(_bytes(answer, bare))
+            try:
+                head = _read_head(connection, self.patience)
+                response = self._respond(head, connection.getsockname()[0])
+            except _Refused as refused:
+                response = refused.response
+            connection.settimeout(self.patience)
+            connection.sendall(response.encode(head_only=head.startswith(b"HEAD ")))
         except OSError:
-            pass  # they hung up, or were hung up on
+            pass  # the client is gone, or its connection was shut down
         finally:
-            self._end(asking)
+            self._end(connection)
 
-    def _heard(self, asking: socket.socket) -> tuple[Answer, bool]:
-        try:
-            head = _head(asking, self.patience)
-        except _Refused as refused:
-            return _said(refused.status, str(refused)), False
-        return self._answer(head, asking.getsockname()[0]), head.startswith(b"HEAD ")
+    def _end(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.pop(connection, None)
+        _shut_down(connection)
+        connection.close()
 
-    def _answer(self, head: bytes, reached_at: str) -> Answer:
+    def _respond(self, head: bytes, reached_at: str) -> Response:
         try:
             method, target, protocol = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
             parts = urlsplit(target)
             query = dict(parse_qsl(parts.query, max_num_fields=10))
             names = [host_name(text) for text in (parts.netloc, *_hosts(head)) if text]
-        except ValueError:
-            return _said(400, "this is no HTTP request")
+        except ValueError as exc:
+            raise _Refused(400, "this is no HTTP request") from exc
         if not protocol.startswith("HTTP/1."):
-            return _said(400, "HTTP/1.1 is spoken here")
-        if strange := [name for name in names if not served(name, reached_at, self._allowed)]:
-            return _said(421, _STRANGE.format(name=strange[0]))
-        return self._routed(method, parts.path, query)
-
-    def _routed(self, method: str, path: str, query: Mapping[str, str]) -> Answer:
+            raise _Refused(400, "HTTP/1.1 is spoken here")
+        if foreign := [name for name in names if not served(name, reached_at, self._allowed)]:
+            raise _Refused(421, _FOREIGN_HOST.format(name=foreign[0]))
         if method not in ("GET", "HEAD"):
-            return _said(405, "only GET and HEAD: nothing can be changed here", {"Allow": "GET, HEAD"})
-        route = self.routes.get(path)
-        if route is None:
-            return _said(404, f"there is {', '.join(sorted(self.routes))}")
+            raise _Refused(405, "only GET and HEAD: nothing can be changed here", Allow="GET, HEAD")
+        if parts.path not in self.routes:
+            raise _Refused(404, f"there is {', '.join(sorted(self.routes))}")
         try:
-            return route(query)
-        except Exception:
-            log.exception("request failed", extra={"action": "defect", "path": path})
-            return _said(500, "a defect: see the log")
+            return self.routes[parts.path](query)
+        except Exception as exc:
+            log.exception("request failed", extra={"action": "defect", "path": parts.path})
+            raise _Refused(500, "a defect: see the log") from exc
 
 
-def serve_metrics(listen: str, text: Callable[[], str], allowed_hosts: Iterable[str] = ()) -> Web:
+def serve_metrics(listen: str, text: Callable[[], str], allowed_hosts: Iterable[str] = ()) -> WebServer:
     """
-    Serves `text`, in Prometheus' format, as /metrics there; raises ConfigInvalid, NotPossible when the port is taken.
+    Serves `text`, in Prometheus' format, at /metrics; raises ConfigInvalid, NotPossible when the port is taken.
     """
-    routes = {"/metrics": lambda query: Answer(text().encode(), CONTENT_TYPE)}
-    return Web(listen, routes, allowed_hosts=allowed_hosts).open()
+    routes = {"/metrics": lambda query: Response(text().encode(), CONTENT_TYPE)}
+    return WebServer(listen, routes, allowed_hosts=allowed_hosts).open()
 
 
 def _hosts(head: bytes) -> list[str]:
-    """What the request calls this server; nothing when the program that asks does not say (no browser does that)."""
+    """Every Host header; none from a program that sends none (every browser sends one)."""
     lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
     named = [line.partition(b":") for line in lines]
     return [value.decode("latin-1").strip() for name, _, value in named if name.strip().lower() == b"host"]
 
 
-def _head(asking: socket.socket, patience: float) -> bytes:
-    """The request's head; one deadline for all of it, however slowly it drips."""
+def _read_head(connection: socket.socket, patience: float) -> bytes:
+    """The request's head; one deadline for all of it, however slowly it trickles in."""
     got, until = bytearray(), time.monotonic() + patience
     while b"\r\n\r\n" not in got:
         left = until - time.monotonic()
@@ -224,29 +221,18 @@ def _head(asking: socket.socket, patience: float) -> bytes:
             raise _Refused(408, "the request took too long")
         if len(got) > MOST_HEAD_BYTES:
             raise _Refused(431, "the request is too large")
-        asking.settimeout(left)
+        connection.settimeout(left)
         try:
-            more = asking.recv(4096)
+            more = connection.recv(4096)
         except TimeoutError:
             continue
         if not more:
-            raise ConnectionError("they hung up")
+            raise ConnectionError("the client closed the connection")
         got += more
     return bytes(got)
 
 
-def _hang_up(asking: socket.socket) -> None:
-    """Ends what its thread waits for; only that thread closes it, or it would read another one's."""
+def _shut_down(connection: socket.socket) -> None:
+    """Ends what its thread waits for. Only that thread closes it: the number could be another connection's by then."""
     with suppress(OSError):
-        asking.shutdown(socket.SHUT_RDWR)
-
-
-def _said(status: int, text: str, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(f"{text}\n".encode(), TEXT, status, headers or {})
-
-
-def _bytes(answer: Answer, bare: bool) -> bytes:
-    lines = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), **_ALWAYS, **answer.headers}
-    head = f"HTTP/1.1 {answer.status} {_REASONS.get(answer.status, 'Status')}\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{head}\r\n".encode("ascii") + (b"" if bare else answer.body)
+        connection.shutdown(socket.SHUT_RDWR)

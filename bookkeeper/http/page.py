@@ -7,11 +7,11 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 
-from bookkeeper.console.web import HTML, Answer
+from bookkeeper.console.web import HTML, Response
 
 
 @cache
-def page() -> Answer:
+def page() -> Response:
     """
     The page; its own script and style are named by their hash, nothing else may run or be loaded.
     """
@@ -21,7 +21,7 @@ def page() -> Answer:
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     text = _part("page.html").replace("/*style*/", style).replace("/*script*/", script)
-    return Answer(text.encode(), HTML, headers={"Content-Security-Policy": policy})
+    return Response(text.encode(), HTML, headers={"Content-Security-Policy": policy})
 
 
 def _part(name: str) -> str:

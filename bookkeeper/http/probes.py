@@ -1,7 +1,7 @@
 """
-/healthz and /readyz: whether the loop turns, and whether rows get in.
+/healthz and /readyz: whether every table's loop runs, and whether rows get in.
 
-A catalog or storage that is down must not get the daemon killed: it goes on trying, and a new one could do no better.
+A catalog or storage that is down must not get the daemon killed: it tries again, and a new process could do no better.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from bookkeeper.serve.health import STANDBY, Health, health
 from bookkeeper.serve.loop import TableLoop
 
 Tables = Sequence[tuple[TableLoop, TableMetrics]]
-#: beyond the longest pause between two turns
+#: beyond the longest pause between two ticks
 _GRACE = timedelta(seconds=60)
 
 
@@ -31,25 +31,25 @@ class Readiness:
     hint: str = ""
 
 
-def alive(tables: Tables, settings: Daemon, monotonic: float) -> dict[str, float]:
+def stopped(tables: Tables, settings: Daemon, monotonic: float) -> dict[str, float]:
     """
-    The tables that nobody turns any more, and for how many seconds; a turn that is going on may take its time.
+    The tables whose loop ticks no more, and for how many seconds; a tick under way may take its time.
     """
     most = (settings.backoff_most + settings.every + _GRACE).total_seconds()
-    still = {slot.table: monotonic - figures.turned for slot, figures in tables if slot.ticking_since is None}
+    still = {loop.table: monotonic - metrics.last_tick for loop, metrics in tables if loop.ticking_since is None}
     return {table: seconds for table, seconds in still.items() if seconds > most}
 
 
-def readiness(slot: TableLoop, figures: TableMetrics, settings: Daemon, now: datetime) -> Readiness:
+def readiness(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: datetime) -> Readiness:
     """
     Ready while its ticks succeed and its oldest pending txlog is young enough.
     """
-    found, age = health(slot, settings, now), timedelta(seconds=figures.age(now))
+    found, age = health(loop, settings, now), timedelta(seconds=metrics.age(now))
     if not found.ready:
-        return Readiness(slot.table, False, found.state, found.why, found.hint)
-    if found.state != STANDBY and age > settings.not_ready_age + figures.window:
-        return Readiness(slot.table, False, found.state, _late(found, age), _do(found))
-    return Readiness(slot.table, True, found.state, found.why or found.postponed)
+        return Readiness(loop.table, False, found.state, found.why, found.hint)
+    if found.state != STANDBY and age > settings.not_ready_age + metrics.window:
+        return Readiness(loop.table, False, found.state, _late(found, age), _do(found))
+    return Readiness(loop.table, True, found.state, found.why or found.postponed)
 
 
 def _late(found: Health, age: timedelta) -> str:
@@ -63,18 +63,18 @@ def _do(found: Health) -> str:
 
 def healthz(tables: Tables, settings: Daemon, monotonic: float) -> tuple[bool, dict[str, Any]]:
     """
-    Whether every table is still turned, and what to say of it.
+    Whether every table's loop still ticks, and the body of the answer.
     """
-    dead = alive(tables, settings, monotonic)
-    said = {table: f"no turn for {seconds:.0f} s" for table, seconds in sorted(dead.items())}
-    return not dead, {"healthy": not dead, "tables": len(tables), "dead": said}
+    dead = stopped(tables, settings, monotonic)
+    silent = {table: f"no tick for {seconds:.0f} s" for table, seconds in sorted(dead.items())}
+    return not dead, {"healthy": not dead, "tables": len(tables), "dead": silent}
 
 
 def readyz(tables: Tables, settings: Daemon, now: datetime) -> tuple[bool, dict[str, Any]]:
     """
     Whether every table is ready, and for each that is not why, and what to do.
     """
-    found = [readiness(slot, figures, settings, now) for slot, figures in tables]
+    found = [readiness(loop, metrics, settings, now) for loop, metrics in tables]
     ready = all(item.ready for item in found)
     return ready, {"ready": ready, "tables": dict(_shown(found))}
 

@@ -1,1 +1,1 @@
-"""What the daemon knows of itself: figures, their history, and what is wrong now."""
+"""What the daemon knows of itself: metrics, their history, and what is wrong now."""

@@ -1,15 +1,21 @@
 """
-Every metric of the daemon: its name, its help, and its value from the figures.
+Every metric of the daemon: its name, its help, and where its value comes from.
 """
 
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 
+from prometheus_client import Histogram
+from prometheus_client.metrics_core import CounterMetricFamily as Counters
+from prometheus_client.metrics_core import GaugeMetricFamily as Gauges
+from prometheus_client.metrics_core import HistogramMetricFamily as Histograms
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
 from bookkeeper.config.settings import Daemon
-from bookkeeper.console.exposition import COUNTER, GAUGE, HISTOGRAM, Family
-from bookkeeper.metrics.inspection import Reads
 from bookkeeper.metrics.table_metrics import COMMITTED, FAILED, IDLE, STANDBY, TableMetrics
 from bookkeeper.serve.health import HALTED, health
 from bookkeeper.serve.loop import TableLoop
@@ -25,41 +31,41 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("holes_total", "published txlogs that were gone before they were committed", lambda it: it.holes),
     ("files_dropped_total", "data files dropped by retention", lambda it: it.dropped_files),
 )
-#: told only by the one who works on the table: of others they would be old
+#: served only by the bookkeeper that works on the table: those of a standby would be old
 _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("txlogs_pending", "txlogs published and not committed yet", lambda it: it.pending),
-    ("txlogs_held", "txlogs left pending until somebody acts", lambda it: it.held),
-    ("rejected_txlogs", "txlogs in rejected/", lambda it: it.looked.rejected),
+    ("txlogs_held", "txlogs left pending until a person acts", lambda it: it.held),
+    ("rejected_txlogs", "txlogs in rejected/", lambda it: it.inspection.rejected),
     (
         "retention_held_back",
         "1 while retention drops nothing, because it would drop too much",
         lambda it: bool(it.brake),
     ),
-    ("snapshots", "snapshots in the table's metadata", lambda it: it.stand and it.stand.snapshots),
+    ("snapshots", "snapshots in the table's metadata", lambda it: it.stats and it.stats.snapshots),
     (
         "metadata_bytes",
         "size of metadata.json, which every commit writes and every reader loads",
-        lambda it: it.looked.metadata_bytes,
+        lambda it: it.inspection.metadata_bytes,
     ),
-    ("manifests", "manifests of the current snapshot", lambda it: it.stand and it.stand.manifests),
-    ("data_files", "live data files", lambda it: it.stand and it.stand.files),
-    ("rows", "live rows", lambda it: it.stand and it.stand.rows),
-    ("data_bytes", "bytes of live data files", lambda it: it.stand and it.stand.bytes),
-    ("writers", "writers with a mark or a position", lambda it: it.stand and it.stand.writers),
-    ("marks", "runs of writers that have a mark", lambda it: it.stand and it.stand.marks),
+    ("manifests", "manifests of the current snapshot", lambda it: it.stats and it.stats.manifests),
+    ("data_files", "live data files", lambda it: it.stats and it.stats.files),
+    ("rows", "live rows", lambda it: it.stats and it.stats.rows),
+    ("data_bytes", "bytes of live data files", lambda it: it.stats and it.stats.bytes),
+    ("writers", "writers with a mark or a position", lambda it: it.stats and it.stats.writers),
+    ("marks", "runs of writers that have a mark", lambda it: it.stats and it.stats.marks),
     (
         "marks_bytes",
         "bytes of the marks, which are in every metadata.json",
-        lambda it: it.stand and it.stand.marks_bytes,
+        lambda it: it.stats and it.stats.marks_bytes,
     ),
-    ("disk_free_bytes", "room on the local disk of folder or table, whichever has less", lambda it: it.looked.free),
-    ("disk_size_bytes", "size of that disk", lambda it: it.looked.size),
+    ("disk_free_bytes", "room on the local disk of folder or table, whichever has less", lambda it: it.inspection.free),
+    ("disk_size_bytes", "size of that disk", lambda it: it.inspection.size),
     (
         "looked_timestamp_seconds",
         "when consumers, rejected/ and disk were last looked at",
-        lambda it: _time(it.looked.at),
+        lambda it: _time(it.inspection.at),
     ),
-    ("consumers_omitted", "consumers beyond the 50 that have figures of their own", lambda it: it.looked.omitted),
+    ("consumers_omitted", "consumers beyond the 50 that have series of their own", lambda it: it.inspection.omitted),
 )
 _HISTOGRAMS = (
     ("tick_seconds", "time a tick takes"),
@@ -69,104 +75,129 @@ _HISTOGRAMS = (
 _LAG = ("snapshots", "files", "rows", "bytes")
 
 
-def families(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Family]:
+@dataclass(eq=False)
+class DaemonCollector(Collector):
+    """
+    Every metric of the daemon at the moment a scraper asks.
+    """
+
+    tables: Callable[[], Tables]
+    settings: Callable[[], Daemon]
+    clock: Callable[[], datetime]
+
+    def collect(self) -> Iterator[Metric]:
+        """
+        The families that have a series now.
+        """
+        return (family for family in families(self.tables(), self.settings(), self.clock()) if family.samples)
+
+
+def families(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric]:
     """
     All metrics at `now`.
     """
-    built = Family("bookkeeper_build_info", GAUGE, "what runs here")
-    built.add(1, version=version("iceberg-bookkeeper"), python=platform.python_version())
+    working = [(loop, metrics) for loop, metrics in tables if not loop.standby]
+    built = Gauges("bookkeeper_build_info", "versions of the bookkeeper and of Python", labels=["version", "python"])
+    built.add_metric([version("iceberg-bookkeeper"), platform.python_version()], 1)
     yield built
     yield from _states(tables, settings, now)
     yield from _counted(tables)
-    working = [(slot, figures) for slot, figures in tables if not slot.standby]
-    for name, text, value in _GAUGES:
-        yield _valued(f"bookkeeper_{name}", GAUGE, text, working, value)
-    age = Family("bookkeeper_oldest_txlog_age_seconds", GAUGE, "age of the oldest pending txlog, 0 when none is")
-    limit = Family("bookkeeper_pending_limit", GAUGE, "writers wait while so many txlogs are pending")
-    late = Family("bookkeeper_oldest_txlog_age_limit_seconds", GAUGE, "an older one makes the table not ready")
-    for slot, figures in working:
-        if figures.pending is not None:
-            age.add(figures.age(now), table=slot.table)
-        late.add((settings.not_ready_age + figures.window).total_seconds(), table=slot.table)
-        if figures.pending_limit is not None:
-            limit.add(figures.pending_limit, table=slot.table)
-    yield from (age, late, limit)
+    yield from _working(working, settings, now)
     yield from _consumers(working)
 
 
-def _states(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Family]:
-    ready = Family("bookkeeper_table_ready", GAUGE, "1 while its ticks succeed, or a few failed")
-    halted = Family("bookkeeper_table_halted", GAUGE, "1 while it waits for a person's decision")
-    standby = Family("bookkeeper_table_standby", GAUGE, "1 while another bookkeeper works on it")
-    failures = Family("bookkeeper_consecutive_failures", GAUGE, "failed ticks in a row")
-    success = Family(
-        "bookkeeper_last_success_timestamp_seconds", GAUGE, "when a tick last succeeded; 0: not since the start"
-    )
-    commit = Family("bookkeeper_last_commit_timestamp_seconds", GAUGE, "when rows were last committed")
-    for slot, figures in tables:
-        found = health(slot, settings, now)
-        ready.add(found.ready, table=slot.table)
-        halted.add(found.state == HALTED, table=slot.table)
-        standby.add(slot.standby, table=slot.table)
-        failures.add(slot.failures, table=slot.table)
-        success.add(_time(slot.last_success) or 0, table=slot.table)
-        if figures.last_commit is not None:
-            commit.add(figures.last_commit.timestamp(), table=slot.table)
+def _states(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric]:
+    ready = _gauges("table_ready", "1 while its ticks succeed, or a few failed")
+    halted = _gauges("table_halted", "1 while it waits for a person's decision")
+    standby = _gauges("table_standby", "1 while another bookkeeper works on it")
+    failures = _gauges("consecutive_failures", "failed ticks in a row")
+    success = _gauges("last_success_timestamp_seconds", "when a tick last succeeded; 0: not since the start")
+    commit = _gauges("last_commit_timestamp_seconds", "when rows were last committed")
+    for loop, metrics in tables:
+        found, label = health(loop, settings, now), [loop.table]
+        ready.add_metric(label, found.ready)
+        halted.add_metric(label, found.state == HALTED)
+        standby.add_metric(label, loop.standby)
+        failures.add_metric(label, loop.failures)
+        success.add_metric(label, _time(loop.last_success) or 0)
+        if metrics.last_commit is not None:
+            commit.add_metric(label, metrics.last_commit.timestamp())
     yield from (ready, halted, standby, failures, success, commit)
 
 
-def _counted(tables: Tables) -> Iterator[Family]:
+def _counted(tables: Tables) -> Iterator[Metric]:
     for name, text, value in _COUNTERS:
-        yield _valued(f"bookkeeper_{name}", COUNTER, text, tables, value)
-    commits = Family("bookkeeper_commits_total", COUNTER, "commits by outcome; refused: tried again in the same tick")
-    ticks = Family("bookkeeper_ticks_total", COUNTER, "ticks by outcome")
-    rejections = Family("bookkeeper_rejections_total", COUNTER, "txlogs moved to rejected/, by error")
-    for slot, figures in tables:
+        yield _valued(Counters(f"bookkeeper_{name}", text, labels=["table"]), tables, value)
+    labels = ["table", "outcome"]
+    commits = Counters("bookkeeper_commits", "commits by outcome; refused: tried again in the same tick", labels=labels)
+    ticks = Counters("bookkeeper_ticks", "ticks by outcome", labels=labels)
+    rejections = Counters("bookkeeper_rejections", "txlogs moved to rejected/, by error", labels=["table", "error"])
+    for loop, metrics in tables:
         for outcome in ("committed", "refused"):
-            commits.add(figures.commits[outcome], table=slot.table, outcome=outcome)
+            commits.add_metric([loop.table, outcome], metrics.commits[outcome])
         for outcome in (COMMITTED, IDLE, STANDBY, FAILED):
-            ticks.add(figures.ticks[outcome], table=slot.table, outcome=outcome)
-        for error, count in sorted(figures.rejections.copy().items()):
-            rejections.add(count, table=slot.table, error=error)
+            ticks.add_metric([loop.table, outcome], metrics.ticks[outcome])
+        for error, count in sorted(metrics.rejections.copy().items()):
+            rejections.add_metric([loop.table, error], count)
     yield from (commits, ticks, rejections)
     for name, text in _HISTOGRAMS:
-        family = Family(f"bookkeeper_{name}", HISTOGRAM, text)
-        for slot, figures in tables:
-            family.add_histogram(getattr(figures, name), table=slot.table)
+        family = Histograms(f"bookkeeper_{name}", text, labels=["table"])
+        for loop, metrics in tables:
+            family.add_metric([loop.table], *buckets_and_sum(getattr(metrics, name)))
         yield family
 
 
-def _valued(name: str, kind: str, text: str, tables: Tables, value: Value) -> Family:
-    family = Family(name, kind, text)
-    for slot, figures in tables:
-        found = value(figures)
-        if found is not None:
-            family.add(found, table=slot.table)
+def buckets_and_sum(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
+    """
+    For each bound how many observations were at most that, and the sum of all.
+
+    The library writes the bound 1 as `le="1.0"`; ours stays `le="1"`, or every stored series would change its name.
+    """
+    (metric,) = histogram.collect()
+    buckets = [(item.labels["le"].removesuffix(".0"), item.value) for item in metric.samples if "le" in item.labels]
+    return buckets, next(item.value for item in metric.samples if item.name.endswith("_sum"))
+
+
+def _working(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric]:
+    for name, text, value in _GAUGES:
+        yield _valued(_gauges(name, text), tables, value)
+    age = _gauges("oldest_txlog_age_seconds", "age of the oldest pending txlog, 0 when none is")
+    yield _valued(age, tables, lambda it: None if it.pending is None else it.age(now))
+    late = _gauges("oldest_txlog_age_limit_seconds", "an older one makes the table not ready")
+    yield _valued(late, tables, lambda it: (settings.not_ready_age + it.window).total_seconds())
+    limit = _gauges("pending_limit", "writers wait while so many txlogs are pending")
+    yield _valued(limit, tables, lambda it: it.pending_limit)
+
+
+def _gauges(name: str, text: str) -> Gauges:
+    return Gauges(f"bookkeeper_{name}", text, labels=["table"])
+
+
+def _valued(family: Gauges | Counters, tables: Tables, value: Value) -> Metric:
+    for loop, metrics in tables:
+        if (found := value(metrics)) is not None:
+            family.add_metric([loop.table], found)
     return family
 
 
-def _consumers(tables: Tables) -> Iterator[Family]:
-    lags = {what: Family(f"bookkeeper_consumer_lag_{what}", GAUGE, f"{what} a consumer has not read") for what in _LAG}
-    seconds = Family("bookkeeper_consumer_lag_seconds", GAUGE, "age of the oldest snapshot a consumer has not read")
-    used = Family(
-        "bookkeeper_consumer_max_hold_used_ratio", GAUGE, "share of max-hold a consumer uses; at 1 it is cut off"
-    )
-    state = Family("bookkeeper_consumer_state", GAUGE, "1 for the state a consumer is in")
-    for slot, figures in tables:
-        for item in figures.looked.consumers:
-            who = {"table": slot.table, "consumer": item.name}
-            used.add(item.used, **who)
-            state.add(1, **who, state=item.state)
-            _lag(item, who, lags, seconds)
+def _consumers(tables: Tables) -> Iterator[Metric]:
+    def gauges(name: str, text: str, *labels: str) -> Gauges:
+        return Gauges(f"bookkeeper_consumer_{name}", text, labels=["table", "consumer", *labels])
+
+    lags = {what: gauges(f"lag_{what}", f"{what} a consumer has not read") for what in _LAG}
+    seconds = gauges("lag_seconds", "age of the oldest snapshot a consumer has not read")
+    used = gauges("max_hold_used_ratio", "share of max-hold a consumer uses; at 1 it is cut off")
+    state = gauges("state", "1 for the state a consumer is in", "state")
+    for loop, metrics in tables:
+        for item in metrics.inspection.consumers:
+            label = [loop.table, item.name]
+            used.add_metric(label, item.used)
+            state.add_metric([*label, item.state], 1)
+            if item.lag is not None:
+                seconds.add_metric(label, item.lag.behind.total_seconds())
+                for what, family in lags.items():
+                    family.add_metric(label, getattr(item.lag, what))
     yield from (*lags.values(), seconds, used, state)
-
-
-def _lag(item: Reads, who: dict[str, str], lags: dict[str, Family], seconds: Family) -> None:
-    if item.lag is None:
-        return
-    for what, family in lags.items():
-        family.add(getattr(item.lag, what), **who)
-    seconds.add(item.lag.behind.total_seconds(), **who)
 
 
 def _time(moment: datetime | None) -> float | None:

@@ -1,5 +1,5 @@
 """
-The last hour of a table in steps of ten seconds: what the page draws. Some kilobytes per table, whatever happens.
+The last hour of a table in steps of ten seconds, for the page's plots; 17 KiB per table.
 """
 
 import math
@@ -11,7 +11,7 @@ from bookkeeper.tick.result import Commit
 
 STEP_SECONDS = 10
 LENGTH = 360
-#: what a step keeps of its turns: the last value, the largest, or the sum
+#: what a step keeps of its ticks: the last value, the largest, or the sum
 LAST = ("pending", "snapshots", "files", "manifests", "rejected", "lag")
 MOST = ("age", "commit", "visible")
 SUMS = ("rows", "bytes", "commits")
@@ -20,7 +20,7 @@ _UNKNOWN = math.nan
 
 
 class History:
-    """Rings of numbers; one thread notes, any may read."""
+    """Ring buffers, one per series; one thread writes, any thread may read."""
 
     def __init__(self) -> None:
         self._step = 0
@@ -32,7 +32,7 @@ class History:
         return sum(ring.itemsize * len(ring) for ring in self._rings.values())
 
     def note(self, last: Mapping[str, float | None], age: float, commit: Commit | None, now: datetime) -> None:
-        """After a turn: what is so now (of LAST), the age of the oldest txlog, and what was committed."""
+        """Adds a tick: the values now (of LAST), the age of the oldest txlog, and the commit if there was one."""
         self._move(_step_of(now))
         for name, value in last.items():
             self._put(name, value)
@@ -44,11 +44,11 @@ class History:
             self._most("visible", max((age.total_seconds() for age in commit.visible_after), default=0.0))
 
     def _move(self, step: int) -> None:
-        """Goes on to this step; those in between had no turn. A clock that was put back does not rub out."""
+        """Goes on to this step; the steps in between had no tick. A clock that is set back erases nothing."""
         for passed in range(max(self._step + 1, step - LENGTH + 1), step + 1):
             for ring in self._rings.values():
                 ring[passed % LENGTH] = _UNKNOWN
-        # By an hour and more: what is kept would never come to its turn again.
+        # Set back by an hour or more: the steps from then on would never be written.
         far_back = step < self._step - LENGTH
         self._step = step if far_back else max(step, self._step)
 
@@ -66,7 +66,7 @@ class History:
         """
         The last `length` steps of each series, oldest first; None where nothing is known.
 
-        Up to `pause` steps without a turn are as those before them: ticks may be that far apart.
+        Up to `pause` steps without a tick repeat the step before them: ticks may be that far apart.
         """
         end = _step_of(now)
         steps = range(end - length + 1, end + 1)

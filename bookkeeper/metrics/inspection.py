@@ -1,8 +1,8 @@
 """
-What is found by looking around a table now and then: who reads it and how far behind, what lies in rejected/, room.
+What an inspection of a table finds now and then: its consumers and their lag, rejected/, room on the disk.
 
-Looks from a thread of its own, with a view that the bookkeeper has loaded anyway, so that no tick waits for it. What
-cannot be read keeps its last known value.
+It runs in a thread of its own, with the view that the bookkeeper has loaded anyway, so that no tick waits for it. A
+part that cannot be read keeps its last known value.
 """
 
 import shutil
@@ -27,13 +27,13 @@ Usage = Callable[[str], tuple[int, int, int]]
 MOST_CONSUMERS = 50
 MOST_REJECTED = 20
 #: characters of a reason
-MOST_SAID = 1000
-#: remembered, so that one that was just rejected is not counted twice
+MOST_REASON = 1000
+#: remembered, so that a txlog that was just rejected is not counted twice
 MOST_NAMES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedTxlog:
     """A rejected txlog, why, and what to do."""
 
     name: str
@@ -44,8 +44,8 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
-    """A consumer: its state, the share of max-hold it uses, and its lag when anybody can tell."""
+class ConsumerReport:
+    """A consumer: its state, the share of max-hold it uses, and its lag if that is known."""
 
     name: str
     state: str
@@ -56,27 +56,27 @@ class Reads:
 
 @dataclass
 class Inspection:
-    """What the last look found, complete `at` that time; `trouble` is why a part of it is older."""
+    """What the last inspection found, complete `at` that time; `problem` is why a part of it is older."""
 
     at: datetime | None = None
-    consumers: tuple[Reads, ...] = ()
+    consumers: tuple[ConsumerReport, ...] = ()
     omitted: int = 0
     rejected: int = 0
-    newest: tuple[Rejected, ...] = ()
+    newest: tuple[RejectedTxlog, ...] = ()
     free: float | None = None
     size: float | None = None
     #: of metadata.json, as it is stored
     metadata_bytes: int | None = None
-    trouble: str = ""
+    problem: str = ""
     names: frozenset[str] = frozenset()
 
     @property
     def behind(self) -> float | None:
-        """Seconds that the last consumer is behind."""
+        """Seconds that the slowest consumer is behind."""
         return max((item.lag.behind.total_seconds() for item in self.consumers if item.lag), default=None)
 
-    def add(self, item: Rejected) -> None:
-        """One that was rejected since; the next look finds it by itself."""
+    def add(self, item: RejectedTxlog) -> None:
+        """Adds a txlog that was rejected since; the next inspection finds it by itself."""
         if item.name not in self.names:
             self.names |= {item.name}
             self.rejected += 1
@@ -85,22 +85,22 @@ class Inspection:
 
 @dataclass
 class TableInspector:
-    """Looks around one table; `before` is what is known already."""
+    """Inspects one table; `before` is the last inspection."""
 
     book: Bookkeeper
     now: datetime
     before: Inspection = field(default_factory=Inspection)
     usage: Usage = shutil.disk_usage
 
-    def around(self) -> Inspection:
+    def inspect(self) -> Inspection:
         """What is there now; never raises."""
-        found, said = replace(self.before, trouble=""), list[str]()
+        found, problems = replace(self.before, problem=""), list[str]()
         for part in (self._consumers, self._rejected, self._room, self._metadata):
             try:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
-                said.append(f"{type(error).__name__}: {error}")
-        return replace(found, trouble="; ".join(said)) if said else replace(found, at=self.now)
+                problems.append(f"{type(error).__name__}: {error}")
+        return replace(found, problem="; ".join(problems)) if problems else replace(found, at=self.now)
 
     def _consumers(self, found: Inspection) -> Inspection:
         book = self.book
@@ -108,31 +108,31 @@ class TableInspector:
         view = book.view
         if view is None:
             return found
-        metadata, stands = self._stand(view.metadata, readings)
-        chosen = sorted(stands, key=lambda item: -item.used)[:MOST_CONSUMERS]
-        reads = [self._reads(item, metadata, added_files(view.table.io)) for item in chosen]
-        return replace(found, consumers=tuple(reads), omitted=len(stands) - len(reads))
+        metadata, states = self._evaluate(view.metadata, readings)
+        chosen = sorted(states, key=lambda item: -item.used)[:MOST_CONSUMERS]
+        reads = [self._report(item, metadata, added_files(view.table.io)) for item in chosen]
+        return replace(found, consumers=tuple(reads), omitted=len(states) - len(reads))
 
-    def _reads(self, item: ConsumerState, metadata: TableMetadata, added: Added) -> Reads:
+    def _report(self, item: ConsumerState, metadata: TableMetadata, added: Added) -> ConsumerReport:
         try:
             behind, why = lag(item, metadata, added, self.now), item.why
-        except BookkeeperError as error:  # of this one alone nobody can tell how far it is
+        except BookkeeperError as error:  # only this one's lag is unknown
             behind, why = None, str(error)
-        return Reads(item.name, item.state, item.used, why, behind)
+        return ConsumerReport(item.name, item.state, item.used, why, behind)
 
-    def _stand(
+    def _evaluate(
         self, metadata: TableMetadata, readings: list[CheckpointRead]
     ) -> tuple[TableMetadata, list[ConsumerState]]:
         settings = self.book.settings.reaper
-        stands = evaluate(readings, metadata, settings, self.now)
-        if any(item.state in (CUT_OFF, ASIDE, TO_MEND) for item in stands):
-            # Somebody else may have committed the snapshot it stands on since our load: only a new one condemns.
+        states = evaluate(readings, metadata, settings, self.now)
+        if any(item.state in (CUT_OFF, ASIDE, TO_MEND) for item in states):
+            # Another committer may have added the consumer's snapshot since our load: only fresh metadata decides.
             metadata = load_table(self.book.ledger.catalog, self.book.settings.identifier).metadata
-            stands = evaluate(readings, metadata, settings, self.now)
-        return metadata, stands
+            states = evaluate(readings, metadata, settings, self.now)
+        return metadata, states
 
     def _rejected(self, found: Inspection) -> Inspection:
-        # Also those whose names are none: `folder.rejected` cannot name them.
+        # Also files whose name is no txlog's: `folder.rejected` leaves them out.
         listed = [item for item in self.book.folder.store.list(REJECTED) if item.key.endswith(SUFFIX)]
         listed.sort(key=lambda item: item.modified, reverse=True)
         known = {item.name: item for item in found.newest}
@@ -140,10 +140,10 @@ class TableInspector:
         newest = [known.get(name) or self._reasoned(name, times[name]) for name in list(times)[:MOST_REJECTED]]
         return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(list(times)[:MOST_NAMES]))
 
-    def _reasoned(self, name: str, at: datetime) -> Rejected:
+    def _reasoned(self, name: str, at: datetime) -> RejectedTxlog:
         why = self.book.folder.reason(name)
-        error, reason, hint = (str(why.get(key) or "")[:MOST_SAID] for key in ("error", "reason", "hint"))
-        return Rejected(name, error, reason, hint, at)
+        error, reason, hint = (str(why.get(key) or "")[:MOST_REASON] for key in ("error", "reason", "hint"))
+        return RejectedTxlog(name, error, reason, hint, at)
 
     def _room(self, found: Inspection) -> Inspection:
         view = self.book.view  # once: a tick may take it away at any moment

@@ -1,8 +1,8 @@
 """
-The figures of every table, counted turn by turn.
+The metrics of every table, counted tick by tick.
 
-Each table's are written by the thread that turns it and read by any; a turn costs a few additions. Whose slot is gone
-is forgotten.
+A table's metrics are written by the thread that ticks it and read by any thread; a tick costs a few additions. The
+metrics of a table whose loop is gone are dropped.
 """
 
 import logging
@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from bookkeeper.console.exposition import Histogram
+from prometheus_client import Histogram
+
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
-from bookkeeper.metrics.inspection import Inspection, Rejected
+from bookkeeper.metrics.inspection import Inspection, RejectedTxlog
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.tick import Bookkeeper
@@ -30,7 +31,7 @@ COMMITTED, IDLE, STANDBY, FAILED = "committed", "idle", "standby", "failed"
 
 @dataclass
 class TableStats:
-    """A table as it was when somebody last looked at its metadata: what grows with its history."""
+    """What grows with a table's history, as of the last view of its metadata."""
 
     snapshots: int = 0
     manifests: int | None = None
@@ -43,14 +44,14 @@ class TableStats:
 
 
 class TableMetrics:
-    """What is counted of one table."""
+    """The metrics of one table."""
 
     def __init__(self, table: str, began: float) -> None:
         self.table = table
-        #: when it last turned, and since when it could have, by a clock that only goes forward
-        self.turned = began
-        #: whose turns these are: one that takes another's place is given its own time
-        self.slot: TableLoop | None = None
+        #: when its last tick ended, at first when it could have begun, by a clock that only goes forward
+        self.last_tick = began
+        #: the loop that `last_tick` is of: a loop that takes another's place is given its own time
+        self.loop: TableLoop | None = None
         self.ticks: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
         self.added: Counter[str] = Counter()
@@ -58,10 +59,10 @@ class TableMetrics:
         self.holes = 0
         self.last_hole: datetime | None = None
         self.dropped_files = 0
-        self.tick_seconds = Histogram(TICK_SECONDS)
-        self.commit_seconds = Histogram(COMMIT_SECONDS)
-        self.visibility_seconds = Histogram(VISIBLE_SECONDS)
-        #: None when nobody can tell
+        self.tick_seconds = Histogram("tick_seconds", "", buckets=TICK_SECONDS, registry=None)
+        self.commit_seconds = Histogram("commit_seconds", "", buckets=COMMIT_SECONDS, registry=None)
+        self.visibility_seconds = Histogram("visibility_seconds", "", buckets=VISIBLE_SECONDS, registry=None)
+        #: None when it is unknown
         self.pending: int | None = 0
         self.held = 0
         self.oldest: datetime | None = None
@@ -69,47 +70,47 @@ class TableMetrics:
         self.brake = ""
         self.window = timedelta(0)
         self.pending_limit: int | None = None
-        self.stand: TableStats | None = None
-        self.looked = Inspection()
+        self.stats: TableStats | None = None
+        self.inspection = Inspection()
         self.history = History()
         self._seen: View | None = None
         #: counting failed once, and is not tried again
         self.defect = False
 
-    def note(self, slot: TableLoop, took: float | None, now: datetime) -> None:
-        """One turn is over."""
-        turn = slot.last_result
-        self.ticks[_outcome(slot, turn)] += 1
+    def note(self, loop: TableLoop, took: float | None, now: datetime) -> None:
+        """Counts a tick that has ended."""
+        tick = loop.last_result
+        self.ticks[_outcome(loop, tick)] += 1
         self.tick_seconds.observe(took or 0.0)
-        if turn is not None:
-            self._count(turn, now)
-        elif slot.failures and slot.book is None and slot.waiting is not None:
+        if tick is not None:
+            self._count(tick, now)
+        elif loop.failures and loop.book is None and loop.waiting is not None:
             self.pending = self.oldest = None
-        if slot.book is not None:
-            self._see(slot.book)
-        self._draw(turn.commit if turn else None, now)
+        if loop.book is not None:
+            self._see(loop.book)
+        self._draw(tick.commit if tick else None, now)
 
     def _draw(self, commit: Commit | None, now: datetime) -> None:
-        last = {"pending": self.pending, "rejected": self.looked.rejected, "lag": self.looked.behind}
-        if self.stand is not None:
-            last |= {name: getattr(self.stand, name) for name in ("snapshots", "files", "manifests")}
+        last = {"pending": self.pending, "rejected": self.inspection.rejected, "lag": self.inspection.behind}
+        if self.stats is not None:
+            last |= {name: getattr(self.stats, name) for name in ("snapshots", "files", "manifests")}
         self.history.note(last, self.age(now), commit, now)
 
     def age(self, now: datetime) -> float:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
         return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
 
-    def _count(self, turn: TickResult, now: datetime) -> None:
-        self.pending, self.oldest, self.held = len(turn.left), turn.oldest, len(turn.held)
-        self.commits["refused"] += turn.refused
-        if turn.holes:
-            self.holes, self.last_hole = self.holes + len(turn.holes), now
-        self.dropped_files += turn.dropped_files
-        for name, why in turn.reasons.items():
+    def _count(self, tick: TickResult, now: datetime) -> None:
+        self.pending, self.oldest, self.held = len(tick.left), tick.oldest, len(tick.held)
+        self.commits["refused"] += tick.refused
+        if tick.holes:
+            self.holes, self.last_hole = self.holes + len(tick.holes), now
+        self.dropped_files += tick.dropped_files
+        for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
-            self.looked.add(Rejected(name, type(why).__name__, str(why), why.hint, now))
-        if turn.commit is not None:
-            self._add(turn.commit, now)
+            self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
+        if tick.commit is not None:
+            self._add(tick.commit, now)
 
     def _add(self, commit: Commit, now: datetime) -> None:
         self.last_commit = now
@@ -124,18 +125,18 @@ class TableMetrics:
         view, self.brake = book.view, book.duties.retention.held_back
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
-            self._seen, self.stand = view, stand_of(view)
+            self._seen, self.stats = view, stats_of(view)
 
 
-def _outcome(slot: TableLoop, turn: TickResult | None) -> str:
-    if slot.failures:
+def _outcome(loop: TableLoop, tick: TickResult | None) -> str:
+    if loop.failures:
         return FAILED
-    if slot.standby or turn is None:
+    if loop.standby or tick is None:
         return STANDBY
-    return COMMITTED if turn.commit is not None else IDLE
+    return COMMITTED if tick.commit is not None else IDLE
 
 
-def stand_of(view: View) -> TableStats:
+def stats_of(view: View) -> TableStats:
     """
     What the metadata says of the table; reads nothing.
     """
@@ -155,47 +156,47 @@ def stand_of(view: View) -> TableStats:
 
 
 @dataclass
-class AllFigures:
+class AllMetrics:
     """
-    The figures of all tables that have a slot; `told` is what a slot tells after each turn.
+    The metrics of all tables that have a loop; each loop calls `on_tick` after each tick.
 
-    `monotonic` is a clock in seconds that nobody sets.
+    `monotonic` is a clock in seconds that is never set.
     """
 
-    slots: Callable[[], Collection[TableLoop]]
+    loops: Callable[[], Collection[TableLoop]]
     clock: Callable[[], datetime]
     monotonic: Callable[[], float]
     _tables: dict[str, TableMetrics] = field(default_factory=dict)
 
     def of(self, table: str) -> TableMetrics:
-        """The figures of this table, from nought when it is new."""
+        """The metrics of this table; all 0 when it is new."""
         found = self._tables.get(table)
         return found or self._tables.setdefault(table, TableMetrics(table, self.monotonic()))
 
-    def told(self, slot: TableLoop, done: TickResult | None, started: datetime, took: float | None) -> None:
-        """A slot's turn is over."""
-        found = self.of(slot.table)
-        # Whatever becomes of the figures: who is turned is alive, and must not be killed for a defect in counting.
-        found.turned, found.slot = self.monotonic(), found.slot or slot
+    def on_tick(self, loop: TableLoop, done: TickResult | None, started: datetime, took: float | None) -> None:
+        """A loop's tick has ended."""
+        found = self.of(loop.table)
+        # First: a loop that ticks is alive, and must not be killed for a defect in counting.
+        found.last_tick, found.loop = self.monotonic(), found.loop or loop
         if found.defect:
             return
         try:
-            found.note(slot, took, self.clock())
+            found.note(loop, took, self.clock())
         except Exception:
             found.defect = True
-            log.exception("figures failed", extra={"action": "defect", "table": slot.table})
+            log.exception("metrics failed", extra={"action": "defect", "table": loop.table})
 
     def now(self) -> list[tuple[TableLoop, TableMetrics]]:
-        """Every table that has a slot, and its figures; those of others are gone."""
-        slots = list(self.slots())
-        for table in self._tables.keys() - {slot.table for slot in slots}:
+        """Every table that has a loop, and its metrics; drops those of others."""
+        loops = list(self.loops())
+        for table in self._tables.keys() - {loop.table for loop in loops}:
             self._tables.pop(table, None)
-        return [(slot, self._followed(slot)) for slot in slots]
+        return [(loop, self._of_loop(loop)) for loop in loops]
 
-    def _followed(self, slot: TableLoop) -> TableMetrics:
-        """A table that changed waits for its old self: it is still from when it was first seen, not from before."""
-        found = self.of(slot.table)
-        if found.slot is not slot:
-            found.turned = self.monotonic() if found.slot else found.turned
-            found.slot = slot
+    def _of_loop(self, loop: TableLoop) -> TableMetrics:
+        """The metrics of this loop. A new loop of a table waits for the old one to end: its time counts from now."""
+        found = self.of(loop.table)
+        if found.loop is not loop:
+            found.last_tick = self.monotonic() if found.loop else found.last_tick
+            found.loop = loop
         return found

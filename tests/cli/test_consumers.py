@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.cli.lag import repeat
+from bookkeeper.cli.consumers import repeat
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Lake, Writes
 

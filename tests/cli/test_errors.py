@@ -104,7 +104,6 @@ def call(name: str, *arguments: str) -> Result:
     "module, name, arguments, pip",
     [
         ("apscheduler", "reaper", ["run"], "iceberg-bookkeeper[reaper]"),
-        ("prometheus_client", "bookkeeper", ["run", "--listen", "127.0.0.1:0"], "iceberg-bookkeeper[daemon]"),
         ("s3fs", "writer", ["generate", "--folder", "s3://b/x", "--files", "1"], "iceberg-bookkeeper[s3]"),
         ("adlfs", "writer", ["generate", "--folder", "abfss://b@a/x", "--files", "1"], "iceberg-bookkeeper[azure]"),
         ("pyspark", "python -m spark_jobs.read_stream", ["--checkpoint", "cp"], "iceberg-bookkeeper[spark]"),
@@ -189,7 +188,7 @@ def test_a_writer_says_what_is_wrong_with_its_folder_or_files(
 
 
 def test_a_bug_is_no_error_of_the_user(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bookkeeper.cli import look
+    from bookkeeper.cli import status
 
-    monkeypatch.setattr(look, "opened", lambda *_: 1 / 0)
+    monkeypatch.setattr(status, "opened", lambda *_: 1 / 0)
     assert isinstance(run("pending").exception, ZeroDivisionError)

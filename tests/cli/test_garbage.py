@@ -1,14 +1,14 @@
-"""Garbage is looked for again whatever the start was like."""
+"""Garbage is collected again whatever the start was like."""
 
 import gc
 
-from bookkeeper.console.garbage import settled, unsettled
+from bookkeeper.console.garbage import freeze, paused
 
 
 def test_garbage_is_collected_again_once_memory_has_settled() -> None:
     gc.disable()
     try:
-        settled()
+        freeze()
         assert gc.isenabled() and gc.get_freeze_count()
     finally:
         gc.unfreeze()
@@ -16,6 +16,6 @@ def test_garbage_is_collected_again_once_memory_has_settled() -> None:
 
 
 def test_it_is_collected_again_also_when_the_daemon_ends_before_that() -> None:
-    with unsettled():
+    with paused():
         assert not gc.isenabled()
     assert gc.isenabled()

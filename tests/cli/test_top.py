@@ -16,8 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from bookkeeper.cli.overview import Overview, ask
-from bookkeeper.cli.top import Looker, lines, watch
+from bookkeeper.cli.top import Overview, Refresher, ask, lines, watch
 from bookkeeper.config.settings import Settings, Table
 from bookkeeper.console.screen import cut
 from bookkeeper.console.signals import StopSignal
@@ -159,7 +158,7 @@ def test_what_is_drawn_fits_the_terminal_and_keeps_the_hints() -> None:
     assert "51 tables, 1 in trouble" in drawn[0]
     assert drawn[-1] == "bad: halted. Do it."
     assert any("more; --table" in line for line in drawn)
-    assert "looking" in lines(None, NOW, timedelta(seconds=2), 20)[-1]
+    assert "reading" in lines(None, NOW, timedelta(seconds=2), 20)[-1]
 
 
 def test_a_line_is_cut_by_what_is_seen_and_never_within_its_style() -> None:
@@ -176,7 +175,7 @@ def test_where_no_terminal_is_it_shows_once(lake: Lake, writer: Writes, run: Any
     assert asked("top", "--once")[0]["pending"] == 1
 
 
-class Quick(Looker):
+class Quick(Refresher):
     """Looks in no time, once it may."""
 
     def begin(self) -> "Quick":
@@ -186,7 +185,7 @@ class Quick(Looker):
         self.busy = True
 
     def look(self) -> None:
-        self.rows, self.looked, self.busy = self._rows(), self.looked + 1, False
+        self.rows, self.refreshed, self.busy = self._rows(), self.refreshed + 1, False
 
 
 class Paper:
@@ -216,10 +215,10 @@ class Pauses(StopSignal):
 
 
 def test_what_it_sees_while_it_draws_is_drawn_at_once() -> None:
-    looker, stop = Quick(lambda: [row("events")]), Pauses(2)
-    screen: Any = Paper(looker.look)
-    watch(screen, looker, timedelta(hours=1), stop, lambda: NOW)
-    assert "looking" in screen.drawn[0] and "events" in screen.drawn[1]
+    refresher, stop = Quick(lambda: [row("events")]), Pauses(2)
+    screen: Any = Paper(refresher.look)
+    watch(screen, refresher, timedelta(hours=1), stop, lambda: NOW)
+    assert "reading" in screen.drawn[0] and "events" in screen.drawn[1]
     assert stop.seconds == [0.05, 3600.0]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.console.web import Web
+from bookkeeper.console.web import WebServer
 from bookkeeper.streams.registry import Registry, spark
 from tests.servers.installed import chromium
 from tests.support.checkpoints import Query, offset
@@ -106,13 +106,13 @@ class Show:
 
 
 @contextmanager
-def shown(minutes: int, missing: str, every: int = 10) -> Iterator[tuple[Web, Watched]]:
+def shown(minutes: int, missing: str, every: int = 10) -> Iterator[tuple[WebServer, Watched]]:
     """
     The run, with a tick each `every` seconds, served; `missing` is a file that a txlog names and nobody wrote.
     """
     with tempfile.TemporaryDirectory(prefix="lake-") as root:
         watched = Show(Path(root), minutes, missing, every).run()
-        with closing(Web("127.0.0.1:0", watched.site.routes()).open()) as web:
+        with closing(WebServer("127.0.0.1:0", watched.site.routes()).open()) as web:
             yield web, watched
 
 

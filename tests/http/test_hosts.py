@@ -9,24 +9,24 @@ import pytest
 
 from bookkeeper.config.hosts import host_name, served, usual
 from bookkeeper.config.load import parse
-from bookkeeper.console.web import Answer, Web, serve_metrics
+from bookkeeper.console.web import Response, WebServer, serve_metrics
 from bookkeeper.errors import ConfigInvalid
 
-ROUTES = {"/status.json": lambda query: Answer(b"names of tables")}
+ROUTES = {"/status.json": lambda query: Response(b"names of tables")}
 ALLOWED = ("bookkeeper.example.org", "bookkeeper", "2001:DB8::1")
 
 
 @pytest.fixture(scope="module")
-def web() -> Iterator[Web]:
-    with closing(Web("0.0.0.0:0", ROUTES, allowed_hosts=ALLOWED).open()) as made:
+def web() -> Iterator[WebServer]:
+    with closing(WebServer("0.0.0.0:0", ROUTES, allowed_hosts=ALLOWED).open()) as made:
         yield made
 
 
-def port(web: Web) -> int:
+def port(web: WebServer) -> int:
     return int(web.url.rstrip("/").rpartition(":")[2])
 
 
-def ask(web: Web, host: str | None, address: str = "127.0.0.1", path: str = "/status.json") -> tuple[int, bytes]:
+def ask(web: WebServer, host: str | None, address: str = "127.0.0.1", path: str = "/status.json") -> tuple[int, bytes]:
     connection = HTTPConnection(address, port(web), timeout=10)
     connection.putrequest("GET", path, skip_host=True)
     if host is not None:
@@ -51,7 +51,7 @@ def ask(web: Web, host: str | None, address: str = "127.0.0.1", path: str = "/st
         "[2001:db8::2]:9464",
     ],
 )
-def test_a_request_for_a_foreign_name_is_refused_and_told_why(web: Web, host: str) -> None:
+def test_a_request_for_a_foreign_name_is_refused_and_told_why(web: WebServer, host: str) -> None:
     status, body = ask(web, host)
 
     assert status == 421
@@ -78,11 +78,11 @@ def test_a_request_for_a_foreign_name_is_refused_and_told_why(web: Web, host: st
         None,
     ],
 )
-def test_a_request_for_one_of_its_own_names_is_served(web: Web, host: str | None) -> None:
+def test_a_request_for_one_of_its_own_names_is_served(web: WebServer, host: str | None) -> None:
     assert ask(web, host) == (200, b"names of tables")
 
 
-def test_the_address_that_was_connected_to_is_served_as_a_kubelet_and_prometheus_ask(web: Web) -> None:
+def test_the_address_that_was_connected_to_is_served_as_a_kubelet_and_prometheus_ask(web: WebServer) -> None:
     """A probe says the pod's address, which no configuration knows."""
     assert ask(web, "127.0.0.2:9464", address="127.0.0.2")[0] == 200
     assert served("10.1.2.3", "10.1.2.3", set()) and served("10.1.2.3", "::ffff:10.1.2.3", set())
@@ -91,16 +91,16 @@ def test_the_address_that_was_connected_to_is_served_as_a_kubelet_and_prometheus
 
 
 def test_the_name_in_listen_is_served() -> None:
-    with closing(Web("localhost:0", ROUTES).open()) as web:
+    with closing(WebServer("localhost:0", ROUTES).open()) as web:
         assert ask(web, "localhost")[0] == 200
     named = socket.gethostname()
-    with closing(Web(f"{named}:0", ROUTES).open()) as web:
+    with closing(WebServer(f"{named}:0", ROUTES).open()) as web:
         address = web.url.removeprefix("http://").rpartition(":")[0]
         assert ask(web, named.upper(), address)[0] == 200
         assert ask(web, "evil.example", address)[0] == 421
 
 
-def test_a_second_host_or_one_in_the_target_does_not_get_past(web: Web) -> None:
+def test_a_second_host_or_one_in_the_target_does_not_get_past(web: WebServer) -> None:
     for head in (
         b"GET /status.json HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
         b"GET /status.json HTTP/1.1\r\nhost : evil.example\r\n\r\n",
@@ -113,11 +113,11 @@ def test_a_second_host_or_one_in_the_target_does_not_get_past(web: Web) -> None:
 
 
 @pytest.mark.parametrize("host", ["a b", "evil/..", "<script>", "user@localhost", "localhost:port", "[::1", "é"])
-def test_a_host_that_is_no_name_is_no_request(web: Web, host: str) -> None:
+def test_a_host_that_is_no_name_is_no_request(web: WebServer, host: str) -> None:
     assert ask(web, host)[0] == 400
 
 
-def test_a_refusal_comes_before_all_else_is_told(web: Web) -> None:
+def test_a_refusal_comes_before_all_else_is_told(web: WebServer) -> None:
     """Not even which paths there are."""
     assert ask(web, "evil.example", path="/nowhere")[0] == 421
 

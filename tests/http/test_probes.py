@@ -53,7 +53,7 @@ def test_a_loop_that_turns_no_more_is_unhealthy_and_says_which_table(watched: Wa
     watched.clock.move(seconds=60)
     assert watched.ask("/healthz")[0] == 200
     watched.clock.move(seconds=10)
-    assert watched.ask("/healthz") == (503, {"healthy": False, "tables": 1, "dead": {"events": "no turn for 70 s"}})
+    assert watched.ask("/healthz") == (503, {"healthy": False, "tables": 1, "dead": {"events": "no tick for 70 s"}})
     watched.turn()
     assert watched.ask("/healthz")[0] == 200
 
@@ -64,13 +64,13 @@ def test_a_frozen_table_that_changes_is_given_time_before_it_is_unhealthy(watche
     watched.clock.move(hours=1)
     assert watched.ask("/healthz")[0] == 200
     watched.slots[0] = TableLoop(
-        "events", watched.slots[0].open, on_result=watched.figures.told
+        "events", watched.slots[0].open, on_result=watched.metrics.on_tick
     )  # waits for its old self
     assert watched.ask("/healthz")[0] == 200
     watched.clock.move(seconds=60)
     assert watched.ask("/healthz")[0] == 200
     watched.clock.move(seconds=10)
-    assert watched.ask("/healthz")[1]["dead"] == {"events": "no turn for 70 s"}
+    assert watched.ask("/healthz")[1]["dead"] == {"events": "no tick for 70 s"}
 
 
 def test_a_pause_that_is_made_shorter_counts_from_then_on(watched: Watched) -> None:
@@ -78,7 +78,7 @@ def test_a_pause_that_is_made_shorter_counts_from_then_on(watched: Watched) -> N
     watched.turn()
     watched.clock.move(minutes=50)
     watched.settings = replace(watched.settings, every=timedelta(seconds=1))
-    watched.slots[0] = TableLoop("events", watched.slots[0].open, on_result=watched.figures.told)
+    watched.slots[0] = TableLoop("events", watched.slots[0].open, on_result=watched.metrics.on_tick)
     assert watched.ask("/healthz")[0] == 200
 
 
@@ -89,7 +89,7 @@ def test_a_defect_in_counting_is_said_once_and_gets_nobody_killed(
     watched.of().history = None  # type: ignore[assignment]
     watched.turn(200)
     assert watched.ask("/healthz")[0] == 200
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["figures failed"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["metrics failed"]
 
 
 def test_a_table_that_never_had_a_turn_is_unhealthy_after_a_while(watched: Watched) -> None:

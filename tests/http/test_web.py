@@ -10,28 +10,30 @@ from http.client import HTTPConnection
 
 import pytest
 
-from bookkeeper.console.web import MOST_AT_ONCE, MOST_HEAD_BYTES, Answer, Web, address
+from bookkeeper.console.web import MOST_AT_ONCE, MOST_HEAD_BYTES, Response, WebServer, address
 from bookkeeper.errors import ConfigInvalid, NotPossible
 
 ROUTES = {
-    "/": lambda query: Answer(b"hello"),
-    "/query": lambda query: Answer(json.dumps(query).encode()),
-    "/broken": lambda query: Answer(str(1 / 0).encode()),
-    "/large": lambda query: Answer(b"x" * 50_000_000),
+    "/": lambda query: Response(b"hello"),
+    "/query": lambda query: Response(json.dumps(query).encode()),
+    "/broken": lambda query: Response(str(1 / 0).encode()),
+    "/large": lambda query: Response(b"x" * 50_000_000),
 }
 
 
 @pytest.fixture(scope="module")
-def web() -> Iterator[Web]:
-    with closing(Web("127.0.0.1:0", ROUTES, patience_seconds=0.5).open()) as made:
+def web() -> Iterator[WebServer]:
+    with closing(WebServer("127.0.0.1:0", ROUTES, patience_seconds=0.5).open()) as made:
         yield made
 
 
-def port(web: Web) -> int:
+def port(web: WebServer) -> int:
     return int(web.url.rstrip("/").rpartition(":")[2])
 
 
-def ask(web: Web, path: str = "/", method: str = "GET", body: bytes | None = None) -> tuple[int, bytes, dict[str, str]]:
+def ask(
+    web: WebServer, path: str = "/", method: str = "GET", body: bytes | None = None
+) -> tuple[int, bytes, dict[str, str]]:
     connection = HTTPConnection("127.0.0.1", port(web), timeout=10)
     connection.request(method, path, body)
     answer = connection.getresponse()
@@ -40,11 +42,11 @@ def ask(web: Web, path: str = "/", method: str = "GET", body: bytes | None = Non
     return found
 
 
-def connected(web: Web) -> socket.socket:
+def connected(web: WebServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port(web)), timeout=10)
 
 
-def said(web: Web, sent: bytes) -> bytes:
+def said(web: WebServer, sent: bytes) -> bytes:
     """What is answered to these bytes, until they hang up."""
     with connected(web) as asking:
         with suppress(OSError):
@@ -56,24 +58,24 @@ def said(web: Web, sent: bytes) -> bytes:
         return got
 
 
-def test_it_answers_what_it_has_and_says_what_else_there_is(web: Web) -> None:
+def test_it_answers_what_it_has_and_says_what_else_there_is(web: WebServer) -> None:
     assert ask(web)[:2] == (200, b"hello")
     assert json.loads(ask(web, "/query?table=a%20b&x=1")[1]) == {"table": "a b", "x": "1"}
     assert ask(web, "/elsewhere")[:2] == (404, b"there is /, /broken, /large, /query\n")
 
 
-def test_a_head_request_is_answered_without_the_body(web: Web) -> None:
+def test_a_head_request_is_answered_without_the_body(web: WebServer) -> None:
     status, body, headers = ask(web, method="HEAD")
     assert (status, body, headers["content-length"]) == (200, b"", "5")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
-def test_nothing_can_be_changed(web: Web, method: str) -> None:
+def test_nothing_can_be_changed(web: WebServer, method: str) -> None:
     status, _, headers = ask(web, method=method, body=b"{}")
     assert (status, headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_a_defect_is_an_answer_and_a_log_line(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_an_answer_and_a_log_line(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
     assert ask(web, "/broken")[0] == 500
     assert [record.action for record in caplog.records] == ["defect"]  # type: ignore[attr-defined]
 
@@ -81,18 +83,18 @@ def test_a_defect_is_an_answer_and_a_log_line(web: Web, caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     "sent", [b"\x16\x03\x01\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/2\r\n\r\n", b"\xff / HTTP/1.1\r\n\r\n"]
 )
-def test_what_is_no_request_is_refused(web: Web, sent: bytes) -> None:
+def test_what_is_no_request_is_refused(web: WebServer, sent: bytes) -> None:
     assert said(web, sent).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_huge_request_is_refused_and_harms_nobody(web: Web) -> None:
+def test_a_huge_request_is_refused_and_harms_nobody(web: WebServer) -> None:
     answer = said(web, b"GET / HTTP/1.1\r\nX: " + b"x" * 5_000_000)
     assert answer.startswith(b"HTTP/1.1 431 ") or answer == b""  # they may hang up before it is all sent
     assert len(answer) < MOST_HEAD_BYTES
     assert ask(web)[0] == 200
 
 
-def test_a_request_that_drips_has_one_deadline_for_all_of_it(web: Web) -> None:
+def test_a_request_that_drips_has_one_deadline_for_all_of_it(web: WebServer) -> None:
     with connected(web) as slow:
         stopped = threading.Event()
 
@@ -112,7 +114,7 @@ def test_a_request_that_drips_has_one_deadline_for_all_of_it(web: Web) -> None:
 
 
 def test_however_many_say_nothing_others_are_answered_at_once() -> None:
-    with closing(Web("127.0.0.1:0", ROUTES, patience_seconds=60).open()) as web, ExitStack() as stack:
+    with closing(WebServer("127.0.0.1:0", ROUTES, patience_seconds=60).open()) as web, ExitStack() as stack:
         silent = [stack.enter_context(connected(web)) for _ in range(3 * MOST_AT_ONCE)]
         assert ask(web)[:2] == (200, b"hello")
         # Those that came first were hung up on.
@@ -121,15 +123,15 @@ def test_however_many_say_nothing_others_are_answered_at_once() -> None:
         assert len(alive) <= MOST_AT_ONCE + 3
 
 
-def test_who_does_not_read_the_answer_keeps_nobody_waiting(web: Web) -> None:
+def test_who_does_not_read_the_answer_keeps_nobody_waiting(web: WebServer) -> None:
     with connected(web) as lazy:
         lazy.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert ask(web)[0] == 200
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(web: Web) -> None:
+def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(web: WebServer) -> None:
     with pytest.raises(NotPossible, match=f"cannot listen on 127.0.0.1:{port(web)}") as refused:
-        Web(f"127.0.0.1:{port(web)}", ROUTES).open()
+        WebServer(f"127.0.0.1:{port(web)}", ROUTES).open()
     assert "--listen" in refused.value.hint
 
 
@@ -144,14 +146,14 @@ def test_an_address_may_be_of_either_kind() -> None:
 
 
 def test_when_it_is_closed_nobody_answers() -> None:
-    web = Web("127.0.0.1:0", ROUTES).open()
+    web = WebServer("127.0.0.1:0", ROUTES).open()
     number = port(web)
     web.close()
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", number), timeout=5)
 
 
-def test_who_says_nothing_is_hung_up_on_in_time(web: Web) -> None:
+def test_who_says_nothing_is_hung_up_on_in_time(web: WebServer) -> None:
     began = time.monotonic()
     assert said(web, b"GET / HT").startswith(b"HTTP/1.1 408 ")
     assert time.monotonic() - began < 10 * web.patience  # half of what we would wait

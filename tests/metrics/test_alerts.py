@@ -48,7 +48,7 @@ class Play:
         from reaper.metrics import Metrics
 
         self.reaper, self.writer = Metrics(), WriterFigures("w1")
-        self.watched.looking.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
+        self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
         for scene in SCENES:
             self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
             self.stages[scene.table] = stage = Stage(self.watched, scene.table, self.reaper)

@@ -93,7 +93,7 @@ def test_of_one_consumer_whose_files_cannot_be_counted_only_the_lag_is_unknown(w
     watched.look()
     assert (consumer(watched, "state", state="live"), consumer(watched, "lag_rows")) == (1, None)
     assert watched.value("bookkeeper_consumer_lag_rows", consumer="other") == 2
-    assert watched.of().looked.trouble == ""
+    assert watched.of().inspection.problem == ""
 
 
 def test_a_consumer_that_is_unregistered_is_told_of_no_more(watched: Watched, lake: Lake) -> None:
@@ -131,7 +131,7 @@ def test_of_many_only_so_many_have_figures_of_their_own_and_the_rest_are_counted
     told = [name for name, _ in watched.samples() if name == "bookkeeper_consumer_state"]
     assert (len(told), watched.value("bookkeeper_consumers_omitted")) == (MOST_CONSUMERS, 3)
     assert watched.value("bookkeeper_rejected_txlogs") == MOST_REJECTED + 5
-    newest = watched.of().looked.newest
+    newest = watched.of().inspection.newest
     assert [item.name for item in newest][:2] == ["w1.24.txlog.avro", "w1.23.txlog.avro"]
     assert len(newest) == MOST_REJECTED
 
@@ -141,11 +141,11 @@ def test_a_rejected_txlog_is_told_with_its_reason_also_after_a_restart(watched: 
     name, data = writer.encoded([writer.file(["torn"])])
     lake.folder.publish(name, data[:-30])
     watched.turn()
-    before = watched.of().looked.newest
+    before = watched.of().inspection.newest
     again = Watched(watched.clock)
     again.slots, again.lakes, again.faults = watched.slots, watched.lakes, watched.faults
     again.look()
-    after = again.of().looked.newest
+    after = again.of().inspection.newest
     assert [(item.name, item.error, item.reason, item.hint) for item in before] == [
         (item.name, item.error, item.reason, item.hint) for item in after
     ]
@@ -153,7 +153,7 @@ def test_a_rejected_txlog_is_told_with_its_reason_also_after_a_restart(watched: 
 
 
 def test_room_is_told_of_the_local_disk_that_has_less_of_it(watched: Watched) -> None:
-    watched.looking.usage = lambda path: (100, 95, 5) if path.endswith("_bookkeeper") else (200, 20, 180)
+    watched.inspector.usage = lambda path: (100, 95, 5) if path.endswith("_bookkeeper") else (200, 20, 180)
     watched.look()
     assert watched.value("bookkeeper_disk_free_bytes") == 5
     assert watched.value("bookkeeper_disk_size_bytes") == 100
@@ -165,7 +165,7 @@ def test_who_stands_by_looks_at_nothing(tmp_path: Path) -> None:
     watched.add(tmp_path, lease=Taken())
     watched.turn()
     watched.look()
-    assert watched.of().looked.at is None
+    assert watched.of().inspection.at is None
 
 
 def _listings(watched: Watched, act: Callable[[], None]) -> int:

@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from prometheus_client import Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily
 
 from bookkeeper.config.settings import Settings
-from bookkeeper.console.exposition import Family, Histogram, text
+from bookkeeper.console.exposition import text
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
+from bookkeeper.metrics.families import buckets_and_sum
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from tests.support.lake import Writes
@@ -136,24 +139,23 @@ def test_the_series_of_a_removed_table_go_away_and_those_of_others_go_on(tmp_pat
     watched.slots = [slot for slot in watched.slots if slot.table == "two"]
     assert {dict(labels).get("table") for _, labels in watched.samples()} <= {"two", None}
     assert watched.value("bookkeeper_rows_committed_total", table="two") == 1
-    one = TableLoop("one", watched.lakes["one"].book, on_result=watched.figures.told)
+    one = TableLoop("one", watched.lakes["one"].book, on_result=watched.metrics.on_tick)
     watched.slots.append(one)
     assert watched.value("bookkeeper_rows_committed_total", table="one") == 0  # a new table begins at nought
 
 
 def test_labels_are_what_they_are_whatever_is_in_them() -> None:
-    family = Family("x", "gauge", "a\nb\\")
+    family = GaugeMetricFamily("x", "a\nb\\", labels=["table"])
     nasty = 'a"b\\c\nd{}=,<b>'
-    family.add(1, table=nasty)
+    family.add_metric([nasty], 1)
     assert samples(text([family])) == {("x", frozenset({("table", nasty)})): 1.0}
 
 
 def test_a_histogram_puts_a_value_below_the_bound_it_does_not_exceed() -> None:
-    made = Histogram((1, 2.5))
+    made = Histogram("x", "", buckets=(1, 2.5), registry=None)
     for value in (0.5, 1.0, 2.0, 99):
         made.observe(value)
-    assert list(made.cumulated()) == [("1", 2), ("2.5", 3), ("+Inf", 4)]
-    assert (made.sum, made.count) == (102.5, 4)
+    assert buckets_and_sum(made) == ([("1", 2), ("2.5", 3), ("+Inf", 4)], 102.5)
 
 
 def test_what_a_turn_costs_to_count_is_nothing_beside_a_tick(watched: Watched, writer: Writes) -> None:

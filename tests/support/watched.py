@@ -16,7 +16,7 @@ from bookkeeper.config.settings import Daemon
 from bookkeeper.http.site import Site
 from bookkeeper.leases.lease import Lease
 from bookkeeper.metrics.inspector import Inspector
-from bookkeeper.metrics.table_metrics import AllFigures, TableMetrics
+from bookkeeper.metrics.table_metrics import AllMetrics, TableMetrics
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults
@@ -53,9 +53,9 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.began = self.clock.now
-        self.figures = AllFigures(lambda: self.slots, self.clock, self.monotonic)
-        self.site = Site.of(self.figures, lambda: self.settings, self.clock, self.monotonic)
-        self.looking = Inspector(self.figures, self.clock)
+        self.metrics = AllMetrics(lambda: self.slots, self.clock, self.monotonic)
+        self.site = Site(self.metrics, lambda: self.settings, self.clock, self.monotonic)
+        self.inspector = Inspector(self.metrics, self.clock)
 
     def monotonic(self) -> float:
         return (self.clock.now - self.began).total_seconds()
@@ -73,7 +73,7 @@ class Watched:
             return book
 
         self.lakes[table], self.faults[table] = lake, faults
-        self.slots.append(TableLoop(table, opened, on_result=self.figures.told))
+        self.slots.append(TableLoop(table, opened, on_result=self.metrics.on_tick))
         return lake
 
     def turn(self, times: int = 1, **move: float) -> None:
@@ -85,17 +85,17 @@ class Watched:
 
     def look(self) -> None:
         """What the daemon does every half minute."""
-        for slot, figures in self.figures.now():
-            self.looking.look(slot, figures)
+        for slot, figures in self.metrics.now():
+            self.inspector.inspect(slot, figures)
 
     def of(self, table: str = "events") -> TableMetrics:
-        return self.figures.of(table)
+        return self.metrics.of(table)
 
     def ask(self, path: str, **query: str) -> tuple[int, Any]:
         """Status and what is answered, decoded where it is JSON."""
         answer = self.site.routes()[path](query)
         text = answer.body.decode()
-        return answer.status, json.loads(text) if answer.kind == "application/json" else text
+        return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
     def samples(self) -> Samples:
         """What a scrape finds."""

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from bookkeeper import errors
 from bookkeeper.config.settings import Settings, Table
-from bookkeeper.console import logs, output, standing
+from bookkeeper.console import logs, output, status_line
 from bookkeeper.console.errors import Commands, exit_code
 from bookkeeper.console.options import DURATION, SIZE, common, pick_table
 from bookkeeper.console.progress import Progress
@@ -226,7 +226,7 @@ def test_a_log_line_leaves_the_progress_standing_below(quiet_again: None) -> Non
     progress.tell({"rows": 5})
     logging.getLogger("writers").warning("waiting", extra={"action": "wait"})
     assert screen(terminal.getvalue())[1:] == ["lines: rows 5"]
-    standing.leave()
+    status_line.release()
     terminal.write("error: over\n")
     assert screen(terminal.getvalue())[1:] == ["lines: rows 5", "error: over"]
 

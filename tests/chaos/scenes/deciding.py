@@ -16,7 +16,7 @@ import click
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
-from bookkeeper.cli import look, mend
+from bookkeeper.cli import repair, status
 from bookkeeper.cli.context import Opened
 from bookkeeper.config.settings import Retention, Settings
 from tests.chaos.scenes.scene import DAY, Scene, lake_at
@@ -35,9 +35,9 @@ def _opening(lake: Lake, faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(quiet))
         stack.enter_context(redirect_stderr(quiet))
-        for module in (mend, look):
+        for module in (repair, status):
             stack.enter_context(patch.object(module, "opened", lambda *_: there))
-        stack.enter_context(patch.object(mend, "utc_now", lake.clock))
+        stack.enter_context(patch.object(repair, "utc_now", lake.clock))
         yield
 
 
@@ -62,7 +62,7 @@ class Forgetting(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            mend.forget.callback(writer="source", **_COMMON)  # type: ignore[misc]
+            repair.forget.callback(writer="source", **_COMMON)  # type: ignore[misc]
 
     def drain(self) -> None:
         if self.anew is None:
@@ -96,7 +96,7 @@ class AcceptingRollback(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            mend.accept_rollback.callback(yes=True, **_COMMON)  # type: ignore[misc]
+            repair.accept_rollback.callback(yes=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["a", "b"]
@@ -120,7 +120,7 @@ class Retaining(Scene):
 
     def act(self, faults: Faults) -> None:
         with _opening(self.lake, faults):
-            mend.retain.callback(dry_run=False, force=True, **_COMMON)  # type: ignore[misc]
+            repair.retain.callback(dry_run=False, force=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["a", "b"]
@@ -144,7 +144,7 @@ class Discarding(Scene):
     def act(self, faults: Faults) -> None:
         run = f"{self.last.writer}.{self.last.incarnation}"
         with _opening(self.lake, faults):
-            mend.discard.callback(run=run, up_to=69, yes=True, **_COMMON)  # type: ignore[misc]
+            repair.discard.callback(run=run, up_to=69, yes=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["first", "last"]
@@ -172,8 +172,8 @@ class Repairing(Scene):
 
     def act(self, faults: Faults) -> None:
         # Exit is how it says that something was wrong.
-        with _opening(self.lake, faults), suppress(click.exceptions.Exit), click.Context(look.verify):
-            look.verify.callback(repair=True, yes=True, **_COMMON)  # type: ignore[misc]
+        with _opening(self.lake, faults), suppress(click.exceptions.Exit), click.Context(status.verify):
+            status.verify.callback(repair=True, yes=True, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["a", "b", "c"]

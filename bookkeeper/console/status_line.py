@@ -1,5 +1,5 @@
 """
-The line of progress that stands on a terminal without an end: a log line goes above it, and it is drawn again below.
+The line of progress at the bottom of a terminal: a log line is written above it, and it is drawn again below.
 """
 
 import threading
@@ -13,7 +13,7 @@ _lines: dict[TextIO, str] = {}
 
 def draw(stream: TextIO, text: str) -> None:
     """
-    Draws the line of this terminal, over the one before.
+    Draws the line of this terminal over its last one.
     """
     with _lock:
         _lines[stream] = text
@@ -21,9 +21,9 @@ def draw(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-def end(stream: TextIO, text: str) -> None:
+def finish(stream: TextIO, text: str) -> None:
     """
-    Draws it for the last time, and what follows begins a new line.
+    Draws it for the last time; later output begins on a new line.
     """
     with _lock:
         _lines.pop(stream, None)
@@ -33,7 +33,7 @@ def end(stream: TextIO, text: str) -> None:
 
 def write_above(stream: TextIO, lines: str) -> None:
     """
-    Writes whole lines; where no line stands, simply that.
+    Writes whole lines above the terminal's line of progress, if it has one.
     """
     if stream not in _lines:
         stream.write(lines)
@@ -43,9 +43,9 @@ def write_above(stream: TextIO, lines: str) -> None:
         stream.write(lines if text is None else f"{_CLEAR}{lines}{text}")
 
 
-def leave() -> None:
+def release() -> None:
     """
-    Whatever stands stays as it was drawn last, and what follows begins a new line.
+    Leaves every line as it was drawn last; later output begins on a new line.
     """
     with _lock:
         while _lines:

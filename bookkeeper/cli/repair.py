@@ -1,8 +1,9 @@
 """
-Commands by which a person decides: replay, discard, forget, accept-rollback, accept-clock, restore-marks, retain.
+Commands for decisions that a person takes: replay, discard, forget, accept-rollback, accept-clock, restore-marks,
+retain.
 
-Each changes marks only together with a snapshot; the daemon may run meanwhile, one of both commits wins and the
-other loads again.
+Each changes marks only together with a snapshot. The daemon may run meanwhile: one of both commits wins, and the other
+loads the table again.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ from bookkeeper.console.output import say, show_record, show_rows
 _AGAIN = "pending again"
 
 
-@click.command(cls=Command, short_help="Give rejected txlogs back to the bookkeeper.")
+@click.command(cls=Command, short_help="Put rejected txlogs back into pending/.")
 @click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
 @common
 @click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
@@ -28,7 +29,7 @@ def replay(
     txlogs: tuple[str, ...], config: str | None, table: str | None, as_json: bool, everything: bool, force: bool
 ) -> None:
     """
-    Give rejected TXLOGs back to the bookkeeper, after what was wrong is mended.
+    Put rejected TXLOGs back into pending/, once the cause of the rejection is repaired.
 
     A txlog that is in the table already, whose files are, or whose position no longer fits, is refused. Exit code 1
     when one that was named is refused; with --all when every one is.
@@ -69,7 +70,7 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
 @common
 def forget(writer: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Forget a WRITER: its position and its marks. Its next run starts from the beginning of its source.
+    Forget a WRITER: its position and its marks. Its next incarnation starts from the beginning of its source.
 
     \b
     Example:
@@ -88,14 +89,14 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 
-@click.command("accept-rollback", cls=Command, short_help="Go on after somebody rolled the table back.")
+@click.command("accept-rollback", cls=Command, short_help="Continue after a rollback of the table.")
 @common
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
     """
-    Go on after somebody rolled the table back: rows of the abandoned snapshots stay out.
+    Continue after a rollback of the table: the rows of the abandoned snapshots stay out.
 
-    Their txlogs were consumed and stay consumed; write those rows again if they are wanted.
+    Their txlogs were consumed and stay consumed: if the rows are wanted, write them again.
 
     \b
     Example:
@@ -112,24 +113,24 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     if view.marks.snapshot is None or descends(view.table, view.marks.snapshot):
         if not older:
             raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
-        say("abandoned: all commits that marks.json tells of and this table does not")
+        say("abandoned: all commits that marks.json knows and this table does not")
     for snapshot_id, txlogs in abandoned(view):
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
-        click.confirm("Go on without the rows of these snapshots?", abort=True, err=True)
+        click.confirm("Continue without the rows of these snapshots?", abort=True, err=True)
     after = there.committer.record(view, view.marks, "accept-rollback", even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
-@click.command("accept-clock", cls=Command, short_help="Go on after a clock that was ahead stamped the table.")
+@click.command("accept-clock", cls=Command, short_help="Continue after a clock that was ahead dated the table.")
 @common
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def accept_clock(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
     """
-    Go on after a clock that was ahead stamped the table: nobody could commit until that time had come.
+    Continue after a clock that was ahead dated the table: until that time no commit would be possible.
 
-    The table's metadata is written anew with no time in it that has not come yet: the same snapshots and rows. Set the
-    clocks right first, this machine's too.
+    The table's metadata is written again with the same snapshots and rows, and no time in the future. Correct the
+    clocks first, this machine's too.
 
     \b
     Example:
@@ -155,13 +156,13 @@ def accept_clock(config: str | None, table: str | None, as_json: bool, yes: bool
 @config_option
 @table_option
 @json_option
-@click.option("--dry-run", is_flag=True, help="Only say how many files would go.")
+@click.option("--dry-run", is_flag=True, help="Only show how many files would be dropped.")
 @click.option("--force", is_flag=True, help="Release the brake: drop even more than retention.brake allows.")
 def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, force: bool) -> None:
     """
-    Drop files past retention now, also when the brake holds the daemon back.
+    Drop files past retention now, also when the brake stops the daemon.
 
-    `without bounds` counts live files whose rows cannot tell their age: they go by max-age or keep-bytes only.
+    `without bounds` counts live files without bounds for the age of their rows: only max-age or keep-bytes drops them.
 
     \b
     Example:
@@ -182,14 +183,14 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     show_record(record, as_json)
 
 
-@click.command("restore-marks", cls=Command, short_help="Put lost or spoilt marks back.")
+@click.command("restore-marks", cls=Command, short_help="Restore lost or damaged marks.")
 @common
-@click.option("--yes", is_flag=True, help="Do it; without, only say what would be put back.")
+@click.option("--yes", is_flag=True, help="Do it; without, only show what would be restored.")
 def restore_marks(config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
     """
-    Put the table's lost or spoilt marks back from marks.json, or from an older metadata file.
+    Restore the table's lost or damaged marks from marks.json, or from an older metadata file.
 
-    Only a copy that is as new as the last commit is taken; an older one would let txlogs in twice.
+    Only a copy as new as the last commit is accepted: with an older one txlogs would be committed twice.
 
     \b
     Example:
@@ -207,17 +208,17 @@ def restore_marks(config: str | None, table: str | None, as_json: bool, yes: boo
     show_record(record if yes else record | {"outcome": "dry run"}, as_json)
 
 
-@click.command(cls=Command, short_help="Give up txlogs of one run that are nowhere.")
+@click.command(cls=Command, short_help="Give up missing txlogs of one incarnation.")
 @click.argument("run", metavar="WRITER.INCARNATION", shell_complete=completing.runs)
 @click.option("--up-to", type=click.IntRange(min=1), required=True, help="Give up what is missing up to this sequence.")
 @common
-@click.option("--yes", is_flag=True, help="Do it; without, only say what would be given up.")
+@click.option("--yes", is_flag=True, help="Do it; without, only show what would be given up.")
 def discard(run: str, up_to: int, config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
     """
-    Give up txlogs of one run that are nowhere, so that it goes on after more than 64 of them are missing.
+    Give up missing txlogs of one incarnation of a writer, so that it continues after more than 64 are missing.
 
-    Their rows stay out, also when a missing txlog should turn up later. Pending and rejected txlogs are never given
-    up. A run with positions is refused after such a gap: its writer starts again and reads those rows again.
+    Their rows stay out, also when a missing txlog turns up later. Pending and rejected txlogs are never given up. An
+    incarnation with positions is refused after such a gap: its writer starts again and reads those rows again.
 
     \b
     Example:

@@ -1,5 +1,5 @@
 """
-Commands that only look: pending, show, rejected, status, writers.
+Commands that only read: pending, show, rejected, status, writers, verify.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
 @common
 def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Show what one pending or rejected TXLOG holds, and whether this table takes it.
+    Show the content of one pending or rejected TXLOG, and whether this table accepts it.
 
     \b
     Example:
@@ -105,7 +105,7 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     show_rows(files, as_json)
 
 
-_UNFIT = "No txlog that this table takes: delete it, or raise max-txlog-bytes if it is one."
+_UNFIT = "This table accepts no such txlog: delete it, or raise max-txlog-bytes if it is a txlog."
 
 
 def _find(there: Opened, name: Any) -> tuple[str, bytes]:
@@ -125,7 +125,7 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 
 
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
-    """The txlog, if it can be decoded, and whether this table takes it."""
+    """The txlog, if it can be decoded, and whether this table accepts it."""
     from bookkeeper.core import txlog as txlog_format
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.tick.check import check, rules_of
@@ -149,12 +149,12 @@ def _file_row(file: Any) -> dict[str, Any]:
     }
 
 
-@click.command(cls=Command, short_help="One look at a table.")
+@click.command(cls=Command, short_help="Show the state of a table.")
 @common
 @click.pass_context
 def status(context: click.Context, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    One look at a table: what is pending, rejected, committed, and whether it is halted: then the exit code is 3.
+    Show the state of a table: what is pending, rejected and committed. Exit code 3 when the table is halted.
 
     \b
     Example:
@@ -168,7 +168,7 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
         record = _status(there)
     except Halt as error:
         halted = error
-        waiting = there.folder.pending()  # of some the marks may say that they are in: nobody can trust the marks
+        waiting = there.folder.pending()  # some may be committed: the marks, which would say so, cannot be trusted
         record = {
             "table": there.table.name,
             "state": f"halted: {error}",
@@ -214,11 +214,11 @@ def _utc(ms: int) -> Any:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-@click.command(cls=Command, short_help="List every known run of every writer.")
+@click.command(cls=Command, short_help="List every known incarnation of every writer.")
 @common
 def writers(config: str | None, table: str | None, as_json: bool) -> None:
     """
-    List every known run of every writer: its mark, holes, gap, when it was last seen, its position.
+    List every known incarnation of every writer: its mark, holes, gap, when it was last seen, its position.
 
     \b
     Example:
@@ -247,7 +247,7 @@ def writers(config: str | None, table: str | None, as_json: bool) -> None:
 
 
 def _gap(last: int, sequences: list[int]) -> int:
-    """Sequences between the mark and what is pending that nobody sees."""
+    """The number of sequences after the mark that are missing below the highest pending one."""
     later = [sequence for sequence in sequences if sequence > last]
     return max(later) - last - len(later) if later else 0
 
@@ -256,19 +256,19 @@ def _text(position: bytes | None) -> str | None:
     return None if position is None else position.decode("utf-8", "backslashreplace")
 
 
-@click.command(cls=Command, short_help="Hold the table against its files; reads only.")
+@click.command(cls=Command, short_help="Check the table against its files; reads only.")
 @common
-@click.option("--repair", is_flag=True, help="Say what would be mended; with --yes mend it.")
+@click.option("--repair", is_flag=True, help="Show what would be repaired; with --yes repair it.")
 @click.option("--yes", is_flag=True, help="With --repair: do it.")
 @click.pass_context
 def verify(
     context: click.Context, config: str | None, table: str | None, as_json: bool, repair: bool, yes: bool
 ) -> None:
     """
-    Hold the table against its folder and its files: reads only. Exit code 1 when something is wrong.
+    Check the table against its folder and its files; reads only. Exit code 1 when something is wrong.
 
-    A table that is halted because its history was changed is looked at too. --repair mends only what is safe: it
-    deletes txlogs that are in the table and writes marks.json again.
+    A table that is halted because its history was changed is checked too. --repair does only what is safe: it deletes
+    txlogs that are in the table and writes marks.json again.
 
     \b
     Example:
@@ -276,7 +276,7 @@ def verify(
       bookkeeper verify --table events --repair
     """
     from bookkeeper.commands.verify import ERROR, INFO, Audit, Finding
-    from bookkeeper.commands.verify import repair as mend
+    from bookkeeper.commands.verify import repair as repair_all
     from bookkeeper.commands.verify import verify as audit_of
     from bookkeeper.errors import HistoryChanged
 
@@ -285,16 +285,16 @@ def verify(
         view, halted = there.view(), list[Finding]()
     except HistoryChanged as error:
         if repair:
-            raise  # what is pending may be all that is left of rows that were rolled back
+            raise  # pending txlogs may be all that is left of rows that were rolled back
         view, halted = there.view(accept_rollback=True), [Finding(ERROR, f"halted: {error}", there.table.identifier)]
     audit = Audit(view, there.folder, there.ledger, there.table)
     findings = halted + audit_of(audit)
     rows = [{"severity": item.severity, "what": item.what, "where": item.where} for item in findings]
     if repair:
         rows = [{"repair": item.repair, **row} for item, row in zip(findings, rows, strict=True) if item.repair]
-    show_rows(rows, as_json, nothing=f"nothing to mend in {there.table.name}" if repair else "all is as it should be")
+    show_rows(rows, as_json, nothing=f"nothing to repair in {there.table.name}" if repair else "no problem was found")
     if repair and yes:
-        say(f"{mend(audit, findings)} mended")
+        say(f"{repair_all(audit, findings)} repaired")
     context.exit(int(any(item.severity != INFO for item in findings)))
 
 

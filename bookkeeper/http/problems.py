@@ -1,0 +1,149 @@
+"""
+What is wrong with a table now and what to do about it, worst first; each problem names the alert it belongs to.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bookkeeper.config.settings import Daemon
+from bookkeeper.config.units import format_rough
+from bookkeeper.http.probes import readiness
+from bookkeeper.metrics.inspection import ConsumerReport
+from bookkeeper.metrics.table_metrics import TableMetrics
+from bookkeeper.serve.health import FAILING, HALTED, READY
+from bookkeeper.serve.loop import TableLoop
+from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
+from bookkeeper.tick.prune import LARGE_MARKS_BYTES
+
+#: no row gets in or data is about to be lost; a person should look soon; good to know
+BAD, WARNING, NOTE = "bad", "warning", "note"
+SEVERITIES = (BAD, WARNING, NOTE)
+
+SNAPSHOTS = 10_000
+METADATA_BYTES = 2**22
+DISK_FREE = 0.1
+BEHIND = timedelta(minutes=15)
+#: how long a txlog that was gone is reported
+NEWS = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong."""
+
+    severity: str
+    table: str
+    what: str
+    do: str
+    alert: str
+
+
+def problems(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: datetime) -> list[Problem]:
+    """
+    Everything wrong with this table, worst first.
+    """
+    found = [*_loop(loop, metrics, settings, now)]
+    if not loop.standby:
+        found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *_consumers(loop.table, metrics)]
+    return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
+
+
+def _loop(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: datetime) -> Iterator[Problem]:
+    found, table = readiness(loop, metrics, settings, now), loop.table
+    if found.state == HALTED:
+        yield Problem(BAD, table, f"halted: {found.why}", found.hint, "BookkeeperTableHalted")
+    elif not found.ready and found.state in (READY, FAILING):
+        yield Problem(BAD, table, found.why, found.hint, "BookkeeperBehind")
+    elif not found.ready:
+        yield Problem(BAD, table, f"nothing gets in: {found.why}", found.hint, "BookkeeperNoSuccess")
+    elif found.state == FAILING:
+        yield Problem(WARNING, table, f"the last tick failed: {found.why}", found.hint, "BookkeeperNoSuccess")
+    elif loop.postponed:
+        yield Problem(
+            WARNING, table, f"some txlogs wait: {loop.postponed}", "They are tried again.", "BookkeeperBehind"
+        )
+
+
+def _txlogs(loop: TableLoop, metrics: TableMetrics, now: datetime) -> Iterator[Problem]:
+    table, inspection = loop.table, metrics.inspection
+    if inspection.rejected:
+        newest = inspection.newest[0] if inspection.newest else None
+        why = f"; the newest: {newest.reason}" if newest else ""
+        do = f"{newest.hint} " if newest and newest.hint else ""
+        do += f"`bookkeeper rejected --table {table}` lists them, `bookkeeper replay TXLOG` gives one back."
+        what = f"{_of(inspection.rejected, 'txlog')} rejected, the rows are not in the table{why}"
+        yield Problem(WARNING, table, what, do, "BookkeeperTxlogRejected")
+    if metrics.held:
+        do = f"The log says why; `bookkeeper pending --table {table}` shows them. A newer bookkeeper may be needed."
+        yield Problem(WARNING, table, f"{_of(metrics.held, 'txlog')} held", do, "BookkeeperTxlogHeld")
+    if metrics.last_hole is not None and now - metrics.last_hole < NEWS:
+        do = "Ask who deletes in pending/; the writer's own log says which rows it held."
+        what = f"{_of(metrics.holes, 'published txlog')} gone before it was committed"
+        yield Problem(BAD, table, what, do, "BookkeeperTxlogGone")
+    if metrics.pending_limit is not None and (metrics.pending or 0) >= metrics.pending_limit:
+        do = "If it lasts, raise window, target-file-size or roll-after, so that there are fewer and larger txlogs."
+        yield Problem(WARNING, table, "writers wait: the table is at its pending limit", do, "BookkeeperWritersWait")
+
+
+def _growth(table: str, metrics: TableMetrics) -> Iterator[Problem]:
+    stats, inspection = metrics.stats, metrics.inspection
+    if inspection.free is not None and inspection.size and inspection.free / inspection.size < DISK_FREE:
+        do = "Make room, or lower retention; until then nothing may get in."
+        what = f"the disk is nearly full: {inspection.free / 2**30:.1f} GiB left"
+        yield Problem(BAD, table, what, do, "BookkeeperDiskLow")
+    if metrics.brake:
+        do = f"If that is meant: raise retention.brake of {table} for one step."
+        yield Problem(WARNING, table, f"retention is held back: {metrics.brake}", do, "BookkeeperRetentionHeldBack")
+    if stats is not None and stats.snapshots > SNAPSHOTS:
+        do = f"Is the reaper running? `reaper plan --table {table}` says what keeps them."
+        yield Problem(WARNING, table, f"{stats.snapshots:,} snapshots are kept", do, "BookkeeperManySnapshots")
+    if inspection.metadata_bytes is not None and inspection.metadata_bytes > METADATA_BYTES:
+        do = f"Snapshots, most of the time: `reaper plan --table {table}` says what keeps them (docs/operate.md)."
+        what = f"metadata.json has {inspection.metadata_bytes / 2**20:.1f} MiB: some catalogs and readers refuse 5 MB"
+        yield Problem(WARNING, table, what, do, "BookkeeperMetadataLarge")
+    if stats is not None and stats.marks_bytes > LARGE_MARKS_BYTES:
+        do = "Give writers names that stay the same when they start anew (docs/operate.md)."
+        what = f"the marks take {stats.marks_bytes // 1024} KiB in every metadata.json"
+        yield Problem(WARNING, table, what, do, "BookkeeperMarksLarge")
+    if inspection.problem:
+        do = "What is shown of consumers, rejected/ and disk may be old."
+        yield Problem(NOTE, table, f"not everything can be looked at: {inspection.problem}", do, "BookkeeperNotLooked")
+
+
+def _consumers(table: str, metrics: TableMetrics) -> Iterator[Problem]:
+    for item in metrics.inspection.consumers:
+        if (problem := _consumer(table, item)) is not None:
+            yield problem
+
+
+def _consumer(table: str, item: ConsumerReport) -> Problem | None:
+    mend = f"`bookkeeper consumers --table {table} --mend` says how."
+    behind = item.lag.behind if item.lag else timedelta(0)
+    if item.state == CUT_OFF:
+        do = "Start it with a new checkpoint, or unregister it: `bookkeeper consumers remove`."
+        return Problem(BAD, table, f"consumer {item.name} is cut off: {item.why}", do, "BookkeeperConsumerCutOff")
+    if item.used >= AT_RISK:
+        what = (
+            f"consumer {item.name} is {format_rough(behind)} behind and uses {item.used:.0%} of max-hold: "
+            "then it is cut off"
+        )
+        do = "Start it, or raise max-hold in [reaper], before its snapshots are expired."
+        return Problem(BAD, table, what, do, "BookkeeperConsumerAtRisk")
+    if item.state in (TO_MEND, STALLED):
+        return Problem(WARNING, table, f"consumer {item.name}: {item.why}", mend, "BookkeeperConsumerCutOff")
+    if behind > BEHIND:
+        do = f"Is it running? `bookkeeper lag --table {table} --watch 5s` shows whether it catches up."
+        rows = f", {item.lag.rows:,} rows unread" if item.lag and item.lag.rows else ""
+        what = f"consumer {item.name} is {format_rough(behind)} behind{rows}"
+        return Problem(WARNING, table, what, do, "BookkeeperConsumerBehind")
+    if item.state == UNREADABLE:
+        do = "Check the checkpoint's location and the rights to read it."
+        return Problem(
+            WARNING, table, f"consumer {item.name} cannot be read: {item.why}", do, "BookkeeperConsumerCutOff"
+        )
+    return None
+
+
+def _of(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
