@@ -123,7 +123,7 @@ def _mend(there: Opened, as_json: bool, yes: bool) -> None:
         row: dict[str, Any] = {"consumer": consumer.name, "outcome": "nothing to mend"}
         try:
             place = open_checkpoint(consumer.checkpoint, stores_with(there.settings.storage))
-            planned = plan(standing, place)
+            planned = plan(state, place)
             if planned is not None:
                 outcome = "would be mended"
                 if yes:
