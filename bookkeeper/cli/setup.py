@@ -51,7 +51,7 @@ def init(
     \b
     Example:
       bookkeeper init --config bookkeeper.toml
-      bookkeeper init --table events --like sample.parquet --partition "day(seen)"
+      bookkeeper init --table events --like sample.parquet --partition "day(timestamp)"
     """
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.commands.init import initialise, schema_for

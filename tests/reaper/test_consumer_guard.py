@@ -262,9 +262,9 @@ def test_a_scraper_sees_who_is_at_risk_and_what_was_done(stage: Stage, tmp_path:
 
     text = (tmp_path / "reaper.prom").read_text()
     gauges = {line.split(" ")[0]: line.split(" ")[-1] for line in text.splitlines() if not line.startswith("#")}
-    share = 'reaper_consumer_max_hold_used_ratio{table="%s",consumer="live",state="live"}'
+    share = 'reaper_consumer_max_hold_used_ratio{consumer="live",state="live",table="%s"}'
     assert 0.8 < float(gauges[share % "events"]) < 1
-    assert gauges[share % "other"] == "0"
-    assert gauges['reaper_snapshots_expired_total{table="events"}'] == "2"
-    assert gauges['reaper_snapshots_expired_total{table="other"}'] == "5"
+    assert float(gauges[share % "other"]) == 0
+    assert float(gauges['reaper_snapshots_expired_total{table="events"}']) == 2
+    assert float(gauges['reaper_snapshots_expired_total{table="other"}']) == 5
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["reaper.prom"]

@@ -61,10 +61,10 @@ class Served:
         self.until(action="commit", table=name)
 
     def freeze(self, name: str) -> None:
-        """From now on nobody gets an answer who reads the card: a pipe that nobody writes to."""
-        card = self.root / "demo" / name / "_bookkeeper" / "card.json"
-        card.unlink()
-        os.mkfifo(card)
+        """From now on a read of the table's metadata never ends: pipes without a writer stand in its place."""
+        for metadata in (self.root / "demo" / name / "metadata").glob("*.metadata.json"):
+            metadata.unlink()
+            os.mkfifo(metadata)
 
     def deafen(self) -> None:
         """From now on nobody reads what it says, and the pipe is full."""
