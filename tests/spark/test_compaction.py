@@ -47,6 +47,11 @@ class At:
 def test_compaction_beside_writers_bookkeeper_and_a_stream_loses_and_doubles_nothing(spark, lake, tmp_path):
     queue = Queue(lake.config_path.parent, clock=Clock(), identifier="queue.compacted")
     name, seen, compactions = "lake.queue.compacted", [], []
+    # The bookkeeper commits without a pause: with Iceberg's 4 retries a compaction would lose that race by chance.
+    retries = (
+        "'commit.retry.num-retries' = '100', 'commit.retry.min-wait-ms' = '20', 'commit.retry.max-wait-ms' = '200'"
+    )
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({retries})")
     there = At(queue)
     there.thread.start()
     stream = read_stream.read(spark, name)

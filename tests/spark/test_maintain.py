@@ -95,8 +95,12 @@ def eagerly_reaped(lake, table):
 def small_files(lake, days_of):
     """
     A table with five small files in each of so many partitions.
+
+    A commit is retried often: a race that a busy machine loses is not what these tests are about.
     """
-    return lake.append(lake.new_table(), *(rows([key], START + days(day)) for day in range(days_of) for key in "abcde"))
+    retries = {"num-retries": "100", "min-wait-ms": "20", "max-wait-ms": "200"}
+    table = lake.new_table(**{f"commit.retry.{key}": value for key, value in retries.items()})
+    return lake.append(table, *(rows([key], START + days(day)) for day in range(days_of) for key in "abcde"))
 
 
 def test_a_reaper_that_expires_all_it_may_takes_nothing_from_a_running_compaction(lake, work):
