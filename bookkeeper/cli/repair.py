@@ -170,14 +170,19 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --force
     """
     from bookkeeper.retention.apply import past_retention, without_bounds
+    from bookkeeper.tick.clock import StorageClock
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
     limits = replace(there.table.retention, brake=1.0) if force else there.table.retention
     found = past_retention(there.ledger, view, limits, now)
+    held_back = found.held_back
     if found.drops and not dry_run:
-        there.committer.drop(view, found.drops)
-    outcome = found.held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
+        if StorageClock(there.table, there.folder, there.ledger).agrees():
+            there.committer.drop(view, found.drops)
+        else:  # --force says which share may go, not that a wrong clock may say which files
+            held_back = "this clock and the storage's differ by more than 5 minutes, or the storage's is not known"
+    outcome = held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")
     record = {"table": there.table.name, "files": found.files, "live_files": found.live}
     record |= {"without_bounds": without_bounds(there.ledger, view, limits, now), "outcome": outcome}
     show_record(record, as_json)

@@ -27,6 +27,8 @@ class Next(Enum):
     RELOAD = auto()
     #: list pending/ again, then load and plan anew: one listing is no snapshot
     LOOK_AGAIN = auto()
+    #: the batch is in the table, or holds nothing to commit: publish the marks, settle and delete
+    DONE = auto()
     #: nothing is due
     IDLE = auto()
 

@@ -137,7 +137,7 @@ class Bookkeeper:
             step = self._plan(tick)
             if step is Next.COMMIT:
                 step = self._commit(tick)
-            if step is Next.IDLE:  # it is in
+            if step is Next.DONE:
                 self.committer.publish(tick.view)  # before the delete: writers read pending/ first, then the marks
                 self._settle(tick)
                 self._delete(tick.batch.names)
@@ -243,7 +243,7 @@ class Bookkeeper:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""
         batch, view = tick.batch, tick.view
         if not batch.txlogs:
-            return Next.IDLE
+            return Next.DONE
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
         self.rejects.reject(tick, {n: why for n, why in batch.refused.items() if isinstance(why, DuplicatePath)})
         at = self.ledger.stamp(tick.now)
@@ -261,7 +261,7 @@ class Bookkeeper:
         self.pace.committed_at = tick.now
         tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock())
         tick.result.settle(batch.names)
-        return Next.IDLE
+        return Next.DONE
 
     def _recover(self, tick: Tick, error: Exception) -> None:
         """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""

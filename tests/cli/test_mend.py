@@ -1,5 +1,8 @@
 """Commands by which a person decides: each does its one thing, once, and refuses what could double or lose rows."""
 
+from datetime import timedelta
+
+from bookkeeper.core.folder import Folder
 from tests.support.lake import Lake, Writes
 
 
@@ -112,7 +115,8 @@ def test_accept_clock_lets_a_table_go_on_that_a_clock_of_2038_has_stamped(lake: 
     assert run("accept-clock", "--yes").exit_code == 1
 
 
-def test_retain_releases_the_brake_only_when_told_to(lake: Lake, writer: Writes, run, asked, tmp_path) -> None:
+def past_retention(lake: Lake, writer: Writes, tmp_path) -> None:
+    """Two of three files are past retention, which is more than the brake lets go."""
     config = tmp_path / "bookkeeper.toml"
     config.write_text(config.read_text() + '[tables.events.retention]\nkeep = "1h"\n')
     writer.publish("old", at=lake.clock.now.replace(year=2020))
@@ -120,6 +124,20 @@ def test_retain_releases_the_brake_only_when_told_to(lake: Lake, writer: Writes,
     lake.tick()
     writer.publish("older", at=lake.clock.now.replace(year=2019))
     lake.tick()
+
+
+def test_retain_drops_nothing_by_a_clock_that_differs_from_the_storages(
+    lake: Lake, writer: Writes, run, asked, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(Folder, "clock_skew", lambda folder, now: timedelta(minutes=-6))
+    past_retention(lake, writer, tmp_path)
+    assert "clock" in asked("retain", "--force")["outcome"]
+    monkeypatch.undo()
+    assert asked("retain", "--force")["outcome"] == "dropped"
+
+
+def test_retain_releases_the_brake_only_when_told_to(lake: Lake, writer: Writes, run, asked, tmp_path) -> None:
+    past_retention(lake, writer, tmp_path)
     assert asked("retain", "--dry-run")["files"] == 2
     assert "brake" in asked("retain")["outcome"]
     assert lake.keys() == ["new", "old", "older"]

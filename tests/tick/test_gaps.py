@@ -30,10 +30,6 @@ def blind(lake: Lake, *missed: TxlogName, times: int = 1) -> Blind:
     return folder
 
 
-def give_back(lake: Lake, name: TxlogName) -> None:
-    replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now)
-
-
 def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer: Writes) -> None:
     writer.publish("a")
     unlisted = writer.publish("b")
@@ -116,52 +112,6 @@ def test_a_held_incarnation_goes_on_when_its_missing_txlogs_come(lake: Lake, wri
     assert len(lake.keys()) == 66
 
 
-# replay
-
-
-def test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected(lake: Lake, writer: Writes) -> None:
-    file = writer.file(["a"])
-    name, data = writer.encoded([file])
-    path = lake.store(file.path.rsplit("/", 1)[0])
-    path.delete_many([file.path.rsplit("/", 1)[1]])
-    lake.folder.publish(name, data)
-    writer.publish("b")
-    book = lake.book()
-    lake.tick(book)
-    assert lake.rejected() == {str(name): "FileMissing"}
-    writer.file(["a"])
-    give_back(lake, name)
-    assert list(lake.rejected()) == lake.pending() == [str(name)]
-    lake.tick(book)
-    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
-    lake.tick(book, minutes=2)
-    assert lake.rejected() == {}
-    with pytest.raises(NotPossible):
-        give_back(lake, name)
-
-
-def test_a_second_replay_of_the_same_bytes_is_recognised(lake: Lake, writer: Writes) -> None:
-    name, data = writer.encoded([writer.file(["a"])], created_ms=int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000)
-    lake.folder.publish(name, data)
-    writer.publish("b")
-    book = lake.book()
-    lake.tick(book)
-    lake.clock.move(hours=3)
-    for _ in range(2):
-        lake.folder.publish(name, data)  # by hand, past every check of `replay`
-        lake.tick(book)
-    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
-
-
-def test_a_replay_that_is_still_bad_is_rejected_again(lake: Lake, writer: Writes) -> None:
-    name, data = writer.encoded([writer.file(["a"])], table_uuid="another")
-    lake.folder.publish(name, data)
-    lake.tick()
-    lake.folder.replay(name)
-    lake.tick()
-    assert (lake.rejected(), lake.pending()) == ({str(name): "WrongTable"}, [])
-
-
 def test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject(lake: Lake) -> None:
     winner, loser = Writes(lake), Writes(lake)
     winner.goes_on(b"1", "a")
@@ -181,7 +131,7 @@ def test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject(lak
     lake.tick(book, minutes=2)
     assert list(lake.rejected()) == [str(bad)]
     with pytest.raises((PositionTaken, NotPossible)):
-        give_back(lake, lost)
+        replay(lake.folder, lake.book().ledger, lake.settings, lost, lake.clock.now)
 
 
 # what a crash leaves

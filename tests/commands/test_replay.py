@@ -1,0 +1,55 @@
+"""Replay: a rejected txlog that is given back gets in exactly once, or is rejected again."""
+
+import pytest
+
+from bookkeeper.commands.replay import replay
+from bookkeeper.core.names import TxlogName
+from bookkeeper.errors import NotPossible
+from tests.support.lake import Lake, Writes
+
+
+def give_back(lake: Lake, name: TxlogName) -> None:
+    replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now)
+
+
+def test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected(lake: Lake, writer: Writes) -> None:
+    file = writer.file(["a"])
+    name, data = writer.encoded([file])
+    path = lake.store(file.path.rsplit("/", 1)[0])
+    path.delete_many([file.path.rsplit("/", 1)[1]])
+    lake.folder.publish(name, data)
+    writer.publish("b")
+    book = lake.book()
+    lake.tick(book)
+    assert lake.rejected() == {str(name): "FileMissing"}
+    writer.file(["a"])
+    give_back(lake, name)
+    assert list(lake.rejected()) == lake.pending() == [str(name)]
+    lake.tick(book)
+    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
+    lake.tick(book, minutes=2)
+    assert lake.rejected() == {}
+    with pytest.raises(NotPossible):
+        give_back(lake, name)
+
+
+def test_a_second_replay_of_the_same_bytes_is_recognised(lake: Lake, writer: Writes) -> None:
+    name, data = writer.encoded([writer.file(["a"])], created_ms=int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000)
+    lake.folder.publish(name, data)
+    writer.publish("b")
+    book = lake.book()
+    lake.tick(book)
+    lake.clock.move(hours=3)
+    for _ in range(2):
+        lake.folder.publish(name, data)  # by hand, past every check of `replay`
+        lake.tick(book)
+    assert (lake.keys(), lake.pending()) == (["a", "b"], [])
+
+
+def test_a_replay_that_is_still_bad_is_rejected_again(lake: Lake, writer: Writes) -> None:
+    name, data = writer.encoded([writer.file(["a"])], table_uuid="another")
+    lake.folder.publish(name, data)
+    lake.tick()
+    lake.folder.replay(name)
+    lake.tick()
+    assert (lake.rejected(), lake.pending()) == ({str(name): "WrongTable"}, [])
