@@ -128,7 +128,14 @@ def absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(sys, "meta_path", [Absent, *sys.meta_path])
-    ours = ("reaper.", "bookkeeper.http", "bookkeeper.metrics", "bookkeeper.core.s3", "bookkeeper.core.azure")
+    ours = (
+        "reaper.",
+        "bookkeeper.http",
+        "bookkeeper.metrics",
+        "bookkeeper.stores.s3",
+        "bookkeeper.stores.azure",
+        "bookkeeper.stores.gcs",
+    )
     for name in list(sys.modules):
         theirs = name.partition(".")[0] == module
         again = name.startswith((*ours, "bookkeeper.stores.open", "spark_jobs.")) and name not in COMMANDS

@@ -180,7 +180,7 @@ def test_rewritten_rows_end_the_stream_with_a_hint(spark, lake, tmp_path):
     with pytest.raises(NotPossible) as failed:
         consumer.drain()
 
-    assert "Somebody rewrote rows" in failed.value.hint
+    assert "Rows were rewritten" in failed.value.hint
 
 
 def test_a_hole_in_the_history_ends_the_stream_with_a_hint(spark, lake, tmp_path):

@@ -122,7 +122,8 @@ def test_a_file_that_grows_while_it_is_read_is_cut_off_at_the_bound(
 
     def stat_then_grow(handle: int) -> os.stat_result:
         found = real(handle)
-        path.write_bytes(b"1" * 10_000_000)
+        with path.open("ab") as growing:  # it never shrinks meanwhile, whichever thread asks
+            growing.write(b"1" * 10_000_000)
         return found
 
     monkeypatch.setattr(os, "fstat", stat_then_grow)
