@@ -96,6 +96,20 @@ def test_a_table_is_unfolded_from_its_trouble_and_by_keyboard(tab: Tab) -> None:
     tab.page.wait_for_selector("details:not([open])[data-table=orders]")
 
 
+def test_a_redraw_does_not_undo_a_click(tab: Tab) -> None:
+    tab.unfold("orders")
+    closed = "() => { document.querySelector('details[open] > summary').click(); draw(); }"
+    tab.page.evaluate(closed)
+    assert tab.page.locator("details[open]").count() == 0
+
+
+def test_a_redraw_keeps_the_focus_where_tables_change_places(tab: Tab) -> None:
+    names = tab.page.locator("details").evaluate_all("all => all.map(one => one.dataset.table)")
+    tab.page.locator(f"details[data-table={names[1]}] > summary").focus()
+    tab.page.evaluate("() => { last.tables.reverse(); draw(); }")
+    assert tab.page.evaluate("document.activeElement.parentElement.dataset.table") == names[1]
+
+
 def test_nothing_comes_from_elsewhere(tab: Tab) -> None:
     tab.unfold("orders")
     assert {asked for asked in tab.asked if not asked.startswith(tab.url)} <= {

@@ -115,20 +115,22 @@ function tables(data) {
   const wanted = $("find").value.trim().toLowerCase(), only = $("only").checked;
   const chosen = data.tables.filter((table) => table.table.toLowerCase().includes(wanted) && (!only || table.severity));
   $("bar").hidden = data.tables.length < 2; $("head").hidden = !chosen.length; $("none").hidden = chosen.length > 0;
-  const there = new Map([...$("tables").children].map((item) => [item.dataset.table, item]));
+  const there = new Map([...$("tables").children].map((item) => [item.dataset.table, item])), focused = document.activeElement;
   chosen.forEach((table, place) => {
     const item = there.get(table.table) || folded(table.table);
     there.delete(table.table);
-    // Moved only when it has to be: a moved element loses focus.
     if ($("tables").children[place] !== item) $("tables").insertBefore(item, $("tables").children[place] || null);
-    if (item.open !== opened.has(table.table)) item.open = opened.has(table.table);
     replace(item.firstChild.firstChild, JSON.stringify([table, data.now]), cells(table, data.now));
     if (item.open) unfolded(item, table, data);
   });
   for (const item of there.values()) item.remove();
+  // A moved element loses focus.
+  if (document.activeElement !== focused && focused.isConnected) focused.focus({ preventScroll: true });
 }
+// Once it is drawn, the element itself says whether it is open: `toggle` comes later than the click, and a redraw
+// between the two would undo the click.
 function folded(name) {
-  const item = make("details", { "data-table": name }, make("summary", {}, make("div", { class: "row" })), make("div", { class: "inside" }));
+  const item = make("details", { "data-table": name, open: opened.has(name) ? "" : null }, make("summary", {}, make("div", { class: "row" })), make("div", { class: "inside" }));
   item.addEventListener("toggle", () => { if (item.open) { opened.add(name); history(name).then(draw); } else opened.delete(name); });
   return item;
 }
