@@ -15,9 +15,9 @@ from pyiceberg.table import Table
 
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.core.clock import Steady
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
+from bookkeeper.core.steady_clock import Steady
 from bookkeeper.errors import Halt, Retry
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.streams.consumer_state import CheckpointRead

@@ -15,8 +15,8 @@ __all__ = ["Opened", "opened", "settings_of", "several_tables", "tables_option",
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
     from bookkeeper.core.folder import Folder
-    from bookkeeper.ledger.committer import Committer
     from bookkeeper.ledger.ledger import Ledger
+    from bookkeeper.ledger.marks_publisher import MarksPublisher
     from bookkeeper.ledger.view import View
 
 
@@ -56,11 +56,11 @@ class Opened:
     ledger: "Ledger"
 
     @property
-    def committer(self) -> "Committer":
+    def publisher(self) -> "MarksPublisher":
         """Commits to the table, and writes marks.json after it."""
-        from bookkeeper.ledger.committer import Committer
+        from bookkeeper.ledger.marks_publisher import MarksPublisher
 
-        return Committer(self.ledger, self.folder, self.table.name)
+        return MarksPublisher(self.ledger, self.folder, self.table.name)
 
     def view(self, accept_rollback: bool = False) -> "View":
         """The table now; raises Halt like the daemon."""
@@ -77,7 +77,7 @@ def opened(config: str | None, name: str | None) -> Opened:
     from bookkeeper.core.known_table import advising
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.serve.open import open_folder
-    from bookkeeper.tick.clock import StorageClock
+    from bookkeeper.tick.storage_clock import StorageClock
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)

@@ -85,7 +85,7 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     waiting = [item for item in there.folder.pending() if item.name.writer == writer]
     if waiting:
         raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
-    after = there.committer.record(view, view.marks.forgotten(writer), f"forget {writer}")
+    after = there.publisher.record(view, view.marks.forgotten(writer), f"forget {writer}")
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -118,7 +118,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
         click.confirm("Continue without the rows of these snapshots?", abort=True, err=True)
-    after = there.committer.record(view, view.marks, "accept-rollback", even_older=True)
+    after = there.publisher.record(view, view.marks, "accept-rollback", even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 
 
@@ -170,7 +170,7 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --force
     """
     from bookkeeper.retention.apply import past_retention, without_bounds
-    from bookkeeper.tick.clock import CLOCK_SKEW
+    from bookkeeper.tick.storage_clock import CLOCK_SKEW
 
     there = opened(config, table)
     view, now = there.view(), utc_now()
@@ -179,7 +179,7 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     held_back = found.held_back
     if found.drops and not dry_run:
         if abs(there.folder.clock_skew(now)) <= CLOCK_SKEW:
-            there.committer.drop(view, found.drops)
+            there.publisher.drop(view, found.drops)
         else:  # --force allows a larger share to go; it does not let a wrong clock choose the files
             held_back = "this clock and the storage's differ by more than 5 minutes"
     outcome = held_back or ("dry run" if dry_run else "dropped" if found.files else "nothing to drop")

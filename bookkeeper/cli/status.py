@@ -26,7 +26,7 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper pending --table events --json
     """
-    from bookkeeper.tick.order import in_order
+    from bookkeeper.tick.select import in_order
 
     now, found = utc_now(), opened(config, table).folder.pending()
     rows = [

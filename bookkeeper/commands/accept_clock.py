@@ -18,9 +18,9 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import CLOCK_BEHIND, Ledger
 from bookkeeper.ledger.load import load
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -68,7 +68,7 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     metadata = dated(logged.model_copy(update={"properties": properties}), now_ms)
     catalogs.replace_metadata(view.table, metadata)
     after = load(ledger, folder)[0]
-    Committer(ledger, folder).publish(after)
+    MarksPublisher(ledger, folder).publish(after)
     return after
 
 

@@ -12,9 +12,9 @@ from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import NotPossible
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 
 #: each is looked for by name
@@ -66,7 +66,7 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
     """
     marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
     why = f"discard {_shown(given.run)} up to {given.run.sequence}"
-    return Committer(ledger, folder).record(view, marks, why)
+    return MarksPublisher(ledger, folder).record(view, marks, why)
 
 
 def _mark(view: View, run: TxlogName) -> Mark:

@@ -20,9 +20,9 @@ from bookkeeper.errors import (
     TooLarge,
     TxlogTooLarge,
 )
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 from bookkeeper.tick.check import check, rules_of
@@ -47,7 +47,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
         if not force:
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
-        Committer(ledger, folder).record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
+        MarksPublisher(ledger, folder).record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
     folder.replay(name, table.max_txlog_bytes)
 
 

@@ -14,8 +14,8 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import ancestors, descends, is_ours, older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 
 _BY_HAND = "It is unknown what is in. Make a new table and folder, or set the property by hand from a backup."
@@ -43,7 +43,7 @@ def restore(ledger: Ledger, folder: Folder, view: View) -> View:
     """
     Puts them back in one guarded commit with an empty snapshot. Raises Retry after another commit.
     """
-    return Committer(ledger, folder).record(view, view.marks, "restore-marks")
+    return MarksPublisher(ledger, folder).record(view, view.marks, "restore-marks")
 
 
 def _copies(table: Table, folder: Folder) -> Iterator[tuple[Marks, str]]:

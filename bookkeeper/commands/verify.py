@@ -24,14 +24,14 @@ from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.records import saturate
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View, txlogs_of
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
-from bookkeeper.tick.order import gaps
+from bookkeeper.tick.plan import gaps
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 
@@ -278,6 +278,6 @@ def repair(audit: Audit, findings: list[Finding]) -> int:
     leftovers = [TxlogName.parse(finding.where) for finding in mendable if finding.severity == INFO]
     # marks.json first: a starting writer must find a txlog in pending/ or in the marks.
     if any(finding.severity == WARNING for finding in mendable) or leftovers:
-        Committer(audit.ledger, audit.folder).publish(audit.view)
+        MarksPublisher(audit.ledger, audit.folder).publish(audit.view)
     audit.folder.delete(leftovers)
     return len(mendable)

@@ -20,8 +20,8 @@ from bookkeeper.console.web import JSON, Response, Routes, WebServer
 from bookkeeper.http.page import page
 from bookkeeper.http.probes import healthz, readyz
 from bookkeeper.http.status import history, status
-from bookkeeper.metrics.families import DaemonCollector
 from bookkeeper.metrics.inspector import Inspector
+from bookkeeper.metrics.prometheus import DaemonCollector
 from bookkeeper.metrics.table_metrics import AllMetrics
 
 

@@ -19,17 +19,17 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import format_duration
-from bookkeeper.core.clock import Steady
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.steady_clock import Steady
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents, merge, summary
 from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
+from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, guards, new_snapshot_id, updates
 from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
-from bookkeeper.ledger.snapshots import Attempt, NewSnapshot, guards, new_snapshot_id, updates
 from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.ledger.view import view as checked_view

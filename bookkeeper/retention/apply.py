@@ -17,8 +17,8 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 from bookkeeper.retention import rule as rules
-from bookkeeper.retention.find import find, warm_cache
 from bookkeeper.retention.rule import Rule
+from bookkeeper.retention.scan import find, warm_cache
 from bookkeeper.retention.size_cutoff import size_cutoff
 
 

@@ -13,9 +13,9 @@ from pyiceberg.catalog import Catalog
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.settings import Daemon, Settings, Table
 from bookkeeper.config.share import TRIES, parse, share_of
-from bookkeeper.core.clock import Steady
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.known_table import advising
+from bookkeeper.core.steady_clock import Steady
 from bookkeeper.discover.open import open_discovery
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on

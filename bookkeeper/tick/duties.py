@@ -10,10 +10,10 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
-from bookkeeper.tick.clock import StorageClock
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.retain import Retain
+from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.sweep import Sweep
 
 log = logging.getLogger("bookkeeper")

@@ -23,7 +23,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.format.records import LARGEST
 from bookkeeper.format.skim.expressions import MOST_COUNT
-from bookkeeper.tick.order import Limits, gaps
+from bookkeeper.tick.select import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,21 @@ def resumed(
         refused = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
         marks = marks.gone_on(name, [sequence for sequence in refused if sequence < name.sequence])
     return marks
+
+
+def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
+    """
+    Sequences that are neither in nor listed though later ones are. Look for them by name: a listing is no snapshot.
+    """
+    missing: list[TxlogName] = []
+    before: TxlogName | None = None
+    for name in sorted(names):
+        if before is None or before.incarnation_key != name.incarnation_key:
+            before = name.at((marks.mark(name) or NO_MARK).last)
+        first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
+        missing += [name.at(number) for number in range(first, name.sequence)]
+        before = name
+    return missing
 
 
 def plan(

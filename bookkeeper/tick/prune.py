@@ -9,8 +9,8 @@ from bookkeeper.config.settings import Table
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
-from bookkeeper.tick.clock import StorageClock
 from bookkeeper.tick.due import Due
+from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 

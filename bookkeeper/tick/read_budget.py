@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from bookkeeper.tick.order import READ_BYTES
+from bookkeeper.tick.select import READ_BYTES
 
 #: a part that a tick holds for longer than this is given to others too: the tick is blocked, or all but done
 FORGOTTEN = timedelta(minutes=2)

@@ -9,8 +9,8 @@ from bookkeeper.config.settings import Table
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import apply_retention
-from bookkeeper.tick.clock import StorageClock
 from bookkeeper.tick.due import Due
+from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 

@@ -13,9 +13,9 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError, CommitConflict
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.intake import Intake
-from bookkeeper.tick.order import Limits
 from bookkeeper.tick.plan import Batch
 from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.select import Limits
 
 
 class Next(Enum):

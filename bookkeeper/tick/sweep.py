@@ -9,8 +9,8 @@ from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger.view import View
-from bookkeeper.tick.clock import StorageClock
 from bookkeeper.tick.due import Due
+from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 

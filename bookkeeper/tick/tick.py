@@ -29,27 +29,27 @@ from bookkeeper.errors import (
     Hold,
 )
 from bookkeeper.leases.lease import Lease, NoLease
-from bookkeeper.ledger.committer import Committer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
+from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import with_commit_time
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
 from bookkeeper.tick.check import rules_of
-from bookkeeper.tick.clock import StorageClock
 from bookkeeper.tick.culprits import culprits
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.intake import Intake, defect
-from bookkeeper.tick.order import Limits, cut, gaps, in_order, writers_left
 from bookkeeper.tick.pace import Pace
-from bookkeeper.tick.plan import CheckedTxlogs, plan, resumed
+from bookkeeper.tick.plan import CheckedTxlogs, gaps, plan, resumed
 from bookkeeper.tick.prune import Prune
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.reject import Rejects
 from bookkeeper.tick.result import Commit, TickResult
+from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.state import Next, Tick
+from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 
@@ -90,7 +90,7 @@ class Bookkeeper:
         self.read_budget = read_budget or ReadBudget()
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.pending_index = PendingIndex(discovery or Listing(), settings.look_every)
-        self.committer = Committer(ledger, folder, settings.name)
+        self.publisher = MarksPublisher(ledger, folder, settings.name)
         self.clock = StorageClock(settings, folder, ledger)
         self.rejects = Rejects(settings, folder, self.pending_index, ledger.clock)
         self.pace = Pace(folder.store.url, settings.name)
@@ -116,7 +116,7 @@ class Bookkeeper:
         """
         tick = self._discover(now)
         self._refresh(tick)
-        self.committer.publish(tick.view)  # a crash or a restored folder left it behind
+        self.publisher.publish(tick.view)  # a crash or a restored folder left it behind
         self.rejects.misnamed(tick, self.pending_index.misnamed)
         if tick.found:
             with self._part_of_read_budget(tick):
@@ -138,7 +138,7 @@ class Bookkeeper:
             if step is Next.COMMIT:
                 step = self._commit(tick)
             if step is Next.DONE:
-                self.committer.publish(tick.view)  # before the delete: writers read pending/ first, then the marks
+                self.publisher.publish(tick.view)  # before the delete: writers read pending/ first, then the marks
                 self._settle(tick)
                 self._delete(tick.batch.names)
                 return
@@ -169,7 +169,7 @@ class Bookkeeper:
         if self.view is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
             self.view = None
             view, card, marks_copy = load(self.ledger, self.folder)
-            self.committer.compare(view, marks_copy)
+            self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder)):
                 log.info("card changed", extra=self._about("card"))
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
@@ -179,7 +179,7 @@ class Bookkeeper:
         """Deletes what the marks say is in; the rest is left for this tick."""
         done = [item.name for item in tick.found if tick.view.marks.is_in(item.name)]
         if done:
-            self.committer.publish(tick.view)
+            self.publisher.publish(tick.view)
             tick.result.settle(done)
             self._delete(done)
         settled = {*map(str, done), *tick.result.rejected}
@@ -304,7 +304,7 @@ class Bookkeeper:
         after = self.view = self.duties.run(tick.view, tick.now)
         if after is not None and after is not tick.view:
             tick.result.dropped_files = after.total("deleted-data-files")
-            self.committer.publish(after)
+            self.publisher.publish(after)
 
     def _remember(self, txlogs: Sequence[Txlog]) -> None:
         self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)

@@ -103,7 +103,7 @@ def test_what_is_wrong_is_found_and_only_that(
     sound: Lake, happens: Callable[[Lake], Any], severity: str, what: str
 ) -> None:
     happens(sound)
-    sound.book().committer.publish(sound.view())
+    sound.book().publisher.publish(sound.view())
     findings = found(sound)
     assert [(item.severity, what in item.what) for item in findings] == [(severity, True)], findings
     assert findings[0].where and not findings[0].repair

@@ -12,7 +12,7 @@ from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import AlreadyExists, ConfigInvalid, Missing, StorageUnavailable
 from bookkeeper.stores.store import Store
 from tests.support.cards import card
-from tests.support.crash import POINTS, Crash, CrashingStore, survived
+from tests.support.crashing_store import POINTS, Crash, CrashingStore, survived
 from tests.support.stores import Opener, content, rounds
 from tests.support.threads import at_once
 

@@ -10,7 +10,7 @@ from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
 from bookkeeper.stores.store import Store
 from tests.support.cards import card
-from tests.support.crash import POINTS, CrashingStore, survived
+from tests.support.crashing_store import POINTS, CrashingStore, survived
 from tests.support.stores import Opener, rounds
 from tests.support.threads import at_once
 

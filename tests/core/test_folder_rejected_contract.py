@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import AlreadyExists, Missing, NameMismatch, TxlogCorrupt
-from tests.support.crash import POINTS, survived
+from tests.support.crashing_store import POINTS, survived
 from tests.support.stores import Opener, content
 from tests.support.threads import at_once
 

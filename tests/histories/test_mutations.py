@@ -13,7 +13,7 @@ from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.ledger import blocks, manifests, summary
 from bookkeeper.ledger.blocks import _StatusRewrite
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.retention import find as retention_find
+from bookkeeper.retention import scan as retention_find
 from tests.histories.random_walk import walk
 from tests.histories.world import SPECS, World
 

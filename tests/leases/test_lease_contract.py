@@ -14,7 +14,7 @@ from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.leases.object_lease import LASTING, BlobLease, PutLease
 from bookkeeper.stores.store import Store
-from tests.support.crash import CrashingStore
+from tests.support.crashing_store import CrashingStore
 from tests.support.stores import BACKENDS, Opener, options_at
 from tests.support.threads import at_once
 

@@ -15,7 +15,7 @@ from bookkeeper.format.skim import Skimmer
 from bookkeeper.ledger import block_cache, contents, merge
 from bookkeeper.ledger.block_cache import EMPTY, BlockCache, BlockStats, Range, digester, range_of, union
 from bookkeeper.ledger.blocks import stats_of
-from bookkeeper.retention.find import find
+from bookkeeper.retention.scan import find
 from bookkeeper.retention.size_cutoff import size_cutoff
 from tests.support.lake import Lake, Writes
 

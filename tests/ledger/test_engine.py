@@ -9,7 +9,7 @@ import pytest
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.ledger import merge
-from bookkeeper.retention.find import find
+from bookkeeper.retention.scan import find
 from tests.support.lake import Lake, Writes
 
 

@@ -13,7 +13,7 @@ from bookkeeper.config.settings import Settings
 from bookkeeper.console.exposition import text
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
-from bookkeeper.metrics.families import buckets_and_sum
+from bookkeeper.metrics.prometheus import buckets_and_sum
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from tests.support.lake import Writes

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.ledger import merge
-from bookkeeper.retention.find import find
+from bookkeeper.retention.scan import find
 from spark_jobs import read_stream
 from tests.spark.test_read_stream import Consumer
 from tests.support.lake import Lake as Queue

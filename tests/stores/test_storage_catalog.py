@@ -23,7 +23,7 @@ from bookkeeper.errors import CommitUnknown, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
-from tests.support.crash import POINTS, Crash, CrashingStore
+from tests.support.crashing_store import POINTS, Crash, CrashingStore
 
 RACERS = 8
 #: commits of each racer; RACE=25 makes it two hundred in all on each

@@ -10,8 +10,8 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
-from bookkeeper.tick.order import Limits
 from bookkeeper.tick.plan import Batch, CheckedTxlogs, plan
+from bookkeeper.tick.select import Limits
 
 ONE = "01910000-0000-7000-8000-000000000001"
 TWO = "01920000-0000-7000-8000-000000000002"

@@ -10,8 +10,8 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import TxlogCorrupt
-from bookkeeper.tick.order import Limits, gaps
-from bookkeeper.tick.plan import CheckedTxlogs, plan
+from bookkeeper.tick.plan import CheckedTxlogs, gaps, plan
+from bookkeeper.tick.select import Limits
 from tests.support.plans import ONE, TWO, name, txlog
 
 

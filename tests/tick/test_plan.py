@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
 from bookkeeper.errors import DuplicatePath, IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
-from bookkeeper.tick.order import READ_BYTES, Limits, cut, gaps, in_order
-from bookkeeper.tick.plan import CheckedTxlogs
+from bookkeeper.tick.plan import CheckedTxlogs, gaps
+from bookkeeper.tick.select import READ_BYTES, Limits, cut, in_order
 from tests.support.plans import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -8,8 +8,8 @@ import pytest
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.tick.order import Limits, cut
 from bookkeeper.tick.read_budget import FORGOTTEN, ReadBudget
+from bookkeeper.tick.select import Limits, cut
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

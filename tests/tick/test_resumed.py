@@ -7,8 +7,7 @@ import pytest
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
 from bookkeeper.core.names import TxlogName, started_ms
-from bookkeeper.tick.order import gaps
-from bookkeeper.tick.plan import resumed
+from bookkeeper.tick.plan import gaps, resumed
 from tests.support.plans import CREATED, ONE, good, name, names
 
 BEFORE = Marks("folder", pruned_before_ms=CREATED)

@@ -16,7 +16,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Retry, SchemaRefused, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from tests.support.crash import Crash, CrashingStore
+from tests.support.crashing_store import Crash, CrashingStore
 from tests.support.lake import Lake
 from tests.support.threads import at_once
 from writers.bare import GONE, KNOWN, PUBLISHED, Bare, TooOld, handle

@@ -1,12 +1,11 @@
 """
-The order of pending txlogs, and how many of them one tick takes up: pure, from names, sizes and times of a listing.
+Which pending txlogs one tick takes up, and in which order: pure, from names, sizes and times of a listing.
 """
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Marks
 from bookkeeper.core.names import IncarnationKey, TxlogName
 
 READ_BYTES = 2**28
@@ -48,21 +47,6 @@ def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
             break
         names.append(item.name)
     return names
-
-
-def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
-    """
-    Sequences that are neither in nor listed though later ones are. Look for them by name: a listing is no snapshot.
-    """
-    missing: list[TxlogName] = []
-    before: TxlogName | None = None
-    for name in sorted(names):
-        if before is None or before.incarnation_key != name.incarnation_key:
-            before = name.at((marks.mark(name) or NO_MARK).last)
-        first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
-        missing += [name.at(number) for number in range(first, name.sequence)]
-        before = name
-    return missing
 
 
 def writers_left(found: Sequence[Found], todo: Sequence[TxlogName]) -> Set[str]:

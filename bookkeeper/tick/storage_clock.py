@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration
-from bookkeeper.core.clock import SMALL, keeps_time
 from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.steady_clock import SMALL, keeps_time
 from bookkeeper.errors import BookkeeperError, ClockAhead
 from bookkeeper.ledger.ledger import Ledger
 

@@ -18,7 +18,7 @@ from bookkeeper.ledger.view import View
 log = logging.getLogger("bookkeeper")
 
 
-class Committer:
+class MarksPublisher:
     """
     Commits to one table and publishes its marks. The tick, which has to note its commit first, publishes by itself.
     """
