@@ -64,8 +64,8 @@ class Intake:
     def _decode(self, name: TxlogName, data: bytes) -> None:
         try:
             self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other txlogs go on
-            self._refuse(name, error)
+        except Exception as error:  # noqa: BLE001 - any error of one txlog: the others go on
+            self._note(name, error)
 
     def check(self, rules: Rules, now_ms: int) -> None:
         """Moves what the table cannot take from good to bad; called again whenever the table was loaded again."""
@@ -74,9 +74,9 @@ class Intake:
             try:
                 check(txlog, rules, now_ms)
             except Exception as error:  # noqa: BLE001 - as above
-                self._refuse(name, error)
+                self._note(name, error)
 
-    def _refuse(self, name: TxlogName, error: Exception) -> None:
+    def _note(self, name: TxlogName, error: Exception) -> None:
         if isinstance(error, Reject):
             self.bad[name] = without_frames(error)
         elif isinstance(error, Hold):
@@ -115,15 +115,15 @@ class Intake:
         self.troubles.pop(txlog.name, None)
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
-        """Of names that a listing did not show: those that are definitely nowhere, and those that lie in rejected/."""
-        missing, gone = set[TxlogName](), set[TxlogName]()
+        """Of names that a listing did not show: those that are missing (a definite 404), and those in rejected/."""
+        missing, rejected = set[TxlogName](), set[TxlogName]()
         for name in names:
             try:
                 if not self.folder.exists(name):
-                    (gone if self.folder.exists(name, REJECTED) else missing).add(name)
+                    (rejected if self.folder.exists(name, REJECTED) else missing).add(name)
             except StorageUnavailable as error:
                 self.troubles[name] = error
-        return frozenset(missing), frozenset(gone)
+        return frozenset(missing), frozenset(rejected)
 
     @property
     def good(self) -> Mapping[TxlogName, Txlog]:

@@ -31,14 +31,14 @@ class CheckedTxlogs:
     """
     What reading and checking pending txlogs found out.
 
-    `good` were read and checked; `bad` were refused for what they hold; `absent` are sequences that are definitely
-    in neither pending/ nor on their way (holes). A name in none of them is unknown: it blocks its incarnation. `rows`
-    and `bytes` are the table's totals.
+    `good` were read and checked; `bad` are rejected for what they hold; `not_pending` are sequences of gaps that are
+    missing or in rejected/. A name in none of them is unknown: it blocks its incarnation. `rows` and `bytes` are the
+    table's totals.
     """
 
     good: Mapping[TxlogName, Txlog]
     bad: Mapping[TxlogName, Reject] = field(default_factory=dict)
-    absent: frozenset[TxlogName] = frozenset()
+    not_pending: frozenset[TxlogName] = frozenset()
     rows: int = 0
     bytes: int = 0
 
@@ -50,8 +50,8 @@ class Batch:
     before: Marks
     txlogs: list[Txlog] = field(default_factory=list)
     positions: dict[str, bytes] = field(default_factory=dict)
-    #: refused because of what is in the table: only true for marks read after the listing
-    refused: dict[TxlogName, Reject] = field(default_factory=dict)
+    #: rejected because of what is in the table: only true for marks read after the listing
+    rejected: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     holes: list[TxlogName] = field(default_factory=list)
     #: incarnations that could not go on, however much room there was
@@ -61,8 +61,8 @@ class Batch:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it refuses, resumes or finds holes: only a second listing and newer marks can prove that."""
-        return bool(self.refused or self.holes or self.resumed)
+        """Whether it rejects, resumes or makes holes: only a second listing and newer marks can prove that."""
+        return bool(self.rejected or self.holes or self.resumed)
 
     @property
     def names(self) -> list[TxlogName]:
@@ -74,7 +74,7 @@ def resumed(
     marks: Marks,
     order: Sequence[TxlogName],
     good: Mapping[TxlogName, Txlog],
-    absent: frozenset[TxlogName],
+    not_pending: frozenset[TxlogName],
     rejected: Callable[[], Iterable[Found]],
 ) -> Marks:
     """
@@ -87,16 +87,18 @@ def resumed(
         firsts.setdefault(name.incarnation_key, name)
     for name in firsts.values():
         txlog = good.get(name)
-        if txlog is None or not marks.may_go_on(name, txlog.created_ms) or not absent.issuperset(gaps([name], marks)):
+        if txlog is None or not marks.may_go_on(name, txlog.created_ms):
             continue
-        refused = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
-        marks = marks.gone_on(name, [sequence for sequence in refused if sequence < name.sequence])
+        if not_pending.issuperset(gaps([name], marks)):
+            own = [item.name.sequence for item in rejected() if item.name.at(1) == name.at(1)]
+            marks = marks.gone_on(name, [sequence for sequence in own if sequence < name.sequence])
     return marks
 
 
 def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     """
-    Sequences that are neither in nor listed though later ones are. Look for them by name: a listing is no snapshot.
+    The gaps: sequences that are neither in nor listed, below one that is listed. Look for them by name, because a
+    listing is no snapshot.
     """
     missing: list[TxlogName] = []
     before: TxlogName | None = None
@@ -120,14 +122,14 @@ def plan(
     """
     The batch for txlogs in `order` (see `in_order`) that are not in yet; `recent` maps committed paths to their txlog.
 
-    `left` are the writers of pending txlogs that are not in `order`: no position of theirs is refused.
+    `left` are the writers of pending txlogs that are not in `order`: no txlog of theirs is rejected for its position.
     """
     planner = _Planner(checked, marks, limits, recent)
     planner.waiting.update(left)
     while planner.go_through(order):
         pass
     if len(planner.accepted) < len(order):
-        planner.refuse = True
+        planner.reject_positions = True
         planner.go_through(order)
     return planner.batch
 
@@ -138,14 +140,14 @@ class _Waits(Exception):
 
 class _Planner:
     """
-    Goes through the txlogs in passes: a chain of positions may lie spread over incarnations, in any order. Only
-    when a pass adds nothing more, a position that does not fit is refused.
+    Goes through the txlogs in passes, because a chain of positions may lie spread over incarnations, in any order. A
+    txlog whose position does not fit is rejected only when a pass adds nothing more.
     """
 
     def __init__(self, checked: CheckedTxlogs, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
         self.checked, self.marks, self.limits, self.recent = checked, marks, limits, recent
         self.batch = Batch(marks)
-        self.refuse = self.unfit = False
+        self.reject_positions = self.unfit = False
         self.stopped: set[IncarnationKey] = set()
         #: writers of txlogs that wait for the next tick: their position may still move
         self.waiting: set[str] = set()
@@ -165,7 +167,7 @@ class _Planner:
 
     def _consider(self, name: TxlogName) -> None:
         key = name.incarnation_key
-        if key in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.refused:
+        if key in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.rejected:
             return
         txlog, mark = self.checked.good.get(name), self._mark(name)
         if txlog is None or not self._contiguous(name, mark):
@@ -189,17 +191,17 @@ class _Planner:
             self.stopped.add(key)
             self.batch.blocked.add(key)
         except Reject as error:
-            self.batch.refused[txlog.name] = without_frames(error)
+            self.batch.rejected[txlog.name] = without_frames(error)
         except Hold as error:
             self.batch.held[txlog.name] = without_frames(error)
             self._stop(key, blocks=True)
 
     def _contiguous(self, name: TxlogName, mark: Mark) -> bool:
         gap = name.sequence - mark.last - 1
-        if gap <= 0 or gap > MOST_HOLES:  # a longer one is refused as TooManyHoles whatever is in it
+        if gap <= 0 or gap > MOST_HOLES:  # a longer one is held as TooManyHoles, whatever is in it
             return True
-        gone = (self.checked.absent, self.checked.bad, self.batch.refused)
-        return all(any(name.at(number) in names for names in gone) for number in mark.passed(name))
+        passable = (self.checked.not_pending, self.checked.bad, self.batch.rejected)
+        return all(any(name.at(number) in names for names in passable) for number in mark.passed(name))
 
     def _mark(self, name: TxlogName) -> Mark:
         return self.last.get(name.incarnation_key) or self.marks.mark(name) or NO_MARK
@@ -216,7 +218,7 @@ class _Planner:
     def _accept(self, txlog: Txlog, mark: Mark) -> None:
         name = txlog.name
         self._check_age(txlog)
-        # Before position and paths: where too many are missing, those would be refused for the wrong reason.
+        # Before position and paths: where too many are missing, it would be rejected for the wrong reason.
         advanced = mark.advanced(name)
         self._check_position(txlog)
         self._check_totals(txlog)
@@ -245,7 +247,7 @@ class _Planner:
         writer = txlog.name.writer
         committed = self.batch.positions.get(writer, self.marks.writer(writer).position)
         if txlog.previous_position != committed:
-            if not self.refuse or writer in self.waiting:
+            if not self.reject_positions or writer in self.waiting:
                 raise _Waits
             raise PositionTaken(
                 f"{txlog.name} continues from {_shown(txlog.previous_position)}, "
@@ -254,7 +256,7 @@ class _Planner:
 
     def _check_totals(self, txlog: Txlog) -> None:
         """
-        Refuses what takes the table's totals past what readers hold, if it is more than one honest file can add.
+        Rejects what takes the table's totals past what readers hold, if it is more than one honest file can add.
 
         A small txlog is never the culprit: it gets in, and totals are saturated.
         """

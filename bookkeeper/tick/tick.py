@@ -58,7 +58,7 @@ ATTEMPTS = 5
 MORE_BYTES = 2**20
 #: committed paths in which a later double is noticed at once, of all tables of a process; and at least of each
 RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
-_GONE = (
+_MISSING = (
     "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
     "it back into pending/ under its own name: it gets in once. Nothing but the bookkeeper may delete there."
 )
@@ -223,10 +223,10 @@ class Bookkeeper:
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
         self.rejects.reject(tick, intake.bad)
         missing, rejected = intake.look_for(gaps(tick.names, view.marks))
-        absent = missing | rejected
-        marks = resumed(view.marks, tick.names, intake.good, absent, self.folder.rejected)
+        not_pending = missing | rejected
+        marks = resumed(view.marks, tick.names, intake.good, not_pending, self.folder.rejected)
         totals = view.total("total-records"), view.total("total-files-size")
-        checked = CheckedTxlogs(intake.good, intake.bad, absent, *totals)
+        checked = CheckedTxlogs(intake.good, intake.bad, not_pending, *totals)
         tick.batch = batch = plan(tick.names, checked, marks, tick.limits, self.recent, tick.unread_writers)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
@@ -236,7 +236,7 @@ class Bookkeeper:
             # Whatever came before a txlog that a first listing shows, a second listing or the marks must show.
             return Next.LOOK_AGAIN
         # A name that only the second listing shows may follow others that this listing misses: the next tick decides.
-        batch.refused = {name: why for name, why in batch.refused.items() if name in tick.first_listed}
+        batch.rejected = {name: why for name, why in batch.rejected.items() if name in tick.first_listed}
         return Next.COMMIT
 
     def _commit(self, tick: Tick) -> Next:
@@ -245,7 +245,7 @@ class Bookkeeper:
         if not batch.txlogs:
             return Next.DONE
         # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
-        self.rejects.reject(tick, {n: why for n, why in batch.refused.items() if isinstance(why, DuplicatePath)})
+        self.rejects.reject(tick, {n: why for n, why in batch.rejected.items() if isinstance(why, DuplicatePath)})
         at = self.ledger.stamp(tick.now)
         marks = batch.before.advanced(batch.names, batch.positions, int(at.timestamp() * 1000))
         marks = self.prune.pruned(marks, tick.now)
@@ -282,13 +282,13 @@ class Bookkeeper:
     def _settle(self, tick: Tick) -> None:
         """Rejects, holds and reports what did not get in."""
         batch, result = tick.batch, tick.result
-        self.rejects.reject(tick, batch.refused)
+        self.rejects.reject(tick, batch.rejected)
         for name, why in batch.held.items():
             if (str(name), str(why)) not in self.reported:
                 self.reported.add((str(name), str(why)))
                 log.warning("txlog held", extra=self._about("hold", txlog=str(name), cause=str(why), hint=why.hint))
         for name in batch.holes:
-            log.warning("txlog missing", extra=self._about("gap", txlog=str(name), hint=_GONE))
+            log.warning("txlog missing", extra=self._about("gap", txlog=str(name), hint=_MISSING))
         result.held, result.holes = list(batch.held), batch.holes
         result.waiting -= len(batch.names)
         result.trouble = result.trouble or next(iter(tick.intake.troubles.values()), None)

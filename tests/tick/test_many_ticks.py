@@ -54,8 +54,8 @@ class Queue:
         bad = {about: TxlogCorrupt("bad") for about in readable if about in self.bad}
         for about in bad:
             self.rejected[about] = self.pending.pop(about)
-        absent = frozenset(about for about in gaps(order, self.marks) if about not in self.pending)
-        known = CheckedTxlogs({about: self.pending[about] for about in readable if about not in bad}, bad, absent)
+        not_pending = frozenset(about for about in gaps(order, self.marks) if about not in self.pending)
+        known = CheckedTxlogs({about: self.pending[about] for about in readable if about not in bad}, bad, not_pending)
         limits = Limits(self.dice.randint(1, 9), 10**9, self.dice.randint(1, 9))
         batch = plan(order, known, self.marks, limits, {})
         if mishaps and self.dice.random() < 0.3:

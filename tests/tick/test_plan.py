@@ -20,7 +20,7 @@ def test_an_unread_txlog_stops_its_incarnation_and_no_other() -> None:
     mine, other = names(1, 2, 3), names(1, 2, run=TWO)
     batch = planned([*mine, *other], CheckedTxlogs(good(mine[0], mine[2], *other)))
     assert batch.names == [mine[0], *other]
-    assert not batch.refused and not batch.holes
+    assert not batch.rejected and not batch.holes
 
 
 def test_a_bad_txlog_is_passed_over_and_leaves_a_hole() -> None:
@@ -30,12 +30,12 @@ def test_a_bad_txlog_is_passed_over_and_leaves_a_hole() -> None:
     assert batch.holes == [two]
 
 
-def test_a_missing_txlog_that_is_not_known_to_be_absent_stops_its_incarnation() -> None:
+def test_a_gap_that_is_not_known_to_be_missing_stops_its_incarnation() -> None:
     assert planned(names(2), CheckedTxlogs(good(*names(2)))).names == []
 
 
 def test_a_missing_txlog_that_is_nowhere_is_passed_over_as_a_hole() -> None:
-    batch = planned(names(3), CheckedTxlogs(good(*names(3)), absent=frozenset(names(1, 2))))
+    batch = planned(names(3), CheckedTxlogs(good(*names(3)), not_pending=frozenset(names(1, 2))))
     assert (sequences(batch), batch.holes) == ([3], names(1, 2))
 
 
@@ -78,7 +78,7 @@ def test_more_than_64_holes_hold_the_incarnation_and_no_other() -> None:
 
 def test_64_holes_are_still_passed_over() -> None:
     far = name(MOST_HOLES + 1)
-    batch = planned([far], CheckedTxlogs(good(far), absent=frozenset(names(*range(1, MOST_HOLES + 1)))))
+    batch = planned([far], CheckedTxlogs(good(far), not_pending=frozenset(names(*range(1, MOST_HOLES + 1)))))
     assert len(batch.holes) == MOST_HOLES
 
 
@@ -86,19 +86,19 @@ def test_too_long_a_gap_holds_before_its_position_condemns() -> None:
     # Those before it may just not be listed; only they can tell whether its position fits.
     far = txlog(name(MOST_HOLES + 2), position=b"9", after=b"8")
     batch = planned([far.name], CheckedTxlogs(good(far)))
-    assert far.name in batch.held and not batch.refused
+    assert far.name in batch.held and not batch.rejected
 
 
 def test_a_path_named_twice_is_refused_for_the_later_txlog() -> None:
     first, second = txlog(name(1), "file:///t/data/a"), txlog(name(2), "file:/t/data/a")
     batch = planned(names(1, 2), CheckedTxlogs(good(first, second)))
     assert sequences(batch) == [1]
-    assert isinstance(batch.refused[name(2)], DuplicatePath)
+    assert isinstance(batch.rejected[name(2)], DuplicatePath)
 
 
 def test_a_path_named_twice_in_one_txlog_is_refused() -> None:
     twice = txlog(name(1), "/t/data/a", "file:///t/data/a")
-    assert isinstance(planned(names(1), CheckedTxlogs(good(twice))).refused[name(1)], DuplicatePath)
+    assert isinstance(planned(names(1), CheckedTxlogs(good(twice))).rejected[name(1)], DuplicatePath)
 
 
 def test_a_path_of_a_committed_txlog_is_refused() -> None:
@@ -108,7 +108,7 @@ def test_a_path_of_a_committed_txlog_is_refused() -> None:
         marks(one=Mark(1)),
         recent={"file:///t/data/a": name(1)},
     )
-    assert isinstance(batch.refused[name(2)], DuplicatePath)
+    assert isinstance(batch.rejected[name(2)], DuplicatePath)
 
 
 def test_a_path_of_a_txlog_that_never_got_in_is_free() -> None:
@@ -122,7 +122,7 @@ def test_a_path_of_a_txlog_that_never_got_in_is_free() -> None:
 def test_an_unknown_incarnation_from_before_the_pruning_is_refused() -> None:
     before = Marks("folder", pruned_before_ms=2_000_000_000_001)
     batch = planned(names(1), CheckedTxlogs(good(*names(1))), before)
-    assert isinstance(batch.refused[name(1)], IncarnationPruned)
+    assert isinstance(batch.rejected[name(1)], IncarnationPruned)
 
 
 # positions
@@ -144,7 +144,7 @@ def test_of_a_fork_the_first_gets_in_and_the_other_is_refused() -> None:
     known = chain((ONE, 1, None, b"1"), (TWO, 1, None, b"x"), (TWO, 2, b"x", b"y"))
     batch = planned([name(1), *names(1, 2, run=TWO)], known)
     assert batch.names == [name(1)]
-    assert [type(batch.refused[about]) for about in names(1, 2, run=TWO)] == [PositionTaken] * 2
+    assert [type(batch.rejected[about]) for about in names(1, 2, run=TWO)] == [PositionTaken] * 2
 
 
 def test_a_reject_in_the_middle_breaks_the_chain() -> None:
@@ -152,13 +152,13 @@ def test_a_reject_in_the_middle_breaks_the_chain() -> None:
     known = CheckedTxlogs(known.good, bad={name(2): TxlogCorrupt("cut")})
     batch = planned(names(1, 2, 3), known)
     assert sequences(batch) == [1]
-    assert isinstance(batch.refused[name(3)], PositionTaken)
+    assert isinstance(batch.rejected[name(3)], PositionTaken)
 
 
 def test_a_successor_run_waits_for_a_predecessor_that_could_not_be_read() -> None:
     known = chain((TWO, 1, b"1", b"2"))
     batch = planned([name(1), name(1, TWO)], known)
-    assert not batch.names and not batch.refused
+    assert not batch.names and not batch.rejected
 
 
 def test_a_successor_run_waits_for_a_predecessor_that_did_not_fit() -> None:
@@ -168,7 +168,7 @@ def test_a_successor_run_waits_for_a_predecessor_that_did_not_fit() -> None:
         [*names(1, 2), name(1, TWO)], CheckedTxlogs({**known.good, **good(large)}), limits=Limits(99, 100, 99)
     )
     assert batch.names == [name(1)]
-    assert not batch.refused
+    assert not batch.rejected
 
 
 def test_a_chain_is_followed_though_the_storage_lists_its_runs_the_wrong_way_round() -> None:
@@ -182,7 +182,7 @@ def test_positions_that_wait_for_each_other_are_refused() -> None:
     known = chain((ONE, 1, b"2", b"1"), (TWO, 1, b"1", b"2"))
     batch = planned([name(1), name(1, TWO)], known)
     assert not batch.names
-    assert set(batch.refused) == {name(1), name(1, TWO)}
+    assert set(batch.rejected) == {name(1), name(1, TWO)}
 
 
 def test_a_txlog_without_position_leaves_the_position_alone() -> None:
@@ -230,7 +230,7 @@ def test_txlogs_are_read_oldest_first_and_each_run_in_its_order_whatever_the_sto
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[list, CheckedTxlogs, Marks, Limits]:
-    order, found, bad, absent = [], {}, {}, set()
+    order, found, bad, not_pending = [], {}, {}, set()
     before = {}
     for run in (ONE, TWO):
         last = draw(st.integers(0, 5))
@@ -238,21 +238,21 @@ def situations(draw: st.DrawFn) -> tuple[list, CheckedTxlogs, Marks, Limits]:
         before[run] = Mark(last, tuple(sorted(holes)))
         for number in [*sorted(holes), *range(last + 1, last + draw(st.integers(0, 6)) + 1)]:
             about = name(number, run)
-            fate = draw(st.sampled_from(["good", "good", "good", "bad", "unread", "gone"]))
+            fate = draw(st.sampled_from(["good", "good", "good", "bad", "unread", "missing"]))
             if fate == "good":
                 found[about] = txlog(about)
             elif fate == "bad":
                 bad[about] = TxlogCorrupt("cut")
-            elif fate == "gone":
-                absent.add(about)
-            if fate != "gone":
+            elif fate == "missing":
+                not_pending.add(about)
+            if fate != "missing":
                 order.append(about)
     limits = Limits(draw(st.integers(1, 8)), 10**9, draw(st.integers(1, 8)))
     runs = draw(st.permutations([ONE, TWO]))
     order.sort(key=lambda about: (runs.index(about.incarnation), about.sequence))
     return (
         order,
-        CheckedTxlogs(found, bad, frozenset(absent)),
+        CheckedTxlogs(found, bad, frozenset(not_pending)),
         Marks("f", writers={"w": WriterMarks(None, before)}),
         limits,
     )

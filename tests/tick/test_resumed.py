@@ -19,8 +19,8 @@ def found(*items: TxlogName) -> list[Found]:
 
 def going_on(first: int, *rejected: int, marks: Marks = BEFORE) -> Mark | None:
     order = names(first, first + 1)
-    absent = frozenset(gaps(order, marks))
-    return resumed(marks, order, good(*order), absent, lambda: found(*names(*rejected))).mark(name(first))
+    not_pending = frozenset(gaps(order, marks))
+    return resumed(marks, order, good(*order), not_pending, lambda: found(*names(*rejected))).mark(name(first))
 
 
 def test_the_incarnation_started_before_the_pruning() -> None:
@@ -54,11 +54,11 @@ def test_a_txlog_from_before_the_pruning_does_not_go_on() -> None:
 
 def test_nothing_goes_on_while_a_predecessor_may_still_be_pending() -> None:
     order = names(7)
-    absent = frozenset(gaps(order, BEFORE)) - {name(5)}
-    assert resumed(BEFORE, order, good(*order), absent, list).mark(name(7)) is None
+    not_pending = frozenset(gaps(order, BEFORE)) - {name(5)}
+    assert resumed(BEFORE, order, good(*order), not_pending, list).mark(name(7)) is None
 
 
 def test_nothing_goes_on_while_its_first_txlog_cannot_be_read() -> None:
     order = names(7, 8)
-    absent = frozenset(gaps(order, BEFORE))
-    assert resumed(BEFORE, order, good(name(8)), absent, list).mark(name(7)) is None
+    not_pending = frozenset(gaps(order, BEFORE))
+    assert resumed(BEFORE, order, good(name(8)), not_pending, list).mark(name(7)) is None
