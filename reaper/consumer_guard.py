@@ -47,7 +47,7 @@ CONSUMER = "needed by a consumer"
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Main stays from `snapshot` on for this reason; all of it does where that is None or not on main."""
+    """A reason to keep main from `snapshot` on; all of main where `snapshot` is None or not on main."""
 
     reason: str
     snapshot: int | None = None
@@ -66,7 +66,7 @@ def no_floor(table: Table) -> int | None:
 
 @dataclass
 class Guard:
-    """The consumers of one table during one run; `warned` says since when each one at risk has been named."""
+    """The consumers of one table during one run; `warned`: since when the log has named each one at risk."""
 
     folder: Store
     settings: TableSettings
@@ -93,7 +93,7 @@ class Guard:
         return evaluate(checkpoints, table.metadata, self.settings.reaper, self.now)
 
     def holds(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
-        """From where on each consumer keeps main."""
+        """What each consumer keeps of main."""
         history = MainHistory(table.metadata)
         limit = hold_limit(history, self.settings.reaper, self.now)
         holds = (self._hold(consumer, history, limit) for consumer in self.states(table, checkpoints))
@@ -113,7 +113,8 @@ class Guard:
 
     def warn(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> None:
         """
-        Names those at risk in the log and durably remembers since when: before that none may be cut off.
+        Names the consumers at risk in the log, and stores since when: each is named for the whole notice period
+        before it may be cut off.
         """
         states = self.states(table, checkpoints)
         self.seen = tuple((consumer.name, consumer.state, consumer.used) for consumer in states)
@@ -137,7 +138,7 @@ class Guard:
             log.warning("consumer cannot go on", extra={"action": "consumer-stuck", **facts})
 
     def log_cut_off(self, table: Table, checkpoints: Iterable[CheckpointRead], expire: Collection[int]) -> None:
-        """Names every consumer whose snapshots are about to expire."""
+        """Logs each consumer that this expiry cuts off: it needs a snapshot in `expire`."""
         snapshots = MainHistory(table.metadata).snapshots
         for consumer in self.states(table, checkpoints):
             if consumer.first is not None and snapshots and snapshots[consumer.first].snapshot_id in expire:
@@ -150,6 +151,6 @@ def _read_warned(folder: Store) -> dict[str, datetime]:
         since = json.loads(folder.read(KEY, MOST_BYTES))["since"]
         moments = {name: datetime.fromisoformat(text) for name, text in since.items()}
     except (Missing, Unfit, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        # None is known: a consumer that was named is named again, and has the whole notice period once more.
+        # Without the record each consumer at risk is named again, and has the whole notice period once more.
         return {}
     return {name: moment for name, moment in moments.items() if moment.tzinfo is not None}

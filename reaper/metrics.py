@@ -41,7 +41,7 @@ class Metrics:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, table: str) -> None:
-        """Makes the series of a table whose first run is still to come."""
+        """Makes the series of a table before its first run."""
         self._change(table, lambda ran: None)
 
     def note(self, table: str, done: Reaped, now: datetime, seconds: float = 0.0) -> None:

@@ -42,7 +42,7 @@ class SourcePosition:
 
 def position_of(files: Sequence[str], place: SourcePosition) -> bytes:
     """
-    The position to publish for a place.
+    `place` as the position to publish.
     """
     name = files[place.index]
     data = {
@@ -57,7 +57,8 @@ def position_of(files: Sequence[str], place: SourcePosition) -> bytes:
 
 def place_of(files: Sequence[str], position: bytes | None) -> SourcePosition:
     """
-    Where to continue; raises NotPossible when the position is not one of these files as they are now.
+    The place that a published position stands for; the start for None. Raises NotPossible when it is no place in these
+    files as they are now.
     """
     if position is None:
         return SourcePosition()
@@ -116,7 +117,9 @@ def file_lines(name: str, place: SourcePosition) -> Iterator[list[SourceLine]]:
 
 def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[SourceLine]]:
     """
-    The lines of a pipe as they arrive; an empty list every `pause_seconds` without any, so that the caller can publish.
+    Yields the lines of a pipe as they arrive, until it is closed; the last line need not end in a newline.
+
+    Yields an empty list after each `pause_seconds` without input, so that the caller can publish meanwhile.
     """
     unfinished: list[bytes] = []
     offset = number = 0
@@ -127,7 +130,7 @@ def pipe_lines(handle: int, pause_seconds: float) -> Iterator[list[SourceLine]]:
             continue
         data = os.read(handle, _CHUNK_BYTES)
         whole, newline, rest = data.rpartition(b"\n")
-        # A long line is joined once, when it is complete; the last one need not end in a newline.
+        # Parts of a line longer than one read wait in `unfinished`, and are joined once, when the line is complete.
         texts = _split([*unfinished, whole, newline]) if newline or not data else []
         unfinished = [rest] if newline else [*unfinished, rest]
         lines = list(_numbered(texts, offset, number))

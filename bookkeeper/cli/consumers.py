@@ -158,8 +158,10 @@ def list_(config: str | None, table: str | None, as_json: bool) -> None:
 @click.option("--checkpoint", metavar="URL", help="A Spark query's checkpoint location.")
 @click.option("--source", type=click.IntRange(min=0), help="Index of the source, where the query has several.")
 @click.option("--available-now", is_flag=True, help="The query runs with Spark's own trigger available-now.")
-@click.option("--snapshot", metavar="ID", help="Another reader: the snapshot it needs, or `current`; with --ttl.")
-@click.option("--ttl", type=DURATION, help="How long it needs it; add it again to renew.")
+@click.option(
+    "--snapshot", metavar="ID", help="Of a reader other than Spark: the snapshot it needs, or `current`; with --ttl."
+)
+@click.option("--ttl", type=DURATION, help="How long the reader needs the snapshot; add it again to renew.")
 def add(
     name: str,
     config: str | None,

@@ -24,15 +24,15 @@ _AGAIN = "pending again"
 @click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
 @common
 @click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
-@click.option("--force", is_flag=True, help="Also one whose mark was pruned: opens a hole for it by a commit first.")
+@click.option("--force", is_flag=True, help="Also a txlog of a pruned mark: first open a hole for it, by a commit.")
 def replay(
     txlogs: tuple[str, ...], config: str | None, table: str | None, as_json: bool, everything: bool, force: bool
 ) -> None:
     """
     Put rejected TXLOGs back into pending/, once the cause of the rejection is repaired.
 
-    A txlog that is in the table already, whose files are, or whose position no longer fits, is refused. Exit code 1
-    when one that was named is refused; with --all when every one is.
+    A txlog is refused when it is in the table already, when its files are, or when its position no longer fits. The
+    exit code is 1 when a TXLOG that was named is refused; with --all when every one is.
 
     \b
     Example:
@@ -222,8 +222,8 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     """
     Give up missing txlogs of one incarnation of a writer, so that it continues after more than 64 are missing.
 
-    Their rows stay out, also when a missing txlog turns up later. Pending and rejected txlogs are never given up. An
-    incarnation with positions is refused after such a gap: its writer starts again and reads those rows again.
+    Their rows stay out, also when a missing txlog turns up later. Pending and rejected txlogs are never given up. If
+    the writer has positions, its next txlogs are rejected: it starts again, and reads those rows again.
 
     \b
     Example:

@@ -1,8 +1,8 @@
 """
 `bookkeeper top`: all tables at a glance, again and again.
 
-It reads folders and the catalog itself, so it needs no running bookkeeper. Where one answers at `listen`, it adds what
-only that one knows: how long its commits take, how soon rows are visible, and what keeps it from committing.
+It reads folders and the catalog itself, so it needs no running bookkeeper. If a bookkeeper answers at `listen`, its
+status adds how long commits take, how soon rows are visible, and why it does not commit.
 """
 
 import json
@@ -63,8 +63,8 @@ def top(
     """
     Watch all tables: what is pending and how old, rates, last commit, slowest consumer, and what is wrong.
 
-    It reads folders and catalog itself, so it works without a bookkeeper; from one that serves its page it takes how
-    long commits take and how soon rows are visible. q ends it, the space bar refreshes at once.
+    It reads folders and the catalog itself, so it works without a bookkeeper. A bookkeeper that serves its page adds
+    how long commits take and how soon rows are visible. q ends it, the space bar refreshes at once.
 
     \b
     Example:
@@ -256,7 +256,7 @@ _COLUMNS = (
 def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> Row:
     from bookkeeper.errors import BookkeeperError
 
-    # First what is known of a halted table too.
+    # First what needs no marks: it is shown for a halted table too.
     listed = there.folder.pending()
     row["rejected"] = len(there.folder.rejected())
     row |= _pending(listed, now)
@@ -269,7 +269,7 @@ def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> 
     except BookkeeperError as error:
         row["trouble"] = row["trouble"] or f"consumers: {error}"
     if row["trouble"] is None and row["oldest"] is not None and row["oldest"] > max(LATE, 2 * there.table.window):
-        row |= {"trouble": "nobody commits", "hint": "Is a bookkeeper running? Its log says what keeps it."}
+        row |= {"trouble": "no bookkeeper commits", "hint": "Is a bookkeeper running? Its log says what stops it."}
     if row["trouble"] is None and row["rejected"]:
         row |= {"trouble": f"{row['rejected']} rejected", "hint": "`bookkeeper rejected` says why."}
     return row

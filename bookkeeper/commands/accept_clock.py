@@ -1,8 +1,8 @@
 """
-Accept-clock: a clock that was far ahead has stamped the table, which takes no commit until that time has come.
+Accept-clock: a clock that was far ahead stamped the table, so it takes no commit until that time has come.
 
-No Iceberg commit turns time back, so the metadata is written anew: the same snapshots, ids, files and history, and no
-time in it that has not come yet. It takes the place of the old metadata like any commit, or not at all.
+No Iceberg commit turns time back. So the metadata is written anew, with the same snapshots, ids, files and history, and
+without times in the future. Like a commit it takes the place of the old metadata whole, or not at all.
 """
 
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A table that was stamped with a time to come: how far, and how many of its snapshots were."""
+    """A table with times in the future: how far ahead its last update is, and how many snapshots are in the future."""
 
     view: View
     ahead: timedelta
@@ -41,9 +41,9 @@ class Dated:
 
 def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
     """
-    How far the table is ahead of this clock; nothing is changed yet.
+    How far the table is ahead of this clock; reads only.
 
-    Raises NotPossible when it is not, or when its catalog does not let that be mended; ClockAhead; Halt; Retry.
+    Raises NotPossible when it is not ahead, or when its catalog cannot replace metadata; ClockAhead; Halt; Retry.
     """
     view, now = load(ledger, folder)[0], ledger.clock()
     ledger.ahead(now)
@@ -58,7 +58,8 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
 
 def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     """
-    Dates back to now whatever in the table's metadata and marks is later. Raises Retry after another commit.
+    Moves every time in the table's metadata and marks that is in the future back to now. Raises Retry after another
+    commit.
     """
     view, now_ms = found.view, millis(ledger.stamp(ledger.clock()) - _EPOCH)
     marks = _with_pruned(view, now_ms).dated_back(now_ms)
@@ -74,9 +75,9 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
 
 def _with_pruned(view: View, now_ms: int) -> Marks:
     """
-    The marks with those that the clock ahead has pruned; as they are where the metadata files before it are gone.
+    The marks, with those that the wrong clock pruned; unchanged where the metadata files from before it are deleted.
 
-    By that clock every run was idle for years. Without its mark a run is refused for an hour.
+    By that clock every run had been idle for years. Without its mark, a run's txlogs are rejected for an hour.
     """
     found = view.marks
     for metadata in older(view.table):

@@ -1,7 +1,7 @@
 """
-Discard: a person gives up sequences that are nowhere, so that an incarnation held for too many of them goes on.
+Discard: gives up missing sequences on a person's word, so that an incarnation held for too many of them goes on.
 
-Gives up nothing that exists: a txlog in pending/ stops it, one in rejected/ stays a hole and can be replayed.
+It gives up nothing that exists: a txlog in pending/ stops it, one in rejected/ stays a hole and can be replayed.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MOST_SEQUENCES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """What would be given up: `lost` are nowhere, `holes` lie in rejected/ and stay open."""
+    """What would be given up: `lost` are missing, `holes` lie in rejected/ and stay holes."""
 
     run: TxlogName
     mark: int

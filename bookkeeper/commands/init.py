@@ -151,10 +151,10 @@ def _with_a_day(schema: Schema) -> list[str]:
 def _compare_partitions(
     table: IcebergTable, settings: Table, partition: Sequence[str] | None, notes: list[str]
 ) -> None:
-    """Of a table that is there nothing is changed: what was asked for on the command line must be so already."""
+    """Nothing of an existing table is changed, so the partitions that were asked for must be its own already."""
     wanted = settings.partition_by if partition is None else partition
     if partition is None and tuple(wanted) == Table().partition_by:
-        return  # the default, which asks nothing of a table that others made
+        return  # partitions by default: any partitions of an existing table are fine
     try:
         asked = partition_text(partition_spec(wanted, table.schema()), table.schema())
         why = f"and not by {asked}"
@@ -167,13 +167,13 @@ def _compare_partitions(
     if partition is not None:
         raise NotPossible(
             f"{settings.identifier}: {found}",
-            hint="init changes nothing of a table that is there: ALTER TABLE ... ADD PARTITION FIELD in Spark does.",
+            hint="init does not change an existing table: ALTER TABLE ... ADD PARTITION FIELD in Spark does.",
         )
     notes.append(f"{found}; init changes nothing of that. Correct partition-by in the configuration.")
 
 
 def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
-    """The reaper keeps much less than Iceberg's users expect: they should know before it has deleted anything."""
+    """What the reaper will expire: its defaults keep less than Iceberg's, so it is said before anything is deleted."""
     try:
         found = rules(settings.reaper, table.metadata.properties)
     except TableUnusable as exc:
@@ -251,13 +251,14 @@ def _known_folder(view: View) -> str | None:
 
 
 def _set_marks(table: IcebergTable, folder: str) -> bool:
-    """Whether this run set them; another that runs at the same time may be quicker."""
+    """Sets the marks; returns whether this run did, not another one at the same time."""
     if any(map(is_ours, table.metadata.snapshots)):
         raise TableUnusable(
             f"{'.'.join(table.name())} has lost its property {marks_format.PROPERTY}",
             hint="bookkeeper restore-marks puts it back from marks.json or from an older metadata file.",
         )
-    # Two that init at once write the same value, for the card decided it; the guard keeps both off a first commit.
+    # Two runs of init write the same value, because the card holds the folder's id; the guard fails both after a first
+    # commit.
     guards = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
         AssertRefSnapshotId(ref=MAIN, snapshot_id=table.metadata.current_snapshot_id),

@@ -1,9 +1,10 @@
 """
-Recover-catalog: the catalog or its entry of a table is lost, and the newest metadata file is registered again.
+Recover-catalog: registers the newest metadata file of a table again, after the catalog or its entry was lost.
 
-Takes a metadata file only when it knows the last commit in marks.json, for the table must not go back; and
-only one that is no base of another, for every metadata file names those before it. Two that name neither each other
-nor the same history are left to a person: one of them is an attempt that was refused.
+1. A metadata file must know the last commit in marks.json, because the table must not go back.
+2. Every metadata file names those before it, so a file that another one names is not the newest.
+3. Two files that do not name each other and have different histories are left to a person: one of them was committed,
+   the other is an attempt that was refused.
 """
 
 import re
@@ -31,14 +32,14 @@ from bookkeeper.stores.store import Listed, Store
 
 OpenStore = Callable[[str], Store]
 SUFFIX = ".metadata.json"
-#: catalogs and readers refuse less than that
+#: of a metadata file; catalogs and readers refuse smaller ones
 MOST_BYTES = 2**25
 _VERSION = re.compile(r"v?(\d{1,18})\D")
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A metadata file that fits folder and marks.json."""
+    """A metadata file of this table that knows the last commit in marks.json."""
 
     location: str
     metadata: TableMetadata
@@ -53,7 +54,7 @@ class MetadataFile:
 
     @property
     def age(self) -> tuple[int, int, int]:
-        """What orders it among others of its table."""
+        """Orders metadata files of a table: by last sequence number, then time, then the number in the name."""
         return _sequence(self.metadata), self.metadata.last_updated_ms, self.version
 
 
@@ -101,9 +102,10 @@ def _fitting(
     store: Store, known: KnownTable, copy: MarksCopy | None, wanted: str | None, passed: dict[str, str]
 ) -> list[MetadataFile]:
     """
-    The files that fit, as far as one could be the newest: neither written nor numbered before one that fits.
+    The files of this table that know the last commit in marks.json, and could be the newest.
 
-    What they hold decides. Names and times only say where it is no use to look, where both of them agree.
+    The content decides. A file is left unread only when both its number and its time are before those of a file that
+    fits.
     """
     listed = [item for item in store.list("") if item.key.endswith(SUFFIX) and "/" not in item.key]
     if wanted is not None:
@@ -167,7 +169,7 @@ def _ancestors(metadata: TableMetadata) -> set[int]:
 
 
 def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, passed: Mapping[str, str]) -> MetadataFile:
-    """The last one; raises NotPossible when there is none, or when two could be the newest."""
+    """The newest file; raises NotPossible when there is none, or when two could be the newest."""
     if not fitting:
         raise _none_fits(place, copy, passed)
     bases = {entry.metadata_file.rpartition("/")[2] for file in fitting for entry in file.metadata.metadata_log}
@@ -179,7 +181,7 @@ def _newest(fitting: list[MetadataFile], place: str, copy: MarksCopy | None, pas
         raise NotPossible(
             f"{newest.name} and {', '.join(others)} follow the last commit in marks.json, and not each "
             "other: one was committed, the rest are attempts that were refused",
-            hint="Look which rows are in which, or ask who else commits to this table; then name one: --metadata FILE.",
+            hint="Compare their rows, or find the other program that commits here; then name one: --metadata FILE.",
         )
     return newest
 
@@ -213,7 +215,7 @@ def _is_older(there: Table, newest: MetadataFile) -> bool:
         if now.snapshots:
             raise NotPossible(
                 f"the catalog has another table under this name, {now.table_uuid}, with {len(now.snapshots)} snapshots",
-                hint="If nobody needs it, drop it without its files (never PURGE: they may lie in one directory), and "
+                hint="If it is not needed, drop it without its files (never PURGE: they may lie in one directory), and "
                 "run this again.",
             )
         return True
@@ -223,9 +225,10 @@ def _is_older(there: Table, newest: MetadataFile) -> bool:
 
 def recover(catalog: Catalog, settings: Settings, recovery: Recovery) -> Table:
     """
-    Registers it, or makes the older entry that is there name it.
+    Registers the newest metadata file, or makes the older entry of the catalog name it.
 
-    A crash leaves the namespace, or all of it; the same command goes on. Raises NotPossible, Retry.
+    A crash leaves the namespace without the table, or the table registered; the same command goes on. Raises
+    NotPossible, Retry.
     """
     location, identifier = recovery.newest.location, settings.identifier
     with catalogs.asked(f"register table {identifier}"):

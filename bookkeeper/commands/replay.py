@@ -30,10 +30,10 @@ from bookkeeper.tick.check import check, rules_of
 
 def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: datetime, force: bool = False) -> None:
     """
-    Gives a rejected txlog back, if the table can take it now.
+    Copies a rejected txlog back to pending/, if the table can take it now.
 
-    With `force` also one whose incarnation was pruned: a hole is opened for it by a commit first. A crash between
-    that commit and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
+    With `force` also a txlog of a pruned incarnation: first a commit opens a hole for it. A crash between that commit
+    and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
     """
     now_ms = int(now.timestamp() * 1000)
     view, _, _ = load(ledger, folder)

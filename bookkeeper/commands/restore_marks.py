@@ -1,7 +1,7 @@
 """
-Restore-marks: the property `bookkeeper.marks` is gone or spoilt, and a copy of it puts it back.
+Restore-marks: restores the property `bookkeeper.marks` from a copy, after it was removed or damaged.
 
-Takes a copy only when no snapshot on `main` is of a later commit of ours: an older one would let txlogs in twice.
+A copy is taken only when no snapshot on `main` is of a later commit of ours: an older one would let txlogs in twice.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
 """
 `verify`: checks the table against its folder and its files. Reads only; `repair` does what its findings name.
 
-Commits may go on meanwhile. So the folder is always listed before the table is loaded, as a tick does, and what is
-found wrong is checked again in a later load of the table: what is right there was only on its way.
+Commits may go on meanwhile. So the folder is always listed before the table is loaded, as in a tick, and whatever is
+found wrong is checked again against a later load of the table.
 
 Every finding names what is wrong, where, and how bad: `error` means rows are or may be wrong, `warning` means
-a person should look, `info` mends itself.
+a person should look, `info` means that the next tick repairs it.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ class Audit:
     times: Counter[str] = field(default_factory=Counter)
 
     def later(self) -> "Audit":
-        """The same, of the table as it is now."""
+        """A new audit, of the table as it is now."""
         view = self.ledger.load(self.view.marks.folder, accept_rollback=True)
         return Audit(view, self.folder, self.ledger, self.settings, self.open_store)
 
@@ -81,7 +81,7 @@ def verify(audit: Audit) -> list[Finding]:
     wrong = [finding for finding in found if finding.severity != INFO]
     later = audit.later() if wrong else audit
     if later.view.table.metadata_location != audit.view.table.metadata_location:
-        # Files that retention dropped, snapshots that were expired: gone from both meanwhile.
+        # Files may have been dropped and snapshots expired meanwhile: only what is still wrong counts.
         still = {(finding.what, finding.where) for finding in _checked(later)}
         found = [finding for finding in found if finding not in wrong or (finding.what, finding.where) in still]
     return sorted(found, key=lambda finding: (ERROR, WARNING, INFO).index(finding.severity))
@@ -129,7 +129,7 @@ def _files(audit: Audit) -> Iterator[Finding]:
 
 
 def _counts(audit: Audit) -> Iterator[Finding]:
-    """What versions without bounds let in: the table goes on with it, and counts wrongly."""
+    """Counts that no file can have: versions that did not check them let them in."""
     for path, file in audit.live.items():
         wrong = impossible_counts(file.record_count, file.size_bytes)
         if wrong:
@@ -169,7 +169,7 @@ def _added_counts(audit: Audit) -> Iterator[Finding]:
 
 
 def _parents(audit: Audit) -> Iterator[Finding]:
-    """Expiry must take a contiguous prefix: a hole kills the streams behind it."""
+    """Expiry must take a contiguous prefix: a stream stops at a missing snapshot."""
     metadata = audit.view.metadata
     chain = list(ancestors(audit.view.metadata))
     if not chain:
@@ -221,7 +221,7 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
 
 
 def _missing(audit: Audit) -> Iterator[Finding]:
-    """Published txlogs that are nowhere: n was durable before n + 1 was written, so they were deleted from outside."""
+    """Missing txlogs: n was durable before n + 1 was written, so they were deleted by another program."""
     listed = [item.name for item in audit.folder.pending()]
     marks = audit.later().view.marks
     waiting = [name for name in listed if not marks.is_in(name) and not _may_be_pruned(marks, name)]

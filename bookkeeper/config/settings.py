@@ -53,7 +53,7 @@ class Daemon:
     not_ready_after: int = option(5, "failed ticks in a row until the bookkeeper calls itself not ready", least=1)
     not_ready_age: timedelta = option(
         timedelta(minutes=5),
-        "a table whose oldest pending txlog is older than this (and its window) is not ready",
+        "a table is not ready when its oldest pending txlog is older than this plus the window",
         least=_seconds(1),
     )
     backoff_most: timedelta = option(_seconds(30), "longest pause between two failing ticks")
@@ -94,11 +94,11 @@ class Retention:
     """`[tables.NAME.retention]`: which whole files are dropped."""
 
     column: str | None = option(None, "timestamp column that `keep` compares; default: the first timestamp column")
-    keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: keep")
-    max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: keep")
+    keep: timedelta | None = option(None, "drop files with no row newer than this; default: drop none")
+    max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: drop none")
     keep_bytes: Bytes | None = option(
         None,
-        "drop the oldest commits' files while the table has more bytes than this; default: keep",
+        "drop the oldest commits' files while the table has more bytes than this; default: drop none",
         size=True,
         least=1,
     )

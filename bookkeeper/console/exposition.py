@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _NOT_ALLOWED = "Its folder must be there, and this user must be allowed to write to it."
-_UNREAD = "It is a pipe that nobody reads, or not quickly enough: name a file, or start its reader first."
+_UNREAD = "It is a pipe without a reader, or with one that is too slow: name a file, or start the reader first."
 
 
 def text(families: "Iterable[Metric]") -> str:

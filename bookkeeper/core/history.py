@@ -70,13 +70,13 @@ def descends(table: Table, snapshot_id: int) -> bool:
     """
     Whether the snapshot is `main` or one of its ancestors, by what is kept and by older metadata files.
 
-    Raises CatalogUnavailable when one of those cannot be read now; one that is gone proves nothing.
+    Raises CatalogUnavailable when one of those cannot be read now; one that was deleted proves nothing.
     """
     head, parents = table.metadata.current_snapshot_id, _parents(table.metadata)
     if _leads_to(snapshot_id, head, parents):
         return True
     if snapshot_id in parents:
-        return False  # it is kept beside main: somebody rolled back
+        return False  # it is kept, but not on main: main was rolled back
     for earlier in older(table):
         parents |= _parents(earlier)  # they know parents that later ones may have forgotten
         if _leads_to(snapshot_id, head, parents):

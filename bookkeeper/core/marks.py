@@ -142,7 +142,8 @@ class Marks:
         """
         Without the position of `writer`, so that its next run starts anew.
 
-        Its marks stay until they are pruned: nothing of its runs gets in twice, and no other writer's is refused.
+        Its marks stay until they are pruned: nothing of its runs gets in twice, and no txlog of another writer is
+        rejected.
         """
         incarnations = self.writer(writer).incarnations
         writers = {key: value for key, value in self.writers.items() if key != writer}

@@ -1,7 +1,7 @@
 """
 The txlog: an Iceberg manifest with our header keys (docs/txlog-format.md).
 
-Encoded once by its writer; decoding runs no code and refuses whatever it does not know.
+Encoded once by its writer; decoding runs no code and rejects whatever it does not know.
 """
 
 import json

@@ -2,7 +2,7 @@
 The physical layout of a manifest's records, read from the Avro schema in its header.
 
 Names, docs, defaults and key order differ between Iceberg libraries; field ids and types do not. So fields are
-found by id, every type is checked against the spec, and anything else is refused before a record is decoded.
+found by id, every type is checked against the spec, and anything else is rejected before a record is decoded.
 """
 
 import json

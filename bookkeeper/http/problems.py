@@ -24,7 +24,7 @@ SNAPSHOTS = 10_000
 METADATA_BYTES = 2**22
 DISK_FREE = 0.1
 BEHIND = timedelta(minutes=15)
-#: how long a txlog that was gone is reported
+#: how long a missing txlog is reported
 NEWS = timedelta(hours=1)
 
 
@@ -78,8 +78,8 @@ def _txlogs(loop: TableLoop, metrics: TableMetrics, now: datetime) -> Iterator[P
         do = f"The log says why; `bookkeeper pending --table {table}` shows them. A newer bookkeeper may be needed."
         yield Problem(WARNING, table, f"{_of(metrics.held, 'txlog')} held", do, "BookkeeperTxlogHeld")
     if metrics.last_hole is not None and now - metrics.last_hole < NEWS:
-        do = "Ask who deletes in pending/; the writer's own log says which rows it held."
-        what = f"{_of(metrics.holes, 'published txlog')} gone before it was committed"
+        do = "Find what deletes files in pending/; the writer's own log says which rows the txlog held."
+        what = f"{_of(metrics.holes, 'published txlog')} missing: deleted from pending/ before it was committed"
         yield Problem(BAD, table, what, do, "BookkeeperTxlogGone")
     if metrics.pending_limit is not None and (metrics.pending or 0) >= metrics.pending_limit:
         do = "If it lasts, raise window, target-file-size or roll-after, so that there are fewer and larger txlogs."

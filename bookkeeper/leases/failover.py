@@ -24,7 +24,7 @@ class FailoverLease:
 
     @property
     def offering(self) -> bool:
-        """Whether it was let go only to be offered."""
+        """Whether it was released only to offer it back."""
         return self._offered_at is not None
 
     @property

@@ -20,7 +20,7 @@ MOST_RANGES = 100_000
 _MOST_BYTES = 16 * 2**20
 #: memory, measured: of a block without its partitions, and of a partition's place in a set
 _BLOCK_BYTES, _PARTITION_BYTES = 600, 64
-#: manifests that are remembered though they may be gone
+#: manifests that are remembered though the table may list them no more
 _SLACK = 64
 _DIGEST_BYTES = 16
 
@@ -69,7 +69,7 @@ class BlockStats:
 
     @classmethod
     def of(cls, files: Sequence[tuple[EntrySummary, int, tuple[Any, ...]]], size: int) -> "BlockStats":
-        """Of files with these sequence numbers and partitions, whose records take `size` bytes."""
+        """The statistics of files with these sequence numbers and partitions; their records take `size` bytes."""
         rows = sum([entry.record_count for entry, _, _ in files])
         covered = range_of((entry.upper, sequence) for entry, sequence, _ in files)
         return cls(len(files), rows, size, covered, frozenset([partition for _, _, partition in files]))

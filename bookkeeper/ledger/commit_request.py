@@ -1,8 +1,8 @@
 """
-The snapshots and guards of one commit: what one `commit_table` call adds, and what guards it.
+One commit as Iceberg's REST API has it: the updates of one `commit_table` call, and the requirements that guard it.
 
-Append, delete and replace are snapshots of their own in one call, each the child of the one before; never one
-`overwrite` snapshot, which stops streams.
+Append, delete and replace are separate snapshots in that call, each the child of the one before. They are never one
+`overwrite` snapshot, because Spark's streams stop at one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from bookkeeper.ledger.view import MAIN, View
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to commit: its time, and a tag that makes its files' names unique."""
+    """One try to commit: when it began, the time of its snapshots, and a tag that makes its files' names unique."""
 
     started: datetime
     timestamp_ms: int
@@ -38,7 +38,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """One snapshot of a commit: what it does, the manifests it lists, and its part of the summary."""
+    """A snapshot of the commit: its operation, its manifests, and its counts for the summary."""
 
     id: int
     operation: Operation
@@ -48,7 +48,9 @@ class NewSnapshot:
 
 def new_snapshot_id(taken: Sequence[int] = ()) -> int:
     """
-    A snapshot id that is not `taken` in this commit; one that the table has (once in 10^14 commits) is refused there.
+    A random snapshot id that is not among `taken`, the other ids of this commit.
+
+    The catalog refuses an id that the table has already, which happens once in 10^14 commits.
     """
     while (number := randbits(63)) in (0, *taken):
         pass
@@ -57,7 +59,8 @@ def new_snapshot_id(taken: Sequence[int] = ()) -> int:
 
 def guards(view: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
     """
-    The same table, and `main` still the snapshot whose marks were read (none for an empty table).
+    The requirements of a commit: the table has the uuid that was loaded, and `main` is still at the snapshot that
+    was loaded with the marks (null for an empty table).
     """
     head = view.head.snapshot_id if view.head else None
     return (AssertTableUUID(uuid=view.metadata.table_uuid), AssertRefSnapshotId(ref=MAIN, snapshot_id=head))
@@ -65,7 +68,7 @@ def guards(view: View) -> tuple[AssertTableUUID, AssertRefSnapshotId]:
 
 def updates(view: View, snapshots: Sequence[Snapshot], marks: Marks) -> tuple[TableUpdate, ...]:
     """
-    Adds the snapshots, moves `main` to the last, sets the marks; keeps the retention settings of `main`.
+    The updates of a commit: add the snapshots, move `main` to the last, set the marks. `main` keeps its settings.
     """
     ref = view.metadata.refs.get(MAIN)
     move = SetSnapshotRefUpdate(

@@ -136,7 +136,7 @@ class Ledger:
         try:
             body = merge.merge(self.metadata_store(view), group, header, self.cache)
             return self._write(view, key, header, body, self.cache, snapshot_id, sequence)
-        except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error: a merge can wait
             self._leave_unmerged(view, group, error)
             return None
 

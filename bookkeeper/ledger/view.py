@@ -33,7 +33,7 @@ class View:
 
     table: Table
     marks: Marks
-    #: of the head, when this process made it; else they are read from its manifest list
+    #: the manifests of the head, when this process committed it; None: read them from its manifest list
     manifests: tuple[ManifestFile, ...] | None = None
 
     @property
@@ -69,7 +69,7 @@ class View:
         return int(counts.get(key, 0))
 
     def schema_for(self, spec_id: int) -> Schema | None:
-        """A schema with every column of the spec, the current one if it can be; None when all are gone."""
+        """A schema with every column of the spec, the current one if possible; None when the table has none."""
         sources = {field.source_id for field in self.specs[spec_id].fields}
         known = (self.metadata.schema(), *reversed(self.metadata.schemas))
         return next((schema for schema in known if sources <= index_by_id(schema).keys()), None)
@@ -89,8 +89,8 @@ class View:
         """
         The root for looking up data files: the table's location where that holds them.
 
-        Iceberg's metadata lies there, so an absent root means a disk that is not mounted; an absent data path
-        may just mean that no row was written yet.
+        Iceberg's metadata lies there, so a missing root means a disk that is not mounted. A missing data path may
+        only mean that no row was written yet.
         """
         location = self.metadata.location
         return location if inside(self.data_path, location) else self.data_path
@@ -135,7 +135,7 @@ def _marks(table: Table) -> Marks:
 
 def txlogs_of(snapshot: Snapshot) -> Iterator[tuple[TxlogName, TxlogName]]:
     """
-    First and last txlog of each incarnation that the summary of a snapshot names.
+    The first and the last txlog of each incarnation that the snapshot's summary names.
     """
     for part in _txlogs_text(snapshot).split():
         run, colon, span = part.rpartition(":")
@@ -151,11 +151,14 @@ def _txlogs_text(snapshot: Snapshot) -> str:
 
 def abandoned(view: View) -> list[tuple[int, str]]:
     """
-    After a rollback: the snapshots between the marks and `main` that are still kept, and the txlogs in them.
+    The snapshots that a rollback took off `main`, newest first, each with the txlogs in its summary.
+
+    They are the snapshot that the marks came with and its ancestors, up to the first one that is on `main`. Example:
+    after 1 <- 2 <- 3 the table was rolled back to 1. The marks came with 3, so 3 and 2 are abandoned. Snapshots that
+    are expired are not in the result.
     """
     if view.marks.snapshot is None:
         return []
-    line = takewhile(
-        lambda item: not is_ancestor(view.metadata, item.snapshot_id), ancestors(view.metadata, view.marks.snapshot)
-    )
-    return [(item.snapshot_id, _txlogs_text(item)) for item in line]
+    marked = ancestors(view.metadata, view.marks.snapshot)
+    off_main = takewhile(lambda item: not is_ancestor(view.metadata, item.snapshot_id), marked)
+    return [(item.snapshot_id, _txlogs_text(item)) for item in off_main]

@@ -23,7 +23,7 @@ from bookkeeper.tick.tick import Bookkeeper
 
 #: total, used and free bytes of the disk a path is on
 Usage = Callable[[str], tuple[int, int, int]]
-#: of a table, by name: more would make a page and a scrape that nobody can read
+#: consumers of a table that are reported by name: more would make the page unreadable and the scrape large
 MOST_CONSUMERS = 50
 MOST_REJECTED = 20
 #: characters of a reason

@@ -28,7 +28,7 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("files_committed_total", "data files committed", lambda it: it.added["files"]),
     ("rows_committed_total", "rows committed", lambda it: it.added["rows"]),
     ("bytes_committed_total", "bytes of data files committed", lambda it: it.added["bytes"]),
-    ("holes_total", "published txlogs that were gone before they were committed", lambda it: it.holes),
+    ("holes_total", "published txlogs found missing: deleted before they were committed", lambda it: it.holes),
     ("files_dropped_total", "data files dropped by retention", lambda it: it.dropped_files),
 )
 #: served only by the bookkeeper that works on the table: those of a standby would be old

@@ -1,5 +1,5 @@
 """
-Retention: which rule holds now, which files it drops, whether the brake allows that, and the commit without them.
+Applies retention: the rule at this moment, the files that it drops, the brake, and the commit that drops them.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from bookkeeper.retention.size_cutoff import size_cutoff
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """How many of the live files are past retention, why they stay, or the view after they went."""
+    """What retention found: how many live files go, why they stay, or the view after the commit that dropped them."""
 
     files: int = 0
     live: int = 0
     held_back: str = ""
-    #: what goes, unless it is held back
+    #: what goes; empty when the brake holds it back
     drops: Sequence[ManifestDelete] = ()
     after: View | None = None
-    #: nothing was decided yet: there are manifests that were not read
+    #: nothing is decided yet: some manifests were not read
     unread: bool = False
 
 

@@ -30,9 +30,9 @@ Times = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, slots=True)
 class Rule:
     """
-    Files go whose newest row is older than `cutoff` (in the column's own units), or that were committed up to
-    sequence number `sequence`. A file that may have null timestamps, or has no bound of `width` bytes, goes by its
-    commit only.
+    A file goes when its newest row is older than `cutoff` (in the column's own units), or when it was committed with a
+    sequence number up to `sequence`. A file that may have null timestamps, or has no bound of `width` bytes, goes by
+    its commit only.
     """
 
     column: int | None
@@ -43,8 +43,8 @@ class Rule:
 
     def drops(self, nulls: int | None, upper: bytes | None, sequence: int) -> bool:
         """
-        Whether a file goes, of which the column has so many nulls and this upper bound (None: unknown), and
-        that was committed with this sequence number.
+        Whether a file goes that was committed with this sequence number; `nulls` and `upper` are the column's null
+        count and upper bound in it (None: unknown).
         """
         if sequence <= self.sequence:
             return True
@@ -62,7 +62,7 @@ class Rule:
         return replace(self, sequence=max(self.sequence, sequence))
 
     def goes_by_commit_only(self, file: DataFile) -> bool:
-        """Whether no row of this file can tell how old it is: null timestamps, or no usable bound."""
+        """Whether the file shows no age of its rows: it may have null timestamps, or has no usable bound."""
         if self.column is None:
             return False
         nulls, upper = file.null_value_counts.get(self.column), file.upper_bounds.get(self.column)
@@ -70,7 +70,7 @@ class Rule:
 
     def reaches(self, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> bool:
         """
-        Whether a manifest can hold such a file, by its partitions: a file lies in none that begins after the cutoff.
+        Whether a manifest can hold a file that goes, by its partitions: not if they all begin after the cutoff.
         """
         if self.cutoff is None or (manifest.min_sequence_number or 0) <= self.sequence:
             return (manifest.min_sequence_number or 0) <= self.sequence
@@ -82,7 +82,7 @@ class Rule:
         return True
 
     def may_drop(self, found: Range) -> bool:
-        """Whether a manifest with this range can hold such a file."""
+        """Whether a manifest with this range can hold a file that goes."""
         by_time = self.cutoff is not None and found.least_upper is not None and _number(found.least_upper) < self.cutoff
         return by_time or found.least_sequence <= self.sequence
 
@@ -141,9 +141,9 @@ def with_commit(times: Times, sequence: int, at_ms: int, max_age: timedelta | No
         return ()
     span_ms = max_age // _EPOCH_MS
     past = [point for point in times if point[1] < at_ms - 2 * span_ms]
-    # The last of those stays: after a long pause it alone tells that what came up to it is old.
+    # The last of those stays: after a long pause only this point shows that older commits are past max-age.
     kept = [*past[-1:], *(point for point in times if point not in past)]
-    # The newest point is always the latest commit: it moves on until it is far enough from the one before.
+    # The newest point is always the latest commit; it replaces the one before until the distance is large enough.
     if len(kept) > 1 and kept[-1][1] - kept[-2][1] < span_ms // _TIMES:
         kept.pop()
     return (*kept, (sequence, at_ms))

@@ -1,5 +1,5 @@
 """
-Finds the whole files that a rule drops, reading only blocks of manifests that can hold one.
+Finds the files that a rule drops; reads only blocks of manifests that can hold one.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def find(
     """
     Every manifest of the head that loses files under `drops`; a manifest that cannot be written anew loses none.
 
-    A manifest whose range is known is read if it `may_drop` a file, any other if the rule `reaches` it.
+    If the cache has a manifest's range, it is read when the range `may_drop` a file; else when the rule `reaches` it.
     """
     cache, manifests = ledger.use_column(column), ledger.manifests(view)
     cache.forget_unlisted(manifest.manifest_path for manifest in manifests)
@@ -68,7 +68,7 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
 
 
 def _dropped(manifest: OpenManifest, drops: Drops) -> list[dict[int, EntrySummary]]:
-    """What goes of each block, by place; the cache learns the range of the manifest."""
+    """The entries of each block that go, by index; puts the manifest's range into the cache."""
     deleted, ranges = list[dict[int, EntrySummary]](), list[Range]()
     for block in manifest.blocks:
         if isinstance(block, StoredBlock):

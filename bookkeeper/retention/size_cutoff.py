@@ -19,7 +19,7 @@ def size_cutoff(ledger: Ledger, view: View, column: int | None, excess: int) -> 
     """
     The newest sequence number for which all live files up to it come to at most `excess` bytes, or NOTHING.
 
-    So what stays is never less than what was asked to be kept; the files of one commit go together.
+    So at least `keep-bytes` stay; the files of one commit go together.
     """
     store, cache, order = ledger.metadata_store(view), ledger.use_column(column), count()
     sizes, cutoff = Counter[int](), NOTHING

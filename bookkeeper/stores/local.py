@@ -292,7 +292,7 @@ def kept(store: Store) -> Store:
 
 @contextmanager
 def _no_object() -> Iterator[None]:
-    """A name that no object can have counts as absent, as on an object store."""
+    """A name that no object can have is missing, as on an object store."""
     try:
         yield
     except OSError as exc:

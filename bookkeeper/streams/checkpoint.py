@@ -23,7 +23,7 @@ BEGINNING = {"version": 1, "snapshot_id": -1, "position": -1, "scan_all_files": 
 class CheckpointUnreadable(Hold):
     """The checkpoint has no readable offset of its query."""
 
-    hint = "Look at the folder; if the query is gone for good: bookkeeper consumers remove NAME."
+    hint = "Check the folder. If the query will not run again: bookkeeper consumers remove NAME."
 
 
 @dataclass(frozen=True, slots=True)

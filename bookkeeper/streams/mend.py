@@ -80,8 +80,8 @@ def mend(store: CheckpointStore, planned: Mend, source: int | None) -> Checkpoin
     except Missing:
         pass  # an earlier mend was interrupted
     # The checksum first: Spark reads a file without one as it is, and never a file with a wrong one. The file itself is
-    # absent for a moment: Spark would then begin at the oldest snapshot, which is what we write, or stall and be mended
-    # again.
+    # missing for a moment: a query that starts then begins at the oldest snapshot, which is what we write, or stalls
+    # and is mended again.
     store.delete_many([planned.checksum])
     store.delete_many([planned.key])
     store.create(planned.key, planned.after.encode())

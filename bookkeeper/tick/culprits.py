@@ -1,5 +1,5 @@
 """
-Which txlogs of a batch make our own code fail: found by trying, so that the others can be committed.
+Finds by trial which txlogs of a batch our own code fails on, so that the others can be committed.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,17 +8,20 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import without_frames
 
-#: does with txlogs what may fail, and changes nothing
+#: builds a commit of these txlogs and throws it away; raises what the real commit would raise
 Rehearsal = Callable[[Sequence[Txlog]], object]
 
 
 def culprits(batch: Sequence[Txlog], rehearse: Rehearsal) -> dict[TxlogName, Exception]:
     """
-    The txlogs without which the rest of the batch passes, each with what was raised; empty when all of it passes, and
-    when not even no txlog does: then none is to blame.
+    The txlogs that the batch must do without to pass `rehearse`, each with its error; empty when the batch passes.
 
-    Each is tried alone, which costs about as much as the whole batch; what fails only beside others is found by
-    bisection. Raises MemoryError, which no txlog is to blame for.
+    1. A batch of no txlogs is tried. If that fails, no txlog is the cause, and the result is empty.
+    2. Each txlog is tried alone. Together this costs about as much as the whole batch.
+    3. The remaining txlogs are tried together. While they fail, bisection finds the shortest prefix that fails, and
+       the last txlog of that prefix is left out.
+
+    Raises MemoryError, because no txlog is the cause of that.
     """
     if _failure([], rehearse):
         return {}
@@ -32,7 +35,7 @@ def culprits(batch: Sequence[Txlog], rehearse: Rehearsal) -> dict[TxlogName, Exc
 
 
 def _shortest(rest: Sequence[Txlog], rehearse: Rehearsal) -> int:
-    """Where the shortest beginning of `rest` that fails ends; all of it fails."""
+    """The index of the last txlog in the shortest prefix of `rest` that fails; the whole of `rest` fails."""
     passes, fails = 0, len(rest)
     while fails - passes > 1:
         middle = (passes + fails) // 2
@@ -48,6 +51,6 @@ def _failure(txlogs: Sequence[Txlog], rehearse: Rehearsal) -> Exception | None:
         rehearse(txlogs)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the engine raises, the txlog must be found
+    except Exception as error:  # noqa: BLE001 - any error of the engine: the txlog must be found
         return without_frames(error)
     return None

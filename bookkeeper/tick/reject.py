@@ -16,7 +16,7 @@ from bookkeeper.tick.state import Tick
 
 log = logging.getLogger("bookkeeper")
 
-#: after this long a tick leaves txlogs that are refused for their size alone to the next one
+#: after this long a tick leaves txlogs that are rejected for their size to the next one
 MOVING = timedelta(seconds=2)
 
 
@@ -25,7 +25,7 @@ class Rejects:
 
     def __init__(self, settings: Table, folder: Folder, pending: PendingIndex, clock: Callable[[], datetime]) -> None:
         self.settings, self.folder, self.pending, self.clock = settings, folder, pending, clock
-        #: refused, and too large to be moved out of the way: not tried again at every tick
+        #: to be rejected, but too large to be moved: not tried again at every tick
         self.unmoved: set[str] = set()
 
     def misnamed(self, tick: Tick, keys: Iterable[str]) -> None:
@@ -75,7 +75,7 @@ class Rejects:
         log.warning("txlog rejected", extra=self._about("reject", text, why))
 
     def _is_left_alone(self, tick: Tick, name: TxlogName | str) -> bool:
-        """Whether it was refused and is too large to be moved: it is held, and makes nothing late."""
+        """Whether it is too large to be moved to rejected/: it is held, and makes nothing late."""
         if str(name) in self.unmoved and isinstance(name, TxlogName):
             tick.result.settle([name])
             tick.result.held.append(name)

@@ -38,13 +38,13 @@ class Sweep:
     def _sweep_rejected(self, view: View, now: datetime) -> None:
         """Removes what is in the table (a replay), and what lost its position long ago: the winner has its rows."""
         rejected = self.folder.rejected()
-        gone = [item.name for item in rejected if view.marks.is_in(item.name)]
+        unneeded = [item.name for item in rejected if view.marks.is_in(item.name)]
         lost = [item.name for item in rejected if self._lost_its_position(item, now)]
         if lost and self.clock.allows_destroying():
-            gone += lost
-        if gone:
-            self.folder.discard_rejected(gone)
-            log.info("rejected txlogs swept", extra=self._about(txlogs=len(gone)))
+            unneeded += lost
+        if unneeded:
+            self.folder.discard_rejected(unneeded)
+            log.info("rejected txlogs swept", extra=self._about(txlogs=len(unneeded)))
 
     def _sweep_unfinished(self, now: datetime) -> None:
         if self.unfinished_due.take(UNFINISHED_EVERY, now) and self.clock.allows_destroying():

@@ -244,7 +244,7 @@ class Bookkeeper:
         batch, view = tick.batch, tick.view
         if not batch.txlogs:
             return Next.DONE
-        # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
+        # A path named twice is rejected before the commit: after a crash the first txlog of that path is forgotten.
         self.rejects.reject(tick, {n: why for n, why in batch.rejected.items() if isinstance(why, DuplicatePath)})
         at = self.ledger.stamp(tick.now)
         marks = batch.before.advanced(batch.names, batch.positions, int(at.timestamp() * 1000))
@@ -255,7 +255,7 @@ class Bookkeeper:
         try:
             self.view = tick.view = self.ledger.append(view, grouped_by_spec(batch.txlogs), marks, batch.names)
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
-            self.view = None  # it may be in, and what the view names may be gone: others expire snapshots
+            self.view = None  # the commit may be in, and others may have expired what the view names
             self._recover(tick, error)
             return Next.RELOAD
         self.pace.committed_at = tick.now

@@ -81,13 +81,13 @@ def make_plan(
 
 
 def _newest_append(history: MainHistory) -> int | None:
-    """The snapshot that a stream which has read everything stands on."""
+    """The newest append: the offset of a stream that has read everything names it."""
     newest_first = (*reversed(history.snapshots), *reversed(history.beside()))
     return next((item.snapshot_id for item in newest_first if is_append(item)), None)
 
 
 def _reasons_of_refs(metadata: TableMetadata, history: MainHistory) -> dict[int, list[str]]:
-    """By snapshot the refs that need it; of what a branch shares with main only the snapshot where it forks off."""
+    """The refs that need each snapshot; of the snapshots that a branch shares with main, only the newest counts."""
     reasons: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
         if name == MAIN:
@@ -108,17 +108,17 @@ def _starts(
     holds: Sequence[Hold],
     descends: Callable[[int], bool],
 ) -> Iterator[tuple[str, int]]:
-    """(reason, index on main from which everything stays)."""
+    """Pairs of a reason and an index: because of it, main stays from this index on."""
     if append in history.index:
         yield APPEND, history.index[append]
     marked = marked_snapshot(metadata)
     if marked is not None:
         if marked not in history.index and not descends(marked):
             raise HistoryChanged(f"the marks came with snapshot {marked}, which main does not descend from")
-        # Another program expired it: until our next commit anything may follow it.
+        # If another program expired the marks' snapshot, all of main stays (index 0) until our next commit.
         yield MARKS, history.index.get(marked, 0)
     for hold in holds:
-        # A consumer on a snapshot that is not on main may need anything.
+        # A consumer whose snapshot is not on main may need any of it: all of main stays (index 0).
         yield hold.reason, history.index.get(hold.snapshot or 0, 0)
 
 
@@ -191,7 +191,7 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
         return marks.loads(text).snapshot
     summaries = (item.summary.additional_properties for item in metadata.snapshots if item.summary)
     if any(key.startswith("bookkeeper.") for summary in summaries for key in summary):
-        # These snapshots are the evidence, and old metadata files may be the cure.
+        # These snapshots prove it, and older metadata files may hold the marks: nothing may expire.
         raise MarksLost(f"snapshots show that marks were committed, but {marks.PROPERTY} is gone")
     return None
 
@@ -207,7 +207,7 @@ def marks_are_expired(metadata: TableMetadata) -> bool:
 def check_not_older(metadata: TableMetadata, copy: MarksCopy | None) -> None:
     """
     Raises HistoryChanged when marks.json, read before the table, knows a later commit: the files of what came after
-    would look like orphans, and the table may still be put back with them.
+    would look like orphans, and the newer table may still be registered again.
     """
     if is_older(metadata, marked_snapshot(metadata), copy):
         raise HistoryChanged(

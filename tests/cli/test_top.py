@@ -56,7 +56,7 @@ def test_what_nobody_commits_is_trouble_and_so_is_what_was_rejected(lake: Lake, 
     writer.publish("a")
     lake.clock.move(minutes=5)
     (row,) = seen(lake)
-    assert (row["trouble"], row["oldest"]) == ("nobody commits", timedelta(minutes=5))
+    assert (row["trouble"], row["oldest"]) == ("no bookkeeper commits", timedelta(minutes=5))
     assert "running" in row["hint"]
 
 

@@ -66,7 +66,7 @@ def test_every_header_key_is_documented_and_no_other() -> None:
 
 def test_every_reason_to_refuse_is_documented_and_no_other() -> None:
     kinds = {kind.__name__ for kind in errors.Reject.__subclasses__()}
-    assert set(re.findall(r"`([A-Z][A-Za-z]+)`(?=,| \|)", section("What is refused"))) == kinds
+    assert set(re.findall(r"`([A-Z][A-Za-z]+)`(?=,| \|)", section("What is rejected"))) == kinds
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -170,7 +170,7 @@ async function history(name) {
   try {
     const answer = await fetch(`/history.json?table=${encodeURIComponent(name)}`);
     if (answer.ok) histories.set(name, await answer.json());
-  } catch { /* the page says by itself when nobody answers */ }
+  } catch { /* the page itself shows that a request failed */ }
 }
 function unfolded(item, table, data) {
   const past = histories.get(table.table);
