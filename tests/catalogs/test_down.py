@@ -109,7 +109,7 @@ def test_an_sqlite_catalog_whose_disk_is_not_mounted_is_waited_for(
     assert down.said() == ["postpone", "recover"]
 
 
-def test_an_sqlite_catalog_that_somebody_else_keeps_locked_is_waited_for(
+def test_an_sqlite_catalog_that_another_process_keeps_locked_is_waited_for(
     sqlite: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     lake, uri = sqlite.lake(), sqlite.settings.properties["uri"]

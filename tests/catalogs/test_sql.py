@@ -64,7 +64,7 @@ def test_stock_pyiceberg_commits_to_the_same_table_in_turn(lake: Lake) -> None:
     assert lake.table().metadata.properties["turn"] == "2"
 
 
-def test_a_table_that_nobody_changed_is_not_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_table_is_not_read_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     _commit(lake, 1)
     catalog = lake.table().catalog
     seen = catalog.load_table("demo.events")
@@ -74,7 +74,7 @@ def test_a_table_that_nobody_changed_is_not_read_again(lake: Lake, monkeypatch: 
     assert catalog.load_table("demo.events").metadata is committed.metadata
 
 
-def test_what_somebody_else_committed_is_read(lake: Lake) -> None:
+def test_a_foreign_commit_is_read(lake: Lake) -> None:
     catalog = lake.table().catalog
     assert catalog.load_table("demo.events").metadata.snapshots == []
     _commit(lake, 2)

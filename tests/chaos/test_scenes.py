@@ -11,7 +11,7 @@ from tests.support.faults import Faults
 
 
 @pytest.mark.parametrize("made", SCENES, ids=lambda made: made.name)
-def test_a_scene_that_nobody_disturbs_does_all_it_is_there_for(made: type[Scene]) -> None:
+def test_an_undisturbed_scene_does_all_it_is_there_for(made: type[Scene]) -> None:
     with on_stage(made) as scene:
         seen = recorded(scene.act)
         scene.drain()

@@ -74,7 +74,7 @@ def test_a_query_that_only_began_is_not_mended(query: Query, asked) -> None:
     assert asked("consumers", "--mend", "--yes")[0]["outcome"].startswith("NotPossible")
 
 
-def test_no_mend_helps_who_is_cut_off(query: Query, asked) -> None:
+def test_no_mend_helps_a_consumer_that_is_cut_off(query: Query, asked) -> None:
     query.done(offset(4711))
     asked("consumers", "add", "nightly", "--checkpoint", str(query.root), "--available-now")
     assert asked("consumers")[0]["state"] == "cut off"

@@ -77,7 +77,7 @@ def loud(root: logging.Logger) -> Iterator[io.StringIO]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_of_a_secret_is_logged_by_anybody_in_any_way(form: str, loud: io.StringIO) -> None:
+def test_no_form_of_a_secret_is_logged_by_any_logger_in_any_way(form: str, loud: io.StringIO) -> None:
     secret, text = FORMS[form]
     for name in LOGGERS:
         log = logging.getLogger(name)
@@ -181,7 +181,7 @@ def test_an_error_of_a_command_hides_secrets_too(capsys: pytest.CaptureFixture[s
     assert WORD not in said and KEY not in said
 
 
-def test_what_nobody_caught_is_one_line_without_its_secrets(root: logging.Logger) -> None:
+def test_an_uncaught_error_is_one_line_without_its_secrets(root: logging.Logger) -> None:
     said = io.StringIO()
     logs.set_up("json", stream=said)
     try:
@@ -193,7 +193,7 @@ def test_what_nobody_caught_is_one_line_without_its_secrets(root: logging.Logger
     assert "Traceback" in line["exception"] and WORD not in said.getvalue()
 
 
-def test_a_line_that_cannot_be_formatted_says_who_logged_it_and_nothing_of_it(root: logging.Logger) -> None:
+def test_a_line_that_cannot_be_formatted_names_its_logger_and_shows_nothing_of_it(root: logging.Logger) -> None:
     said = io.StringIO()
     logs.set_up("human", stream=said)
     logging.getLogger("urllib3").warning("%d retries", SECRET)
@@ -257,9 +257,7 @@ def test_nothing_that_happens_to_stderr_ends_the_daemon(where: str, lake: Lake, 
         stream.close()
 
 
-def test_a_daemon_whose_streams_are_closed_works_and_writes_into_nobodys_file(
-    lake: Lake, writer: Writes, run: Any
-) -> None:
+def test_a_daemon_whose_streams_are_closed_works_and_writes_into_no_file(lake: Lake, writer: Writes, run: Any) -> None:
     writer.publish("a")
     config = f"{lake.root}/bookkeeper.toml"
     once = f"exec {sys.executable} -m bookkeeper once --config {config} <&- >&- 2>&-"

@@ -330,7 +330,7 @@ def test_a_value_can_neither_end_the_line_nor_move_the_cursor() -> None:
     }
 
 
-def test_a_pipe_that_nobody_reads_is_noticed_without_writing() -> None:
+def test_a_pipe_without_a_reader_is_noticed_without_writing() -> None:
     read, write = os.pipe()
     stream = os.fdopen(write, "wb")
     pipe = Pipe(stream)

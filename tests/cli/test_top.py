@@ -49,7 +49,7 @@ def test_an_empty_table_is_no_trouble(lake: Lake) -> None:
     assert (row["pending"], row["last_commit"], row["rows_per_s"], row["trouble"]) == (0, None, 0, None)
 
 
-def test_what_nobody_commits_is_trouble_and_so_is_what_was_rejected(lake: Lake, writer: Writes) -> None:
+def test_a_txlog_that_stays_pending_is_trouble_and_so_is_a_rejected_one(lake: Lake, writer: Writes) -> None:
     lake.put(f"pending/{Writes(lake, 'w2').name.at(1)}", b"no Avro")
     lake.tick()
     assert seen(lake)[0]["trouble"] == "1 rejected"
@@ -130,7 +130,7 @@ def test_no_bookkeeper_answers_and_that_is_no_trouble(listen: str) -> None:
 @pytest.mark.parametrize(
     "said", ["", "220 mail", "HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n{", "HTTP/1.0 200 OK\r\n\r\n[]"]
 )
-def test_somebody_else_answers_or_ends_in_the_middle_and_that_is_no_trouble(said: str) -> None:
+def test_another_server_answers_or_ends_in_the_middle_and_that_is_no_trouble(said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:

@@ -37,7 +37,7 @@ def test_a_run_held_for_too_many_missing_txlogs_goes_on(lake: Lake, writer: Writ
     assert lake.view().marks.mark(far).holes == ()  # type: ignore[union-attr]
 
 
-def test_a_run_that_nobody_knows_yet_goes_on_too(lake: Lake, writer: Writes) -> None:
+def test_an_unknown_run_goes_on_too(lake: Lake, writer: Writes) -> None:
     far = writer.publish("far", sequence=100)
     lake.tick()
     give_up(lake, far, 99)

@@ -209,9 +209,7 @@ def missing(lake: Lake) -> list[tuple[str, str]]:
     return [(item.severity, item.where) for item in found(lake) if "neither in the table" in item.what]
 
 
-def test_a_pending_txlog_that_somebody_deleted_is_found_before_and_after_the_next_tick(
-    sound: Lake, writer: Writes
-) -> None:
+def test_a_pending_txlog_that_was_deleted_is_found_before_and_after_the_next_tick(sound: Lake, writer: Writes) -> None:
     names = [writer.publish(key) for key in "def"]
     sound.folder.delete([names[1]])
 

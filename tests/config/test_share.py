@@ -87,19 +87,19 @@ def test_it_is_taken_only_after_it_was_free_for_the_grace_time_without_a_break()
     assert held(lease, 20, 40) == list(range(35, 40))
 
 
-def test_whoever_it_belongs_to_gets_it_at_its_next_try_while_it_is_only_looked_at() -> None:
+def test_its_owner_gets_it_at_its_next_try_while_another_only_looks_at_it() -> None:
     room = Room()
     assert held(borrowed(room), 0, 14) == []
     assert room.lease().hold(NOW)
 
 
-def test_it_is_offered_back_for_a_moment_and_taken_again_when_nobody_wants_it() -> None:
+def test_it_is_offered_back_for_a_moment_and_taken_again_when_its_owner_is_away() -> None:
     lease = borrowed(Room())
     assert held(lease, 0, 141) == [*range(15, 75), *range(77, 137), 139, 140]
     assert not lease.offering
 
 
-def test_whoever_it_belongs_to_takes_it_when_it_is_offered_and_keeps_it() -> None:
+def test_its_owner_takes_it_when_it_is_offered_and_keeps_it() -> None:
     room = Room()
     lease, own = borrowed(room), room.lease()
     took = None

@@ -43,7 +43,7 @@ def test_a_link_stays_one_and_what_it_names_is_replaced(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["link", "there.prom"]
 
 
-def test_a_pipe_that_nobody_reads_is_refused_with_a_hint_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_without_a_reader_is_refused_with_a_hint_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     answers: queue.Queue[Exception | None] = queue.Queue()
@@ -56,7 +56,7 @@ def test_a_pipe_that_nobody_reads_is_refused_with_a_hint_and_not_waited_for(tmp_
 
     threading.Thread(target=write, daemon=True).start()
     answer = answers.get(timeout=30)
-    assert isinstance(answer, NotPossible) and "start its reader first" in answer.hint
+    assert isinstance(answer, NotPossible) and "start the reader first" in answer.hint
     assert os.listdir(tmp_path) == ["pipe"]
 
 

@@ -81,7 +81,7 @@ def test_rejecting_a_second_txlog_of_that_name_keeps_both(folder: Folder, first:
     "key",
     ["x.txlog.avro", "a folder/x.txlog.avro", "ünï😀.txlog.avro", "x" * 243 + ".txlog.avro", "ü" * 121 + ".txlog.avro"],
 )
-def test_a_stranger_is_rejected_whatever_its_name(folder: Folder, key: str) -> None:
+def test_a_foreign_file_is_rejected_whatever_its_name(folder: Folder, key: str) -> None:
     # A name that cannot be moved would stop every tick.
     folder.store.upload(f"pending/{key}", b"bad")
     (found,) = folder.look()[1]
@@ -151,7 +151,7 @@ def test_a_reason_that_is_not_readable_is_no_reason(folder: Folder, first: Txlog
     assert folder.reason(first) == {}
 
 
-def test_nobody_wrote_down_why(folder: Folder, first: TxlogName) -> None:
+def test_a_reason_that_was_not_written_is_empty(folder: Folder, first: TxlogName) -> None:
     assert folder.reason(first) == {}
 
 

@@ -197,7 +197,7 @@ def test_what_was_pruned_before_stays_pruned(first: TxlogName) -> None:
     assert marks.pruned(T0 + 1, []).pruned_before_ms == T0 + 9 * HOUR
 
 
-def test_forgetting_a_writer_refuses_nobody_elses_next_run(first: TxlogName) -> None:
+def test_forgetting_a_writer_rejects_no_next_run_of_another(first: TxlogName) -> None:
     marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1")
     assert marks.writer("w1").position is None
     assert marks.is_in(first)

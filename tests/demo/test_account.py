@@ -53,7 +53,7 @@ def test_a_row_that_a_writer_published_twice_is_double() -> None:
     assert account(run)[0].double == 3
 
 
-def test_a_row_that_nobody_published_is_reported() -> None:
+def test_a_row_that_no_writer_published_is_reported() -> None:
     run = seen.run()
     run.consumed[1].keys.append("writer-9/1/1")
     assert account(run)[-1] == WriterAccount(NOBODY, 0, 0, 1, 0, 0, 1)
@@ -96,12 +96,12 @@ def test_a_row_that_the_writer_says_it_published_but_no_data_file_holds_is_missi
     assert account(run)[0] == WriterAccount("writer-1", 7, 6, 6, 1, 0)
 
 
-def test_the_last_txlog_of_a_killed_run_counts_as_published_though_nobody_saw_it() -> None:
+def test_the_last_txlog_of_a_killed_run_counts_as_published_though_it_was_not_seen() -> None:
     run = unseen(seen.run(), ("writer-1", 2))
     assert account(run) == account(seen.run())
 
 
-def test_the_only_txlog_of_a_killed_run_counts_as_published_though_nobody_saw_it() -> None:
+def test_the_only_txlog_of_a_killed_run_counts_as_published_though_it_was_not_seen() -> None:
     run = unseen(seen.run(), ("writer-1", 1), ("writer-1", 2))
     run.committed[1] = replace(run.committed[1], txlogs=[seen.txlog("writer-2", 2)], files=seen.files(("writer-2", 2)))
     run.consumed[1] = seen.consumed(1, ("writer-2", 2))

@@ -13,7 +13,7 @@ def test_the_same_seed_kills_the_same_at_the_same_time() -> None:
     assert kills(7, 60, WRITERS) == kills(7, 60, WRITERS) != kills(8, 60, WRITERS)
 
 
-def test_a_run_of_forty_seconds_kills_everybody_every_few_seconds() -> None:
+def test_a_run_of_forty_seconds_kills_each_program_every_few_seconds() -> None:
     plan = kills(1, 40, WRITERS)
     assert {"bookkeeper", "reaper", "consumer"} < {kill.victim for kill in plan}
     times = [kill.at for kill in plan if kill.victim != "consumer"]

@@ -70,7 +70,7 @@ def status(engine: Engine, daemon: str) -> dict[str, object]:
     return found
 
 
-def test_it_is_nobody_special_and_brings_no_build_tools(engine: Engine) -> None:
+def test_it_runs_as_an_unprivileged_user_and_brings_no_build_tools(engine: Engine) -> None:
     found = engine.run(TAG, "sh", "-c", "id -u; ls /opt/venv/bin; command -v gcc make git curl || true")
 
     assert found.split()[0] == "10001"

@@ -56,5 +56,5 @@ def test_an_object_elsewhere_is_no_txlog_of_ours(bucket: str, pending: str) -> N
 
 
 @given(some.text() | some.binary())
-def test_rubbish_tells_of_nothing_and_stops_nobody(message: str | bytes) -> None:
+def test_rubbish_names_no_txlog_and_raises_nothing(message: str | bytes) -> None:
     assert places(message) == []

@@ -112,7 +112,7 @@ def test_while_its_disk_is_away_it_asks_for_a_listing_and_makes_no_directory(tmp
     assert (watch.hinted(), list(watch.wakes())) == (False, [])  # it wakes nobody: the ticks go on at their pace
 
 
-def test_a_closed_one_wakes_nobody_and_asks_for_listings(watch: "Inotify") -> None:
+def test_a_closed_one_wakes_no_loop_and_asks_for_listings(watch: "Inotify") -> None:
     watch.close()
     assert (list(watch.wakes()), watch.hinted(), watch.hints(), watch.hints()) == ([], False, LOOK, LOOK)
 

@@ -91,7 +91,7 @@ def test_a_double_and_a_late_hint_add_nothing(lake: Lake) -> None:
     assert lake.rejected() == {}
 
 
-def test_a_foreign_hint_is_passed_over_and_holds_nobody_up(lake: Lake) -> None:
+def test_a_foreign_hint_is_passed_over_and_holds_no_txlog_up(lake: Lake) -> None:
     book, writes = told(lake), Writes(lake)
     lake.tick(book)
     name = writes.publish("a")

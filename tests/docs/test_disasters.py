@@ -128,7 +128,7 @@ def test_a_lost_folder_is_made_again_by_init_and_sources_go_on_once(lake: Lake) 
     assert set(lake.rejected().values()) == {"PositionTaken"}
 
 
-def test_a_rollback_that_nobody_meant_is_undone_by_setting_main_back(lake: Lake) -> None:
+def test_a_rollback_by_mistake_is_undone_by_setting_main_back(lake: Lake) -> None:
     writer = Writes(lake)
     for key in "ab":
         commit(lake, writer, key)

@@ -44,7 +44,7 @@ def test_what_is_written_today_is_what_was_written_then(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", NAMES)
-def test_nobody_made_a_golden_txlog_again(key: str) -> None:
+def test_no_golden_txlog_was_made_again(key: str) -> None:
     assert hashlib.sha256(golden(key)).hexdigest() == SHA256[key]
 
 

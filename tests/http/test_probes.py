@@ -82,7 +82,7 @@ def test_a_pause_that_is_made_shorter_counts_from_then_on(watched: Watched) -> N
     assert watched.ask("/healthz")[0] == 200
 
 
-def test_a_defect_in_counting_is_said_once_and_gets_nobody_killed(
+def test_a_defect_in_counting_is_said_once_and_kills_no_daemon(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.turn()
@@ -116,7 +116,7 @@ def test_a_txlog_that_is_too_old_makes_not_ready_though_ticks_succeed(watched: W
     assert watched.ask("/readyz")[0] == 200
 
 
-def test_who_stands_by_is_ready(tmp_path: Path) -> None:
+def test_a_standby_is_ready(tmp_path: Path) -> None:
     watched = Watched()
     Writes(watched.add(tmp_path, lease=Taken())).publish("a")
     watched.turn(5, minutes=3)

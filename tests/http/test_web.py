@@ -87,7 +87,7 @@ def test_what_is_no_request_is_refused(web: WebServer, sent: bytes) -> None:
     assert said(web, sent).startswith(b"HTTP/1.1 400 ")
 
 
-def test_a_huge_request_is_refused_and_harms_nobody(web: WebServer) -> None:
+def test_a_huge_request_is_refused_and_harms_no_other(web: WebServer) -> None:
     answer = said(web, b"GET / HTTP/1.1\r\nX: " + b"x" * 5_000_000)
     assert answer.startswith(b"HTTP/1.1 431 ") or answer == b""  # they may hang up before it is all sent
     assert len(answer) < MOST_HEAD_BYTES
@@ -123,7 +123,7 @@ def test_however_many_say_nothing_others_are_answered_at_once() -> None:
         assert len(alive) <= MOST_AT_ONCE + 3
 
 
-def test_who_does_not_read_the_answer_keeps_nobody_waiting(web: WebServer) -> None:
+def test_a_client_that_does_not_read_the_answer_keeps_no_other_waiting(web: WebServer) -> None:
     with connected(web) as lazy:
         lazy.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert ask(web)[0] == 200
@@ -145,7 +145,7 @@ def test_an_address_may_be_of_either_kind() -> None:
     assert [address(text) for text in ("127.0.0.1:1", "[::1]:2", ":3")] == [("127.0.0.1", 1), ("::1", 2), ("", 3)]
 
 
-def test_when_it_is_closed_nobody_answers() -> None:
+def test_a_closed_server_does_not_answer() -> None:
     web = WebServer("127.0.0.1:0", ROUTES).open()
     number = port(web)
     web.close()
@@ -153,7 +153,7 @@ def test_when_it_is_closed_nobody_answers() -> None:
         socket.create_connection(("127.0.0.1", number), timeout=5)
 
 
-def test_who_says_nothing_is_hung_up_on_in_time(web: WebServer) -> None:
+def test_a_silent_client_is_hung_up_on_in_time(web: WebServer) -> None:
     began = time.monotonic()
     assert said(web, b"GET / HT").startswith(b"HTTP/1.1 408 ")
     assert time.monotonic() - began < 10 * web.patience  # half of what we would wait

@@ -58,6 +58,6 @@ def test_a_lease_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
     assert not mine.hold(NOW)
 
 
-def test_storage_without_leases_lets_everybody_work(tmp_path: Path) -> None:
+def test_storage_without_leases_lets_every_process_work(tmp_path: Path) -> None:
     assert isinstance(lease_on(open_store("memory://nowhere"), "lease", "me"), NoLease)
     assert isinstance(lease_on(open_store(str(tmp_path)), "lease", "me"), FileLease)

@@ -134,7 +134,7 @@ def test_a_renewal_whose_reply_is_lost_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("rubbish", [b"rubbish", b"[]", b'{"id": 7}'])
-def test_a_lease_that_nobody_can_read_is_waited_for_and_taken(rubbish: bytes) -> None:
+def test_an_unreadable_lease_is_waited_for_and_taken(rubbish: bytes) -> None:
     stores = BACKENDS["memory"](Path())
     stores().create("lease", rubbish)
     mine = PutLease(stores(), "lease", "me")

@@ -160,7 +160,7 @@ def test_room_is_told_of_the_local_disk_that_has_less_of_it(watched: Watched) ->
     assert [trouble["alert"] for trouble in watched.troubles()] == ["BookkeeperDiskLow"]
 
 
-def test_who_stands_by_looks_at_nothing(tmp_path: Path) -> None:
+def test_a_standby_inspects_nothing(tmp_path: Path) -> None:
     watched = Watched()
     watched.add(tmp_path, lease=Taken())
     watched.turn()

@@ -112,7 +112,7 @@ def test_a_rejected_txlog_is_counted_by_its_error_and_is_there_until_it_is_gone(
     assert watched.value("bookkeeper_rejected_txlogs") == 0
 
 
-def test_a_txlog_that_somebody_took_away_is_a_hole(watched: Watched, writer: Writes) -> None:
+def test_a_txlog_that_was_deleted_is_a_hole(watched: Watched, writer: Writes) -> None:
     gone = writer.publish("a")
     writer.publish("b")
     watched.lakes["events"].folder.delete([gone])
@@ -120,7 +120,7 @@ def test_a_txlog_that_somebody_took_away_is_a_hole(watched: Watched, writer: Wri
     assert watched.value("bookkeeper_holes_total") == 1
 
 
-def test_who_stands_by_tells_nothing_of_the_table_that_another_works_on(tmp_path: Path) -> None:
+def test_a_standby_reports_no_metrics_of_the_table_that_another_works_on(tmp_path: Path) -> None:
     watched = Watched()
     watched.add(tmp_path, lease=Taken())
     watched.turn()

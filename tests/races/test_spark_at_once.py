@@ -46,7 +46,7 @@ def everybody(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd
     return crowd, published
 
 
-def test_everybody_at_once_loses_and_doubles_nothing(queue: SparkLake, tmp_path: Path) -> None:
+def test_all_programs_at_once_lose_and_double_nothing(queue: SparkLake, tmp_path: Path) -> None:
     crowd, published = everybody(queue, tmp_path / "checkpoint", SECONDS)
     assert crowd.broken == []
     assert (queue.pending(), queue.rejected()) == ([], {})

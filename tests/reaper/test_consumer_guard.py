@@ -102,7 +102,7 @@ def test_a_reader_with_a_time_to_live_holds_until_it_is_over(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("trouble", ["never started", "unreadable", "gone", "record"])
-def test_who_cannot_be_read_holds_everything_and_is_named(
+def test_a_consumer_that_cannot_be_read_holds_everything_and_is_named(
     stage: Stage, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.register()
@@ -154,7 +154,7 @@ def test_a_consumer_is_named_a_while_before_it_is_cut_off(
     assert (said(caplog), stage.warned()) == ([("consumer-stuck", "WARNING")], {})
 
 
-def test_who_catches_up_has_the_whole_notice_again(stage: Stage) -> None:
+def test_a_consumer_that_catches_up_has_the_whole_notice_again(stage: Stage) -> None:
     stage.register()
     stage.hold(max_hold=timedelta(hours=10))
     late = stage.lake.now + timedelta(hours=10)
@@ -251,7 +251,7 @@ def test_a_folder_whose_registry_does_not_answer_expires_nothing(stage: Stage) -
     assert stage.left() == list(range(9))
 
 
-def test_a_scraper_sees_who_is_at_risk_and_what_was_done(stage: Stage, tmp_path: Path) -> None:
+def test_a_scraper_sees_the_consumers_at_risk_and_what_was_done(stage: Stage, tmp_path: Path) -> None:
     stage.register()
     stage.hold(max_hold=timedelta(hours=10))
     figures, now = Metrics(str(tmp_path / "reaper.prom")), stage.lake.now + timedelta(hours=9)

@@ -319,7 +319,7 @@ class Stepping(Faults):
                 step()
 
 
-def test_the_state_of_a_sweep_that_nobody_can_read_begins_anew(lake: Lake) -> None:
+def test_an_unreadable_state_of_a_sweep_begins_anew(lake: Lake) -> None:
     place(lake, "data/lost.parquet", 9 * DAY)
     sweep(lake, lake.now)
     (lake.folder / "reaper/orphans.json").write_text("{")

@@ -51,7 +51,7 @@ def test_a_tag_lost_hours_ago_is_restored(old: Lake) -> None:
     assert old.rows(target) == [0]
 
 
-def test_nothing_is_deleted_when_nobody_knows_what_the_commit_replaced(
+def test_nothing_is_deleted_when_it_is_unknown_what_the_commit_replaced(
     old: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Crash):

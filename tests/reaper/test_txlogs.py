@@ -95,7 +95,7 @@ def test_one_that_turns_up_after_the_commit_stops_the_deletion_until_it_is_gone(
     assert old.reap().data_files == 1
 
 
-def test_rejected_bytes_that_nobody_can_ever_replay_stop_nothing(old: Lake) -> None:
+def test_rejected_bytes_that_no_replay_can_ever_take_stop_nothing(old: Lake) -> None:
     (old.folder / "rejected" / str(NAME)).write_bytes(b"a text file with the right name")
     (old.folder / "rejected" / f"{NAME}.reason.json").write_text("{}")
     assert old.reap().data_files == 1

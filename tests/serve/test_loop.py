@@ -208,7 +208,7 @@ def test_a_table_whose_lease_another_has_stands_by_and_takes_over(caplog: pytest
     assert said(caplog) == [("standing-by", "INFO"), ("taking-over", "INFO")]
 
 
-def test_whoever_wants_is_told_after_each_turn_that_was_due() -> None:
+def test_the_observer_is_called_after_each_tick_that_was_due() -> None:
     heard: list[tuple[str, TickResult | None, str, datetime, float | None]] = []
     one = slot(TickResult(pending=3), StorageUnavailable("down"), TickResult(), table="t")
     one.on_result = lambda slot, done, at, took: heard.append((slot.table, done, slot.trouble, at, took))

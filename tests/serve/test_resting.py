@@ -50,7 +50,7 @@ class Resting:
         return self.now >= NOW + timedelta(minutes=10) or len(self.ticks) > 20
 
 
-def test_who_stands_by_never_gets_a_lease_that_is_shorter_than_the_pause(tmp_path: Path) -> None:
+def test_a_standby_never_gets_a_lease_that_is_shorter_than_the_pause(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     mine, other = PutLease(store, "lease", "me"), PutLease(store, "lease", "other")
     got: list[datetime] = []

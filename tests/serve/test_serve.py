@@ -123,7 +123,7 @@ def test_beside_a_frozen_table_sighup_is_heard_and_sigterm_ends_the_others_clean
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fills the daemon's own stderr by /proc")
-def test_a_daemon_whose_log_nobody_reads_is_ended_by_sigterm_all_the_same(served: Served) -> None:
+def test_a_daemon_whose_log_is_not_read_is_ended_by_sigterm_all_the_same(served: Served) -> None:
     served.configure("a")
     served.start()
     assert served.process is not None

@@ -38,7 +38,7 @@ def _readable(wish: ReloadSignal) -> bool:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_signal_at_any_step_of_taking_is_heard_and_leaves_nobody_awake_for_nothing(asked: bool) -> None:
+def test_a_signal_at_any_step_of_taking_is_heard_and_keeps_no_wait_from_sleeping(asked: bool) -> None:
     step, within = 0, True
     while within:
         wish, step = ReloadSignal(), step + 1

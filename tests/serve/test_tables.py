@@ -130,7 +130,7 @@ def test_no_table_starts_late_whatever_another_does(world: World, broken: str) -
     assert len(world.of("b")) < 20
 
 
-def test_a_reload_adds_changes_and_removes_and_touches_nobody_else(world: World) -> None:
+def test_a_reload_adds_changes_and_removes_and_touches_no_other_table(world: World) -> None:
     world.tables.change(*settings("a", "b", "c"))
     world.moments.move(2.9)
     change = world.tables.change(*settings("a", "b", "d", b={"max_files": 7}))
@@ -226,7 +226,7 @@ def test_a_loop_that_fails_outside_of_a_tick_goes_on(world: World, caplog: pytes
     assert [getattr(record, "action", "") for record in caplog.records] == ["defect"]
 
 
-def test_one_turn_of_each_does_not_wait_for_who_is_frozen() -> None:
+def test_one_tick_of_each_does_not_wait_for_a_frozen_table() -> None:
     world = World()
     answer = threading.Event()
     world.takes["b"] = answer.wait

@@ -46,7 +46,7 @@ def test_a_machine_that_is_ready_is_left_alone_within_a_second(tmp_path):
     assert [jar.name for jar in ready.jars] == [package.jar(tmp_path).name for package in EMBEDDED]
 
 
-def test_java_home_is_set_for_whoever_starts_spark_next(tmp_path):
+def test_java_home_is_set_for_the_next_start_of_spark(tmp_path):
     home = prepared.wanted().java_home
     environ = {**ivy_with(tmp_path, *EMBEDDED), "JAVA_HOME": "/nowhere", "PATH": f"{home}/bin"}
 
@@ -80,7 +80,7 @@ def test_what_another_one_is_fetching_is_waited_for(tmp_path):
     assert (ready.did, said) == ((), [])
 
 
-def test_a_home_that_nobody_may_write_to_is_named(tmp_path):
+def test_a_home_that_is_not_writable_is_named(tmp_path):
     (tmp_path / "home").write_text("no directory")
     unknown = Package("org.example.nowhere", "nothing", "1.0")
 

@@ -118,7 +118,7 @@ def test_a_scheme_that_is_none_is_refused_with_those_that_are() -> None:
         open_store("hdfs://host/x")
 
 
-def test_an_account_that_nobody_names_is_refused_without_what_was_given() -> None:
+def test_an_account_without_a_name_is_refused_without_what_was_given() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         open_store("abfss://lake/x", {"adls.account-key": SECRET})
     assert SECRET not in json.dumps([str(caught.value), caught.value.hint])

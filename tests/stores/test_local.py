@@ -161,7 +161,7 @@ def test_every_new_directory_is_durable(store: LocalStore, steps: list[tuple[str
 
 
 @needs_proc
-def test_who_finds_his_own_bytes_may_rely_on_them(store: LocalStore, steps: list[tuple[str, str]]) -> None:
+def test_a_writer_that_finds_its_own_bytes_may_rely_on_them(store: LocalStore, steps: list[tuple[str, str]]) -> None:
     # The first attempt may have been cut off between the link and the sync of its directory.
     store.create("a", b"1")
     steps.clear()

@@ -98,7 +98,7 @@ def _said(process: "subprocess.Popen[str]") -> int:
         return int(out.read().split()[-1])
 
 
-def test_who_is_not_on_the_newest_version_is_refused(catalog: StorageCatalog, versions: Versions) -> None:
+def test_a_commit_on_an_older_version_is_refused(catalog: StorageCatalog, versions: Versions) -> None:
     stale = catalog.load_table("demo.t")
     set_property(catalog.load_table("demo.t"), "first")
     with pytest.raises(CommitFailedException):

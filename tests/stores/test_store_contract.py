@@ -57,7 +57,7 @@ def test_of_many_that_create_at_once_exactly_one_wins(stores: Opener) -> None:
     assert len(keys(handles[0])) == rounds(stores, ROUNDS)
 
 
-def test_who_deletes_may_create_again(store: Store) -> None:
+def test_a_deleted_key_may_be_created_again(store: Store) -> None:
     store.create("a", b"1")
     store.delete_many(["a"])
     store.create("a", b"2")

@@ -22,7 +22,7 @@ def seen(query: Query, source: int | None = None) -> Checkpoint:
     return read(open_checkpoint(query.url), source)
 
 
-def test_a_query_that_never_ran_needs_nobody_knows_what(query: Query) -> None:
+def test_the_needs_of_a_query_that_never_ran_are_unknown(query: Query) -> None:
     assert seen(query).needed == ()
 
 

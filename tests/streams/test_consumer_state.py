@@ -87,7 +87,7 @@ def test_a_first_offset_that_is_expired_is_to_mend_and_the_rest_is_held(there: T
     assert (found.state, found.first) == (states.TO_MEND, 6)
 
 
-def test_nobody_knows_what_these_need_so_they_need_everything(there: Table) -> None:
+def test_consumers_with_unknown_needs_need_everything(there: Table) -> None:
     there.register()
     assert (there.consumer().state, there.consumer().first) == (states.NEW, 0)
     there.query.done("nonsense")
@@ -99,12 +99,12 @@ def test_nobody_knows_what_these_need_so_they_need_everything(there: Table) -> N
     assert (there.consumer().state, there.consumer().first) == (states.ASIDE, 0)
 
 
-def test_a_record_nobody_can_read_needs_everything(there: Table, tmp_path: Path) -> None:
+def test_an_unreadable_record_needs_everything(there: Table, tmp_path: Path) -> None:
     open_store(str(tmp_path)).replace("consumers/x.json", b"{")
     assert (there.consumer().state, there.consumer().first) == (states.UNREADABLE, 0)
 
 
-def test_who_stands_on_an_expired_snapshot_is_cut_off_and_holds_nothing(there: Table) -> None:
+def test_a_consumer_on_an_expired_snapshot_is_cut_off_and_holds_nothing(there: Table) -> None:
     there.register().query.done(offset(4711))
     assert (there.consumer().state, there.consumer().first) == (states.CUT_OFF, None)
 
@@ -115,7 +115,7 @@ def test_a_reader_holds_its_snapshot_until_its_time_is_over(there: Table) -> Non
     assert (there.consumer(30).state, there.consumer(30).first) == (states.LAPSED, None)
 
 
-def test_who_is_at_the_end_of_a_quiet_table_is_not_at_risk(there: Table) -> None:
+def test_a_consumer_at_the_end_of_a_quiet_table_is_not_at_risk(there: Table) -> None:
     there.metadata = table(*line(9, "delete", "replace", "replace"))
     there.register().query.done(offset(6, 1))
     assert there.consumer(100_000).used == 0.0
@@ -176,13 +176,13 @@ def test_a_consumer_at_the_beginning_is_behind_by_everything(there: Table) -> No
     assert lag_at(there, offset(BEGINNING, -1)) == Lag(4, 12, 120, 12000, timedelta(minutes=9))
 
 
-def test_nobody_can_tell_the_lag_of_who_is_cut_off_or_unreadable(there: Table) -> None:
+def test_the_lag_of_a_consumer_that_is_cut_off_or_unreadable_is_unknown(there: Table) -> None:
     assert lag_at(there, offset(4711)) is None
     there.query.done("nonsense")
     assert lag(there.consumer(), there.metadata, lambda snapshot: [], minute(10)) is None
 
 
-def test_an_empty_table_holds_nothing_for_anybody(there: Table) -> None:
+def test_an_empty_table_holds_nothing_for_any_consumer(there: Table) -> None:
     there.metadata = table()
     there.register()
     assert there.consumer().used == 0.0

@@ -87,7 +87,7 @@ def test_a_folder_that_does_not_answer_is_no_empty_registry(tmp_path: Path) -> N
         Registry(open_store(f"{tmp_path}/unmounted")).all()
 
 
-def test_a_record_that_is_too_large_or_no_file_is_a_consumer_that_nobody_can_read(tmp_path: Path) -> None:
+def test_a_record_that_is_too_large_or_no_file_is_an_unreadable_consumer(tmp_path: Path) -> None:
     (tmp_path / "consumers").mkdir()
     with (tmp_path / "consumers" / "huge.json").open("wb") as file:
         file.truncate(2**40)

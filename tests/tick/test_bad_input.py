@@ -222,7 +222,7 @@ def test_files_that_do_not_end_like_a_txlog_are_left_alone(lake: Lake, writer: W
     assert (result.pending, result.rejected) == (0, [])
 
 
-def test_a_stranger_with_the_longest_name_stops_nobody(lake: Lake, writer: Writes) -> None:
+def test_a_foreign_file_with_the_longest_name_stops_no_txlog(lake: Lake, writer: Writes) -> None:
     path = Path(lake.made.folder.removeprefix("file://"), "pending", "x" * 244 + ".txlog.avro")
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"whatever")
@@ -231,7 +231,7 @@ def test_a_stranger_with_the_longest_name_stops_nobody(lake: Lake, writer: Write
     assert (lake.keys(), result.rejected) == (["a"], [path.name])
 
 
-def test_a_bad_txlog_that_cannot_be_moved_stops_nobody(lake: Lake, writer: Writes, faults: Faults) -> None:
+def test_a_bad_txlog_that_cannot_be_moved_stops_no_other(lake: Lake, writer: Writes, faults: Faults) -> None:
     bad = Writes(lake, "bad").publish("x", table_uuid="another")
     writer.publish("a")
     faults.on("create folder/rejected/", BEFORE, StorageUnavailable)
@@ -310,7 +310,7 @@ def test_a_file_check_can_be_turned_off(lake: Lake) -> None:
     assert lake.tick(lake.book(check_files=False)).commit.txlogs == 1
 
 
-def test_a_defect_while_decoding_holds_one_txlog_and_stops_nobody(
+def test_a_defect_while_decoding_holds_one_txlog_and_stops_no_other(
     lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bookkeeper.tick import intake

@@ -41,7 +41,7 @@ def test_snapshot_times_never_go_back_when_the_clock_does(lake: Lake, writer: Wr
     assert len(lake.keys()) == 6
 
 
-def test_a_bookkeeper_whose_clock_is_hours_behind_rejects_nobody_as_from_the_future(lake: Lake, writer: Writes) -> None:
+def test_a_bookkeeper_whose_clock_is_hours_behind_rejects_none_as_from_the_future(lake: Lake, writer: Writes) -> None:
     writer.publish("a")
     lake.tick()
     writer.publish("b")
@@ -193,7 +193,7 @@ def test_rows_a_minute_old_outlive_a_jump_of_two_hours_though_writers_go_on_by_i
     assert not set(before) & set(dropping.keys())
 
 
-def test_after_a_jump_commits_go_on_with_stamps_that_lie_in_nobodys_future(dropping: Lake) -> None:
+def test_after_a_jump_commits_go_on_with_stamps_that_lie_in_no_clocks_future(dropping: Lake) -> None:
     machine = Machine(dropping)
     writer, book = filled(dropping, machine)
     machine.is_set(hours=2)

@@ -52,7 +52,7 @@ def test_old_metadata_files_prove_that_main_descends_from_the_marks(busy: Lake, 
     assert busy.keys() == ["a", "b", "x", "y", "z"]
 
 
-def test_without_old_metadata_files_nobody_can_tell(busy: Lake) -> None:
+def test_without_old_metadata_files_descent_cannot_be_proven(busy: Lake) -> None:
     expire(busy, 1)
     for path in old_metadata(busy):
         path.unlink()
@@ -93,7 +93,7 @@ def test_the_reaper_keeps_the_metadata_files_that_prove_it(busy: Lake) -> None:
     assert [path for path in before if path.exists()] != before
 
 
-def test_the_reaper_halts_as_well_where_nobody_can_tell(busy: Lake) -> None:
+def test_the_reaper_halts_as_well_where_descent_cannot_be_proven(busy: Lake) -> None:
     expire(busy, 1)
     for path in old_metadata(busy):
         path.unlink()

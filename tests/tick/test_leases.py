@@ -47,7 +47,7 @@ sys.stdin.read()
 """
 
 
-def test_after_kill_9_of_its_holder_the_next_tick_of_whoever_stands_by_commits(lake: Lake, writer: Writes) -> None:
+def test_after_kill_9_of_its_holder_the_next_tick_of_a_standby_commits(lake: Lake, writer: Writes) -> None:
     slot = TableLoop("events", lambda: leased(lake, "standby"))
     path = lease_of(lake, "holder").path
     command = [sys.executable, "-c", HOLDER, path]

@@ -171,7 +171,7 @@ def test_a_forced_replay_lets_a_pruned_txlog_in_exactly_once(lake: Lake, writer:
         replay(lake.folder, ledger, lake.settings, first, lake.clock.now, force=True)
 
 
-def test_forgetting_a_writer_condemns_nobody_who_starts_afterwards(lake: Lake, writer: Writes) -> None:
+def test_forgetting_a_writer_condemns_no_run_that_starts_afterwards(lake: Lake, writer: Writes) -> None:
     writer.goes_on(b"1", "a")
     lake.tick()
     view = lake.view()

@@ -127,7 +127,7 @@ def test_a_predecessor_that_the_listing_missed_is_looked_for_again(lake: Lake, w
     assert (lake.keys(), lake.rejected()) == (["a", "b"], {})
 
 
-def test_a_predecessor_that_another_bookkeeper_takes_meanwhile_condemns_nobody(
+def test_a_predecessor_that_another_bookkeeper_takes_meanwhile_condemns_no_txlog(
     lake: Lake, writer: Writes, faults: Faults
 ) -> None:
     taken = writer.goes_on(b"1", "a")

@@ -30,7 +30,7 @@ def test_an_error_gives_the_part_back() -> None:
         assert again == 500
 
 
-def test_however_many_tables_want_how_much_all_parts_fit_and_somebody_always_gets_some() -> None:
+def test_however_many_tables_want_how_much_all_parts_fit_and_one_always_gets_some() -> None:
     dice, room = random.Random(7), ReadBudget(2**20)
     for _ in range(50):
         with ExitStack() as open_parts:

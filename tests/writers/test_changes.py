@@ -50,7 +50,7 @@ def test_an_added_column_is_taken_at_once_beside_unpublished_rows(desk: Desk) ->
     assert [row.get("count") for row in desk.rows()] == [None, 5]
 
 
-def test_a_column_that_nobody_added_is_refused_and_the_writer_lives_on(desk: Desk) -> None:
+def test_a_column_that_the_table_lacks_is_refused_and_the_writer_lives_on(desk: Desk) -> None:
     with desk.writer() as writer:
         writer.write(rows("a"))
         with pytest.raises(SchemaRefused, match="'count'") as caught:

@@ -119,7 +119,7 @@ def test_a_run_without_positions_that_wakes_late_adds_rows_of_its_own_and_no_oth
     assert keys(queue) == ["a", "b"]
 
 
-def test_a_pending_txlog_that_somebody_deletes_is_read_again_by_the_source(queue: Queue) -> None:
+def test_a_pending_txlog_that_is_deleted_is_read_again_by_the_source(queue: Queue) -> None:
     writer = started(queue)
     copies(writer, 2)
     queue.tick()
