@@ -95,7 +95,7 @@ SIZES = {
 
 @dataclass
 class Day:
-    """The table, who works on it, and what was seen."""
+    """The table, the programs on it, and what was seen."""
 
     root: Path
     size: Size

@@ -5,7 +5,7 @@
 
 A real `bookkeeper run` that ticks every second, on an SQLite catalog, its other requests through a proxy that counts
 them. Many writers are one publisher. "Visible" is from the begin of a txlog's put until the catalog shows it to
-somebody who looks every 5 ms. A commit's requests are all from the first publish to the last delete, ticks that found
+a reader that looks every 5 ms. A commit's requests are all from the first publish to the last delete, ticks that found
 nothing among them; an idle tick's are the mean of two rounds of `look-every`. Prices: benchmarks/prices.py.
 """
 
@@ -97,7 +97,7 @@ class Stand:
 
     @classmethod
     def at(cls, place: Place, root: Path, writers: int, discover: str = "list") -> "Stand":
-        """`writers` are told of, should somebody want to know."""
+        """A table with its folder at `place`, and so many writers; each publish goes to the place's queue, if it has one."""
         root.mkdir()
         url = place.fresh()
         keys: dict[str, Any] = {"discover": discover, "folder": f"{url}/queue", "partition-by": []}

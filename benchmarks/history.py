@@ -2,7 +2,7 @@
 Tables with a long history, made quickly: the snapshots of a real commit, copied under ids and times of their own.
 
 Only the metadata is as large as after so many commits: what a commit costs depends on that and on the head, which
-is real. Nobody may read the older snapshots.
+is real. The older snapshots cannot be read.
 """
 
 import json

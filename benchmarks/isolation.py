@@ -66,7 +66,7 @@ def _break(fleet: Fleet) -> None:
         catalog.execute(gone)
     card = fleet.members["frozen"].pending.parent / "card.json"
     card.unlink()
-    os.mkfifo(card)  # who reads it waits for somebody who writes
+    os.mkfifo(card)  # its reader waits for a writer
 
 
 def _spoil(member: Member, count: int) -> None:

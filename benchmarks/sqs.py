@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-amz-json-1.0")
         self.send_header("Content-Length", str(len(said)))
         self.end_headers()
-        with suppress(OSError):  # whoever waited may be gone
+        with suppress(OSError):  # the client that waited may be gone
             self.wfile.write(said)
 
     def log_message(self, format: str, *args: object) -> None:

@@ -4,7 +4,7 @@
     python -m benchmarks.visibility
 
 Real processes: writers, `bookkeeper run` polling every second and then with inotify, one Spark stream (trigger
-200 ms). "Committed" is when the catalog showed it to somebody who looks every 5 ms.
+200 ms). "Committed" is when the catalog showed it to a reader that looks every 5 ms.
 """
 
 import json

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from bookkeeper.core.names import TxlogName
 from demo.evidence import Committed, Evidence, Published
 
-NOBODY = "(nobody)"
+NOBODY = "(no writer)"
 Keys = Counter[str]
 
 

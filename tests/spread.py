@@ -38,7 +38,7 @@ def turn(nodeid: str) -> int:
 
 def scheduler(config: pytest.Config, log: Any) -> Any:
     """
-    Whoever has nothing left to do takes the next piece.
+    A worker with nothing left to do takes the next piece.
     """
     from xdist.scheduler import LoadScopeScheduling
 

@@ -177,7 +177,7 @@ def test_a_commit_during_which_the_file_goes_away_counts_as_unknown_and_keeps_it
         lake.tick(book)
     monkeypatch.undo()
 
-    assert seen and len(lake.pending()) == 1  # what was committed into a file that nobody will open is not settled
+    assert seen and len(lake.pending()) == 1  # what was committed into a file that was moved away is not settled
     os.replace(lake.root / "away.db", file_of(lake))
     lake.tick(book)
     assert (lake.keys(), lake.pending()) == (["a"], [])

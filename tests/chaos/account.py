@@ -14,7 +14,7 @@ def account(
     """
     The tally of one round; keys `unsure` (their writer died before it knew) may be there once or not at all.
 
-    A key that nobody published counts as double: it is one arrival too many.
+    A key that no writer published counts as double: it is one arrival too many.
     """
     wanted, there, maybe = Counter(published), Counter(committed), set(unsure)
     missing = wanted - there

@@ -1,7 +1,7 @@
 """
 A crash before, in the middle of and after each operation that changes something, scene by scene; then a restart.
 
-The points are those that one recorded run has; nobody lists them. A crash is a BaseException that nothing may catch,
+The points are those of one recorded run, not of a list. A crash is a BaseException that nothing may catch,
 after which every object is thrown away.
 """
 

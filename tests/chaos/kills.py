@@ -1,7 +1,7 @@
 """
 kill -9 of real processes at random points: two bookkeepers with a lease between them, a reaper, two kinds of writers.
 
-The seed decides who is killed when, and how long it stays dead.
+The seed decides which process is killed when, and how long it stays dead.
 """
 
 import time
@@ -18,9 +18,9 @@ from tests.chaos.tally import FaultClass
 SECONDS = 0.7
 
 
-def everybody(ground: Ground) -> Mapping[str, Callable[[], None]]:
+def programs(ground: Ground) -> Mapping[str, Callable[[], None]]:
     """
-    Who is there.
+    The processes.
     """
     return {
         "bookkeeper": partial(roles.bookkeeper, ground, lease=True),
@@ -50,6 +50,6 @@ def killing(party: Party, rng: Random) -> int:
 #: its rounds are what is drawn most: on the embedded default, the others say whether they differ
 WEIGHTS = {"sqlite": 5, "postgres": 2, "rest": 2}
 CLASSES = tuple(
-    FaultClass(f"kill -9 of writers, bookkeepers, reaper ({kind})", partial(rounds, everybody, killing, kind), weight)
+    FaultClass(f"kill -9 of writers, bookkeepers, reaper ({kind})", partial(rounds, programs, killing, kind), weight)
     for kind, weight in WEIGHTS.items()
 )

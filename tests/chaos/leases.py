@@ -1,6 +1,6 @@
 """
 The lease file: its holder dies (kill -9) at each call to the system that taking, keeping and giving back a lease makes,
-and whoever comes next takes over at once; whatever stands in the file then, all rows get in once.
+and the next process takes over at once; whatever stands in the file then, all rows get in once.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.chaos.tally import Budget, FaultClass, Tally
 from tests.servers import scratch
 
 BEFORE, AFTER = "before", "after"
-#: what somebody may have left in the file
+#: what another program may have left in the file
 GARBAGE = (b"", b"\0" * 4096, b"host 1 since 2020-01-01T00:00:00+00:00\n" * 100)
 
 
@@ -68,7 +68,7 @@ def _taken_over(ground: Ground, end: int, where: str) -> Tally:
     """The next bookkeeper's first turn, and the account."""
     slot = TableLoop("events", lambda: ground.book(lease=True))
     tick_once(slot, BRISK, now())
-    wrong = [f"{where}: nobody took over"] if slot.standby or slot.trouble else []
+    wrong = [f"{where}: no process took over"] if slot.standby or slot.trouble else []
     left = [f"{where}: {what}" for what in ground.drain()]
     done = ground.outcome(roles.source_keys(0, end), where, points=1)
     done.wrong += wrong + left
@@ -123,4 +123,4 @@ def leases(seed: int, budget: Budget) -> Tally:
     return done
 
 
-CLASSES = (FaultClass("kill -9 of who holds the lease, at each call", leases),)
+CLASSES = (FaultClass("kill -9 of the lease's holder, at each call", leases),)

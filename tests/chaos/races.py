@@ -12,7 +12,7 @@ from time import monotonic
 from bookkeeper.config.settings import Settings
 from tests.chaos.account import account
 from tests.chaos.tally import Budget, FaultClass, Tally
-from tests.races.test_spark_at_once import everybody
+from tests.races.test_spark_at_once import all_programs
 from tests.servers import Unavailable, scratch, spark
 from tests.support.races import SparkLake
 from tests.tick.test_leases import Workload
@@ -22,7 +22,7 @@ ROUNDS = 20
 
 def interrupted(lease: bool, root: Path, seed: int) -> Tally:
     """
-    Three bookkeepers and three sources; somebody acts in the middle of somebody else's tick, each round.
+    Three bookkeepers and three sources; one acts in the middle of another's tick, each round.
     """
     work = Workload(root, seed, lease)
     work.run(ROUNDS)
@@ -54,7 +54,7 @@ def crowded(seed: int, budget: Budget) -> Tally:
         queue = SparkLake(Path(root), "crowd")
         queue.spark = session.build(Settings(catalog=queue.catalog_settings), app="chaos")
         try:
-            crowd, published = everybody(queue, Path(root) / "checkpoint", budget.seconds)
+            crowd, published = all_programs(queue, Path(root) / "checkpoint", budget.seconds)
             keys = [key for key in queue.seen() if not key.startswith("spark-")]
             done = account(published, keys, points=sum(crowd.turns.values()), where="crowd")
             return done + Tally(wrong=[*crowd.broken, *queue.pending(), *queue.rejected(), *queue.wrong()][:20])

@@ -1,8 +1,8 @@
 """
 Many faults at once: each operation of writers, bookkeeper and reaper may be refused, lost, done twice, late or again.
 
-The seed says which, and who does what when. One fault at a time says where the protocol could break; this says that
-its defences do not stand in each other's way.
+The seed decides the faults, and which program does what when. One fault at a time shows where the protocol could break;
+this shows that its defences do not stand in each other's way.
 """
 
 import time
@@ -40,7 +40,7 @@ class Storm(Writing):
         return lake_at(root, reaper=RULES)
 
     def step(self, what: str, faults: Faults, book: Bookkeeper) -> None:
-        """One thing that somebody does; whatever comes of it."""
+        """One thing that one of the programs does; whatever comes of it."""
         with suppress(BookkeeperError):
             if what == "tick":
                 self.lake.tick(book)

@@ -1,7 +1,7 @@
 """
 Stopped and woken: a process that sleeps amid whatever it does while another does its work, and then goes on.
 
-There is no lease here: with one, whoever has it asleep keeps it.
+There is no lease here: a sleeping process would keep it.
 """
 
 import time

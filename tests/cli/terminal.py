@@ -70,7 +70,7 @@ class Terminal:
         deadline = time.monotonic() + 60
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.drawn
-            self._read()  # a terminal that nobody reads would hold it up
+            self._read()  # a terminal that is not read would hold it up
         # What it wrote last may come after it is gone, but before what is written now.
         os.write(self.slave, _END.encode())
         self.wait_for(_END)

@@ -65,7 +65,7 @@ WRONG: dict[str, tuple[Callable[[Sandbox], None], tuple[int, ...], str]] = {
     "a catalog that is down": (configured(SQLITE, POSTGRES), (4,), "refused"),
     "a table that is not there": (configured("demo.events", "demo.nothing"), (1, 3), "demo.nothing"),
     "a folder that is not there": (configured("demo.events\"", "demo.events\"\nfolder = \"{root}/no\""), (4,), "/no"),
-    "a storage nobody knows": (configured("demo.events\"", "demo.events\"\nfolder = \"foo://b/x\""), (1, 4), "foo://b/x"),
+    "an unknown storage": (configured("demo.events\"", "demo.events\"\nfolder = \"foo://b/x\""), (1, 4), "foo://b/x"),
     "a spoilt card": (card_spoilt, (1, 3), "_bookkeeper"),
     "lost metadata": (metadata_lost, (1, 4), "demo.events"),
 }  # fmt: skip

@@ -61,7 +61,7 @@ def root() -> Iterator[logging.Logger]:
 
 @pytest.fixture
 def loud(root: logging.Logger) -> Iterator[io.StringIO]:
-    """Everything that anybody logs, in both formats."""
+    """Everything that is logged, in both formats."""
     said = io.StringIO()
     logs.set_up("json", stream=said)
     logs_too = logging.StreamHandler(said)

@@ -40,7 +40,7 @@ def init(catalog: Any, table: Table = EVENTS, **more: Any) -> Initialised:
 
 
 def existing(catalog: Any, **properties: str) -> Any:
-    """A table that somebody else made."""
+    """A table that another program made."""
     catalog.create_namespace_if_not_exists("demo")
     schema = Schema(
         NestedField(1, "when", TimestamptzType(), required=True), NestedField(2, "key", StringType(), required=False)

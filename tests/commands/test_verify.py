@@ -41,7 +41,7 @@ def sound(lake: Lake, writer: Writes) -> Lake:
 
 
 def lying_snapshot(lake: Lake, operation: Operation, **counts: str) -> None:
-    """A snapshot of somebody else, with the head's manifests and a summary of its own."""
+    """A foreign snapshot, with the head's manifests and a summary of its own."""
     metadata = lake.table().metadata
     head = metadata.current_snapshot()
     said = {**head.summary.additional_properties, **{key.replace("_", "-"): value for key, value in counts.items()}}
@@ -62,7 +62,7 @@ def lying_snapshot(lake: Lake, operation: Operation, **counts: str) -> None:
 
 
 def say_of_marks(lake: Lake, last: int) -> None:
-    """Changes the mark behind everybody's back."""
+    """Changes the mark without a commit of the bookkeeper."""
     marks = lake.view().marks
     [(writer, known)] = marks.writers.items()
     [(incarnation, mark)] = known.incarnations.items()
@@ -118,7 +118,7 @@ def test_a_mark_that_is_ahead_of_the_table_is_found_by_its_pending_txlog(sound: 
     findings = [item for item in found(sound) if "marks.json" not in item.what]
     assert [(item.severity, item.where, item.repair) for item in findings] == [(WARNING, str(name), "")]
     repair(audit(sound), found(sound))
-    assert sound.pending() == [str(name)]  # who knows: its rows may be nowhere else
+    assert sound.pending() == [str(name)]  # its rows may be nowhere else
 
 
 def test_a_stale_marks_json_and_a_leftover_txlog_are_mended_when_told_to(sound: Lake, writer: Writes) -> None:

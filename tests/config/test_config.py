@@ -156,7 +156,7 @@ def test_a_bad_key_or_value_is_refused_in_one_line_that_says_what_is_allowed(tex
 
 
 def test_a_refusal_never_shows_a_secret() -> None:
-    # Somebody who writes a section where pyiceberg wants keys with dots.
+    # A section where pyiceberg wants keys with dots.
     with pytest.raises(ConfigInvalid) as refused:
         parse('[catalog.s3]\nsecret-access-key = "${SECRET}"', {"SECRET": "hunter2"})
     assert "hunter2" not in str(refused.value)

@@ -151,7 +151,7 @@ def test_a_manifest_that_is_no_txlog_is_refused() -> None:
 
 @pytest.mark.parametrize("key", ["priority", "Version", "companion", ""])
 def test_a_key_of_ours_that_is_not_known_is_refused(key: str) -> None:
-    # Whoever wrote it meant something by it that would not happen.
+    # Its writer meant something by it that would not happen.
     with pytest.raises(TxlogCorrupt, match=f"unknown header key bookkeeper.{key}"):
         decoded(with_header(txlog(), own(**{key: b"1"})))
 

@@ -1,5 +1,5 @@
 """
-Who is killed when is decided by the seed, and everybody's turn comes.
+The seed decides which process is killed when, and each one's turn comes.
 """
 
 import itertools

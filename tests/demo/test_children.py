@@ -34,7 +34,7 @@ with Children(Path(sys.argv[1])) as children:
 
 
 def is_gone(number: int) -> bool:
-    """Whether the process has ended; a zombie that nobody waits for has."""
+    """Whether the process has ended; a zombie that is not waited for has."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

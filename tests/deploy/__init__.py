@@ -1,1 +1,1 @@
-"""What config/ and the Dockerfile promise to whoever runs it: compose, Kubernetes, systemd, the image."""
+"""What config/ and the Dockerfile promise to their users: compose, Kubernetes, systemd, the image."""

@@ -1,5 +1,5 @@
 """
-Builds and runs the image with buildah and podman, in a storage of its own: nobody else's images are seen or touched.
+Builds and runs the image with buildah and podman, in a storage of its own: no other images are seen or touched.
 
 Where no registry is reachable, the base images are stand-ins made of Debian's packages, under the same names.
 """
@@ -23,7 +23,7 @@ PACKAGES = {
     JRE: "openjdk-17-jre-headless",
 }
 TOOLS = ("buildah", "podman", "mmdebstrap", "runc")
-#: whoever starts this may be kept from raising limits
+#: this user may be kept from raising limits
 CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]

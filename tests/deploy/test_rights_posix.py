@@ -34,7 +34,7 @@ retain-last = 1
 identifier = "demo.events"
 """
 #: The virtualenv may lie where other users cannot go: whatever is imported late is imported by a rehearsal in a lake
-#: that nobody needs; then the process becomes somebody else. Lines of stdin are commands.
+#: that no user needs; then the process becomes another user. Lines of stdin are commands.
 AS = """
 import importlib, os, shlex, sys, tempfile
 

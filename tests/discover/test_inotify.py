@@ -109,7 +109,7 @@ def test_while_its_disk_is_away_it_asks_for_a_listing_and_makes_no_directory(tmp
     shutil.rmtree(root)
     assert [watch.hints() for _ in range(3)] == [LOOK] * 3
     assert not root.exists()
-    assert (watch.hinted(), list(watch.wakes())) == (False, [])  # it wakes nobody: the ticks go on at their pace
+    assert (watch.hinted(), list(watch.wakes())) == (False, [])  # it wakes no loop: the ticks go on at their pace
 
 
 def test_a_closed_one_wakes_no_loop_and_asks_for_listings(watch: "Inotify") -> None:

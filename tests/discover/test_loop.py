@@ -1,4 +1,4 @@
-"""The loop sleeps until a hint comes; a hint that nobody would take does not keep it awake."""
+"""The loop sleeps until a hint comes; a hint that no tick would take does not keep it awake."""
 
 import os
 import threading

@@ -15,7 +15,7 @@ from tests.docs.commands import check, check_mention, is_ours, make_targets
 from tests.packaging.project import ROOT
 
 BLOCKS = [block for path in DOCS for block in blocks(path)]
-#: first line of a block: why nobody can check it, or where it is checked better. Each is checked to be needed.
+#: first line of a block: why it cannot be checked, or where it is checked better. Each is checked to be needed.
 SKIPPED = {
     "writer    published  committed  consumed  missing  double  unpublished": "what the demo prints",
     's3.putObject(request -> request.bucket(bucket).key(prefix + "/pending/" + txlog).ifNoneMatch("*"),': (

@@ -42,7 +42,7 @@ def test_a_container_cut_anywhere_is_refused_or_has_lost_whole_blocks(
         found = list(avro.decode(cut, MOST).blocks)
     except TxlogCorrupt:
         return
-    # The Avro specification has no end marker: whoever needs one counts the records.
+    # The Avro specification has no end marker: a reader that needs one counts the records.
     assert found == parts[: len(found)] and len(found) < len(parts)
 
 

@@ -1,6 +1,6 @@
 """
 Makes golden files that are not there yet: `python -m tests.golden.make [JAVA_TXLOG]`. It overwrites nothing, ever:
-a file that can no longer be decoded is a broken promise to every txlog that lies in somebody's pending/.
+a file that can no longer be decoded is a broken promise to every txlog that lies in a user's pending/.
 """
 
 import json

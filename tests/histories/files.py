@@ -41,7 +41,7 @@ CHOICES: dict[str, Sequence[Any]] = {
 
 @dataclass(frozen=True)
 class File:
-    """A data file of the model: all that anybody could ask about it."""
+    """A data file of the model: all that a test asks about it."""
 
     path: str
     rows: tuple[Row, ...]

@@ -35,7 +35,7 @@ class Model:
             self.ever += file.rows
 
     def drop(self, path: str) -> None:
-        """A file that somebody took out."""
+        """A file that another program deleted."""
         del self.live[path]
 
     def expire(self, column: int, keep: timedelta, now: datetime) -> None:

@@ -17,7 +17,7 @@ from tests.histories import files
 from tests.histories.model import seen
 from tests.histories.world import KEY, World
 
-#: what somebody may do to the schema, with a name nobody has used
+#: changes of the schema, with a name that was not used before
 CHANGES: dict[str, Callable[[Any, str], Any]] = {
     "add": lambda change, name: change.add_column(name, StringType()),
     "widen n": lambda change, name: change.update_column("n", LongType()),
@@ -26,7 +26,7 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
     "rename": lambda change, name: change.rename_column("n", name),
     "drop": lambda change, name: change.delete_column("region"),
 }
-#: what somebody may add to the spec: column and transform
+#: what may be added to the spec: column and transform
 FIELDS: dict[str, tuple[str, Any]] = {
     "day": ("timestamp", DayTransform()),
     "bucket": ("key", BucketTransform(4)),

@@ -1,5 +1,5 @@
 """
-Random walks: one step of a history chosen by dice, for whoever cannot afford a machine that shrinks.
+Random walks: one step of a history chosen by dice, where a machine that shrinks takes too long.
 """
 
 from collections.abc import Callable, Collection, Iterator

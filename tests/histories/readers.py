@@ -71,7 +71,7 @@ def counted(rows: Iterator[Sequence[Any]] | Sequence[Sequence[Any]]) -> Rows:
 
 
 def complete(table: Any) -> bool:
-    """Whether the columns of every spec are still there; else pyiceberg's tables and DuckDB fail, whoever wrote."""
+    """Whether the columns of every spec are still there; else pyiceberg's tables and DuckDB fail on any file."""
     columns = {field.field_id for field in table.schema().fields}
     return {field.source_id for spec in table.metadata.partition_specs for field in spec.fields} <= columns
 

@@ -52,7 +52,7 @@ def _named(snapshot: Snapshot) -> Iterator[str]:
 
 
 def unneeded(state: State, data: Path, waiting: set[str]) -> list[str]:
-    """Data files on disk that no kept snapshot has or has deleted, and nobody waits for."""
+    """Data files on disk that no kept snapshot has or has deleted, and no txlog names."""
     manifests = [manifest for snapshot in state.snapshots.values() for manifest in snapshot.manifests]
     # A file goes with the snapshot that deleted it.
     named = {entry.path for manifest in manifests for entry in manifest.entries} | waiting

@@ -23,7 +23,7 @@ COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=3)
 
 
 class Histories(RuleBasedStateMachine):
-    """Everybody who touches a table, in any order."""
+    """All programs that change a table, in any order."""
 
     duckdb: Any = None
 

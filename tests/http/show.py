@@ -28,7 +28,7 @@ WIDE, PHONE = (1180, 900), (360, 740)
 
 
 class Passing(Clock):
-    """Time passes whenever somebody looks, so that nothing takes no time at all."""
+    """Time passes whenever it is asked for, so that nothing takes no time at all."""
 
     looks = 0
 
@@ -108,7 +108,7 @@ class Show:
 @contextmanager
 def shown(minutes: int, missing: str, every: int = 10) -> Iterator[tuple[WebServer, Watched]]:
     """
-    The run, with a tick each `every` seconds, served; `missing` is a file that a txlog names and nobody wrote.
+    The run, with a tick each `every` seconds, served; `missing` is a file that a txlog names and no writer wrote.
     """
     with tempfile.TemporaryDirectory(prefix="lake-") as root:
         watched = Show(Path(root), minutes, missing, every).run()

@@ -1,4 +1,4 @@
-"""The HTTP server: what it answers, what it refuses, and that nobody can harm the daemon by asking."""
+"""The HTTP server: what it answers, what it refuses, and that no request harms the daemon."""
 
 import json
 import socket

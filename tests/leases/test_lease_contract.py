@@ -92,7 +92,7 @@ def test_a_zombie_finds_out_and_takes_nothing_back(stores: Opener) -> None:
     zombie, mine = lease(stores, "zombie"), lease(stores)
     assert zombie.hold(NOW)
     if isinstance(zombie, BlobLease):
-        # Azure's clock does not jump: what its expiry does, somebody's break does at once.
+        # Azure's clock does not jump: what its expiry does, a break by another does at once.
         _broken(stores())
     later = NOW + LASTING
     assert mine.hold(NOW) or mine.hold(later) or not isinstance(mine, BlobLease | PutLease)

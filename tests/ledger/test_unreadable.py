@@ -1,4 +1,4 @@
-"""A manifest of somebody else's that we cannot read: it is left as it is, and appends go on."""
+"""A foreign manifest that we cannot read: it is left as it is, and appends go on."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def spoil(lake: Lake) -> Path:
-    """The first manifest of the head becomes one in a form that nobody knows."""
+    """The first manifest of the head becomes one in an unknown form."""
     table = lake.table()
     manifest = table.current_snapshot().manifests(table.io)[0]
     path = Path(manifest.manifest_path.removeprefix("file://"))

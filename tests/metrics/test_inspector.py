@@ -1,4 +1,4 @@
-"""Who is looked at, and when: a table that is frozen takes nothing from the others."""
+"""Which tables are inspected, and when: a table that is frozen takes nothing from the others."""
 
 import queue
 import threading
@@ -16,7 +16,7 @@ from tests.support.watched import Watched
 
 
 class Frozen:
-    """Eight tables that are looked at all the time; nobody gets an answer of those whose name begins with `frozen`."""
+    """Eight tables that are inspected all the time; there is no answer from those whose name begins with `frozen`."""
 
     def __init__(self, root: Path) -> None:
         self.watched, self.thaw = Watched(), threading.Event()

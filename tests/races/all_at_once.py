@@ -1,5 +1,5 @@
 """
-Everybody at once on one table: writers, bookkeepers without a lease, an eager reaper, Spark's maintenance and a stream.
+All at once on one table: writers, bookkeepers without a lease, an eager reaper, Spark's maintenance and a stream.
 """
 
 import random
@@ -30,7 +30,7 @@ _SPARK_MAY = (
     "SQLITE_BUSY",
     # rewrite_manifests, when another commit took a manifest that it replaces
     "could not be found in the latest snapshot",
-    # a rewrite that tries again after somebody added a partition spec: it knows those it began with
+    # a rewrite that tries again after a partition spec was added: it knows those it began with
     "ManifestFileUtil.canContainAny",
     # Kryo, when a table is broadcast that another of its threads is using
     "arraySize cannot be negative",
@@ -60,7 +60,7 @@ class Crowd:
     stop: threading.Event = field(default_factory=threading.Event)
     turns: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
-    #: exceptions that nobody may raise
+    #: exceptions that no program may raise
     broken: list[str] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ class Crowd:
     def until(
         self, turns: Mapping[str, int], seconds: float, most: float = 240, also: Callable[[], bool] = lambda: True
     ) -> None:
-        """Waits so long, then until each did so many turns and `also`, or somebody broke; raises AssertionError."""
+        """Waits so long, then until each did so many turns and `also`, or one broke; raises AssertionError."""
         started = time.monotonic()
         while (spent := time.monotonic() - started) < seconds or not self._did(turns) or not also():
             if self.broken:

@@ -20,7 +20,7 @@ BOOKS = ("bookkeeper 1", "bookkeeper 2", "bookkeeper 3")
 SECONDS = float(os.environ.get("RACE_SECONDS", "10"))
 
 
-def everybody(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd, list[str]]:
+def all_programs(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd, list[str]]:
     """The crowd after so long, everything settled, and the keys that its writers published."""
     published: list[str] = []
     crowd = Crowd(queue)
@@ -47,7 +47,7 @@ def everybody(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd
 
 
 def test_all_programs_at_once_lose_and_double_nothing(queue: SparkLake, tmp_path: Path) -> None:
-    crowd, published = everybody(queue, tmp_path / "checkpoint", SECONDS)
+    crowd, published = all_programs(queue, tmp_path / "checkpoint", SECONDS)
     assert crowd.broken == []
     assert (queue.pending(), queue.rejected()) == ([], {})
     seen = queue.seen()

@@ -37,7 +37,7 @@ INSERT = "INSERT INTO {table} (timestamp, key) VALUES (TIMESTAMP '{now}', 'spark
 
 
 class Race:
-    """A bookkeeper in whose ticks somebody else acts."""
+    """A bookkeeper in whose ticks another program acts."""
 
     def __init__(self, queue: SparkLake) -> None:
         self.queue, self.faults = queue, Faults()
@@ -116,7 +116,7 @@ def test_spark_appends_and_the_reaper_runs_between_any_two_steps(race: Race) -> 
 
 @pytest.mark.parametrize("spot", SPOTS)
 def test_a_rollback_halts_the_table_says_the_command_and_after_it_the_table_goes_on(race: Race, spot: str) -> None:
-    """Rows of the abandoned snapshots are out, nobody else's; what is pending waits."""
+    """Rows of the abandoned snapshots are out, no others; what is pending waits."""
     queue = race.queue
     kept = queue.table().metadata.snapshots[-2].snapshot_id
     race.publish(0)

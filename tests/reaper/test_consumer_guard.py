@@ -1,5 +1,5 @@
 """
-Consumers and the reaper: what they need stays, who holds too long is named first and cut off later.
+Consumers and the reaper: what they need stays; one that holds too long is named first and cut off later.
 """
 
 import json

@@ -65,7 +65,7 @@ def made(root: Path, stock: bool) -> Stage:
 
 
 def consumer(root: Path, lake: Lake) -> None:
-    """A query that needs the newest two snapshots only, and one whose record nobody has to wait for."""
+    """A query that needs the newest two snapshots only, and one whose record holds nothing."""
     query = Query(root / "cp").begin(offset(lake.history()[0])).done(offset(lake.history()[-2], 1))
     registry = Registry(open_store(f"file://{lake.folder}"))
     registry.add(spark("live", query.url, lake.now, by=COMMAND))

@@ -49,7 +49,7 @@ def sweep(lake: Lake, now: datetime, faults: Faults | None = None, **how: Any) -
 
 
 def place(lake: Lake, key: str, age: timedelta, now: datetime | None = None) -> Path:
-    """A file below the table that nobody names."""
+    """A file below the table that nothing names."""
     path = Path(lake.location) / key
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"1234")

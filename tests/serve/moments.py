@@ -1,8 +1,8 @@
 """
 Time for threads: it stands still while any of them works, and moves on when all of them wait for it.
 
-So whatever takes no time by this clock starts to the microsecond when it should, or something held it up. Who hangs
-does not count as working: then time goes on without him, as it does in the world.
+So whatever takes no time by this clock starts to the microsecond when it should, or something held it up. A thread that
+hangs does not count as working: time goes on without it, as it does in the world.
 """
 
 import threading
@@ -26,7 +26,7 @@ class Sleeper:
 
 @dataclass
 class Moments:
-    """The clock, and who sleeps until when."""
+    """The clock, and which thread sleeps until when."""
 
     now: datetime = NOW
     working: int = 0
@@ -52,7 +52,7 @@ class Moments:
             self.changed.wait_for(lambda: one.awake)
 
     def wake(self) -> None:
-        """Whoever has become woken works from now on."""
+        """The threads that were woken work from now on."""
         with self.changed:
             for one in [one for one in self.sleepers if one.woken()]:
                 self._rouse(one)
@@ -74,7 +74,7 @@ class Moments:
             self.changed.wait_for(lambda: self.thawed)
 
     def thaw(self) -> None:
-        """Whoever hangs, now or later, has its answer."""
+        """Every thread that hangs, now or later, has its answer."""
         with self.changed:
             self.thawed = True
             self.working += self.hung

@@ -1,5 +1,5 @@
 """
-Real tables of one catalog, one of them broken: by a clock that stands still while anybody works, no other is late.
+Real tables of one catalog, one of them broken: by a clock that stands still while a table works, no other is late.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -67,7 +67,7 @@ class Served:
             os.mkfifo(metadata)
 
     def deafen(self) -> None:
-        """From now on nobody reads what it says, and the pipe is full."""
+        """From now on its output is not read, and the pipe is full."""
         assert self.process is not None
         pipe = os.open(f"/proc/{self.process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
         with suppress(BlockingIOError):

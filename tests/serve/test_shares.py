@@ -28,7 +28,7 @@ class Shared(Tables):
         self.daemons[share] = Daemon(path, self.said, share)
 
     def round(self) -> dict[str, set[str]]:
-        """One txlog for each table; who committed it."""
+        """One txlog for each table; which daemon committed it."""
         key, who = f"{self.rounds:04d}", dict[str, set[str]]()
         self.rounds += 1
         for name in NAMES:

@@ -1,4 +1,4 @@
-"""Wishes that signals note: a signal may come between any two steps of whoever takes one."""
+"""Requests that signals set: a signal may come between any two steps of the loop that takes one."""
 
 import select
 import sys

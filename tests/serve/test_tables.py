@@ -1,4 +1,4 @@
-"""Tables come, change, go and end while the others work on, by a clock that stands still while anybody works."""
+"""Tables come, change, go and end while the others work on, by a clock that stands still while a table works."""
 
 import threading
 from dataclasses import replace

@@ -125,5 +125,5 @@ class Line:
             self.late += 1
             try:
                 self.late_applied += self.arrived(send())
-            except Exception:  # noqa: BLE001 - nobody waits for this answer any more, whatever it is
+            except Exception:  # noqa: BLE001 - this answer is not waited for any more
                 continue

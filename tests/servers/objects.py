@@ -64,7 +64,7 @@ def azure_properties(blob: int, queue: int = 1) -> dict[str, str]:
 @contextmanager
 def s3(users: Sequence[str] = ()) -> Iterator[Server]:
     """
-    A running, empty S3 server, with `users` (secret: NAME-secret) who may nothing yet. Raises Unavailable.
+    A running, empty S3 server, with `users` (secret: NAME-secret) without any rights yet. Raises Unavailable.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="bookkeeper-s3-") as place:

@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 def free_port() -> int:
     """
-    A port that nobody listened on a moment ago.
+    A port that was free a moment ago.
     """
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
@@ -48,7 +48,7 @@ def scratch() -> str | None:
 
 def answers(port: int) -> bool:
     """
-    Whether somebody accepts connections on this port.
+    Whether a server accepts connections on this port.
     """
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1):
@@ -99,7 +99,7 @@ class Server:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Stopped in the middle of whatever it does, with everybody's connections open; then it goes on."""
+        """Stopped in the middle of its work, with all connections open; then it goes on."""
         assert self.process is not None
         pids = [self.process.pid, *_children(self.process.pid)]
         for pid in pids:

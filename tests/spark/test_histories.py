@@ -160,7 +160,7 @@ class Consumer:
         started.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
-def everybody_agrees(world: Shared, spark: Any, duckdb: Any) -> None:
+def all_readers_agree(world: Shared, spark: Any, duckdb: Any) -> None:
     world.look()
     found = [*scans(world, spark), *metadata_tables(world, spark), *readers.pyiceberg_scans(world)]
     found += [*readers.pyiceberg_plans(world), *readers.duckdb_scans(world, duckdb)]
@@ -187,13 +187,13 @@ def test_every_reader_agrees_before_and_after_spark_maintained_the_table(spark, 
     publish(world, world.dice)
     world.publish([3])
     world.tick()
-    everybody_agrees(world, spark, duckdb)
+    all_readers_agree(world, spark, duckdb)
     consumer.drain()
     delete_on_read(world, spark)
     maintain(world, spark, "rewrite_manifests")
     world.publish([2], hours=1)
     world.tick()
-    everybody_agrees(world, spark, duckdb)
+    all_readers_agree(world, spark, duckdb)
     maintain(world, spark, "rewrite_data_files", ", options => map('rewrite-all', 'true')")
     consumer.drain()
     maintain(world, spark, "expire_snapshots", ", older_than => TIMESTAMP '2100-01-01', retain_last => 4")
@@ -201,6 +201,6 @@ def test_every_reader_agrees_before_and_after_spark_maintained_the_table(spark, 
         world.look()
     world.publish([1])
     world.tick()
-    everybody_agrees(world, spark, duckdb)
+    all_readers_agree(world, spark, duckdb)
     consumer.drain()
     assert Counter(consumer.keys) == Counter(row[KEY] for row in world.model.ever)

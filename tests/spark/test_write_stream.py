@@ -1,5 +1,5 @@
 """
-A Spark stream writes into the queue's table while somebody else commits to it.
+A Spark stream writes into the queue's table while another program commits to it.
 """
 
 import json
@@ -28,7 +28,7 @@ def keys(spark, table):
 
 def operators(spark, table):
     """
-    Who committed between the first and the last commit of the other.
+    Which programs committed between the first and the last commit of the other.
     """
     snapshots = spark.table(f"{name_of(table)}.snapshots").orderBy("committed_at").collect()
     who = ["SparkStream" if "spark.app.id" in snapshot.summary else "Committer" for snapshot in snapshots]

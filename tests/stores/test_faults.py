@@ -84,7 +84,7 @@ def test_a_guarded_replace_whose_reply_was_lost_is_done_once(wire: Wire, fault: 
     near, far, proxy = wire
     _, tag = near.read_tagged("a")
     proxy.use(Line(fault, most=1), all_requests=True)
-    with pytest.raises(Changed):  # its own: whoever asked for it reads back
+    with pytest.raises(Changed):  # its own: the caller reads back
         far.replace("a", b"mine", if_match=tag)
     assert near.read("a") == b"mine"
 
@@ -118,7 +118,7 @@ def test_a_server_that_is_down_is_unavailable_and_never_empty(kind: str) -> None
 @pytest.mark.parametrize("act", [*ACTS, "modified"])
 @pytest.mark.parametrize("kind", ALL_OBJECTS)
 def test_a_bucket_that_is_not_there_is_unavailable_and_nothing_in_it_is_missing(kind: str, act: str) -> None:
-    # As with a disk that is not mounted: who took it for missing would call every txlog a hole.
+    # As with a disk that is not mounted: if it counted as missing, every txlog would become a hole.
     properties = wanted(kind).properties
     store = open_store(place(kind).replace("lake-", "lost-"), properties)
     with pytest.raises(StorageUnavailable):

@@ -145,7 +145,7 @@ def test_table_and_folder_in_two_buckets_are_each_reached_by_a_user_of_their_own
         keys |= {"s3.bucket.queue.access-key-id": "folder", "s3.bucket.queue.secret-access-key": "folder-secret"}
         keys |= {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{lake}/warehouse"}
         _used(queue_with(keys, queue, tmp_path))
-        # Whoever takes one for the other is refused, so the flow says that nobody did.
+        # Code that takes one for the other is refused, so the flow shows that none does.
         for url, user in ((lake, "folder"), (queue, "tabler")):
             given = {**server.properties, "s3.access-key-id": user, "s3.secret-access-key": f"{user}-secret"}
             with pytest.raises(StorageUnavailable, match="403"):

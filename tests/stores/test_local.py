@@ -57,7 +57,7 @@ def test_of_processes_that_create_at_once_exactly_one_wins(root: Path, store: Lo
         child.join()
     assert sorted(number for mine in winners.values() for number in mine) == list(range(ROUNDS))
     assert all(store.read(f"race/{number}") == f"{me}".encode() for me, mine in winners.items() for number in mine)
-    assert len([mine for mine in winners.values() if mine]) > 1, "nobody raced"
+    assert len([mine for mine in winners.values() if mine]) > 1, "no two ever raced"
     assert len(names(root)) == ROUNDS
 
 
@@ -183,7 +183,7 @@ def test_an_absent_root_is_trouble_and_no_proof_that_something_is_gone(root: Pat
 
 
 def test_a_root_that_vanished_is_not_made_again_by_a_write(root: Path, store: LocalStore) -> None:
-    # Else a txlog would be published onto the disk below the mount point, where nobody finds it.
+    # Else a txlog would be published onto the disk below the mount point, where no bookkeeper finds it.
     store.create("pending/a", b"1")
     shutil.move(root, root.parent / "unmounted")
     for act in (store.create, store.replace, store.upload):

@@ -81,7 +81,7 @@ def test_a_folder_that_is_gone_is_not_made_again_by_anything_that_runs(queue: Qu
     finally:
         daemon.terminate()
         assert daemon.wait(30) == 0
-    # What a tick that had begun may still have written is no folder: nobody publishes or commits there.
+    # What a tick that had begun may still have written is no folder: nothing publishes or commits there.
     assert left <= {"lease", "marks.json", "clock/probe"}
 
     for key, data in kept.items():

@@ -89,7 +89,7 @@ def test_eight_processes_race_for_hundreds_of_commits_and_none_is_lost_or_double
     wished = {f"racer.{racer}.{index}" for racer in range(RACERS) for index in range(each)}
     assert {key for key in table.metadata.properties if key.startswith("racer.")} == wished
     assert number(table.metadata_location) == 1 + RACERS * each
-    assert sum(refused) > 0, "nobody ever raced"
+    assert sum(refused) > 0, "no two ever raced"
 
 
 def _said(process: "subprocess.Popen[str]") -> int:
@@ -232,7 +232,7 @@ def _survived(catalog: StorageCatalog, act: str, fatal: int) -> bool:
 
 
 def _goes_on(catalog: StorageCatalog, act: str, through: bool) -> None:
-    """Whatever is left, somebody else can make the table, commit to it and drop it."""
+    """Whatever is left, another process can make the table, commit to it and drop it."""
     if through:
         assert catalog.table_exists("demo.t") == (act != "drop")
     if not catalog.table_exists("demo.t"):

@@ -173,7 +173,7 @@ def test_a_name_too_long_for_the_storage_is_missing(store: Store) -> None:
 @pytest.mark.parametrize("act", ["create", "replace", "upload"])
 @pytest.mark.parametrize("key", ["folder", "object/below"])
 def test_a_write_where_no_object_can_be_is_never_said_to_be_there_already(store: Store, act: str, key: str) -> None:
-    # Object stores can, disks cannot: but nobody may take the answer for his own bytes.
+    # Object stores can, disks cannot: but no caller may take the answer for its own bytes.
     store.create("folder/x", b"1")
     store.create("object", b"1")
     try:

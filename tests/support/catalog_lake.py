@@ -84,7 +84,7 @@ class Place:
             self.near.engine.dispose()
 
     def table(self, **settings: Any) -> Table:
-        """The settings of a table that nobody has used yet."""
+        """The settings of a table that was not used yet."""
         self.made += 1
         return replace(Table(name=f"events{self.made}", identifier=f"demo.events{self.made}"), **settings)
 

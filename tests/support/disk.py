@@ -40,7 +40,7 @@ class Disk:
         if mode not in ("rb", "wb"):
             return builtins.open(path, mode, *arguments, **named)
         self.asked(f"open {mode}")
-        file = builtins.open(path, mode, *arguments, **named)  # noqa: SIM115  (whoever asked closes it)
+        file = builtins.open(path, mode, *arguments, **named)  # noqa: SIM115  (the caller closes it)
         return _Written(file, self) if mode == "wb" else file
 
 

@@ -1,7 +1,7 @@
 """
 Enumeration: one run is recorded, then repeated once for each of its operations, stopped or broken there.
 
-Nobody lists the points by hand: what the code does today is what is tried.
+The points are recorded, not listed by hand: what the code does today is what is tried.
 """
 
 from collections.abc import Callable, Iterator
@@ -83,7 +83,7 @@ def crashed(act: Callable[[Faults], None], point: Point) -> bool:
 
 def erred(act: Callable[[Faults], None], point: Point, error: Callable[[str], BaseException]) -> Faults:
     """
-    Runs with this one operation broken; whoever runs it lives on. What is under way then is in the faults returned.
+    Runs with this one operation broken; the caller lives on. What is under way then is in the faults returned.
     """
     faults = Faults().at(point.number, point.when, error, point.delay)
     act(faults)

@@ -37,7 +37,7 @@ class Rule:
     when: str
     error: Callable[[str], BaseException]
     times: int = 1_000_000
-    #: how many operations later what is late arrives; by default when somebody calls `arrive`
+    #: how many operations later what is late arrives; by default when a test calls `arrive`
     delay: int = 1_000_000
 
 
@@ -77,7 +77,7 @@ class Faults:
             raise late.error(operation)
 
     def arrive(self, number: int = 1_000_000_000) -> None:
-        """What is under way and due before this operation arrives; nobody waits for its answer any more."""
+        """What is under way and due before this operation arrives; its answer is not waited for."""
         due = [item for item in self.under_way if item[0] <= number]
         self.under_way = [item for item in self.under_way if item[0] > number]
         for _, act in due:

@@ -31,7 +31,7 @@ def names(*sequences: int, run: str = ONE, writer: str = "w") -> list[TxlogName]
 def txlog(
     about: TxlogName, *paths: str, size: int = 1, position: bytes | None = None, after: bytes | None = None
 ) -> Txlog:
-    """A txlog of files of one row each; by default one file that nobody else names."""
+    """A txlog of files of one row each; by default one file that no other txlog names."""
     named = paths or (f"file:///t/data/{about}.parquet",)
     entries = [added(DataFile(path, "PARQUET", (), 1, size)) for path in named]
     body = manifest.decode(manifest.encode(HEADER, entries), 2**24)

@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 class WallClock(Clock):
-    """The machine's clock: nobody moves it."""
+    """The machine's clock, which the test does not move."""
 
     def __init__(self) -> None: ...
 

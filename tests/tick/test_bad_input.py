@@ -105,7 +105,7 @@ CASES: dict[str, tuple[str, Forge]] = {
     "no version": ("TxlogCorrupt", partial(with_header, bookkeeper__version=None)),
     "version 0": ("TxlogCorrupt", partial(with_header, bookkeeper__version=b"0")),
     "an unknown bookkeeper key": ("TxlogCorrupt", partial(with_header, bookkeeper__colour=b"red")),
-    "a companion, which nobody knows yet": ("TxlogCorrupt", partial(with_header, bookkeeper__companion=b"x")),
+    "a companion, which is not known yet": ("TxlogCorrupt", partial(with_header, bookkeeper__companion=b"x")),
     "version 01": ("TxlogCorrupt", partial(with_header, bookkeeper__version=b"01")),
     "a sequence with leading zeros": ("TxlogCorrupt", leading_zeros("bookkeeper__sequence")),
     "a time with leading zeros": ("TxlogCorrupt", leading_zeros("bookkeeper__created_ms")),
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[str, Forge]] = {
         with_data(lambda data: data.replace(b'"field-id": 143', b'"field-id":  []')),
     ),
     "another sequence than its name": ("NameMismatch", partial(with_header, bookkeeper__sequence=b"7777")),
-    "another writer than its name": ("NameMismatch", partial(with_header, bookkeeper__writer=b"somebody")),
+    "another writer than its name": ("NameMismatch", partial(with_header, bookkeeper__writer=b"another")),
     "another table": ("WrongTable", partial(with_header, bookkeeper__table_uuid=b"0" * 36)),
     "an unknown schema": ("UnknownSpec", partial(with_header, schema_id=b"99")),
     "an unknown spec": ("UnknownSpec", partial(with_header, partition_spec_id=b"99")),
@@ -292,7 +292,7 @@ def test_a_path_of_a_txlog_that_never_got_in_may_be_published_again(lake: Lake, 
 
 
 def test_a_path_named_twice_is_out_of_the_way_before_the_commit(lake: Lake, writer: Writes, faults: Faults) -> None:
-    """After a crash nobody remembers the first: the second would get in through its hole."""
+    """After a crash the first is forgotten: the second would get in through its hole."""
     file = writer.file(["a"])
     for _ in range(2):
         name, data = writer.encoded([file])

@@ -89,7 +89,7 @@ def jumps(lake: Lake, **span: float) -> None:
 
 
 def test_a_jump_far_ahead_of_the_storages_clock_stamps_nothing(lake: Lake, writer: Writes) -> None:
-    """A table that was stamped with next year's date would take nobody's commit until then."""
+    """A table that was stamped with next year's date would take no commit until then."""
     book = lake.book()
     writer.publish("a")
     lake.tick(book)

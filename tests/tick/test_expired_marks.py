@@ -1,5 +1,5 @@
 """
-Somebody else expires snapshots, and the one the marks came with is among them: proven to be no rollback, or halted.
+Another program expires snapshots, and the one the marks came with is among them: proven to be no rollback, or halted.
 """
 
 import os
@@ -183,7 +183,7 @@ def test_a_renewal_keeps_every_row_mark_and_total(busy: Lake) -> None:
 
 
 def test_a_view_whose_files_others_have_deleted_is_loaded_again_at_the_next_tick(lake: Lake, writer: Writes) -> None:
-    """Within the ten seconds in which the bookkeeper asks nobody, Spark may expire what it has in mind."""
+    """Within the ten seconds in which the bookkeeper does not load the table, Spark may expire what it has in mind."""
     writer.publish("a")
     lake.tick()
     others_append(lake, "x")

@@ -125,7 +125,7 @@ def test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject(lak
     assert len(lake.rejected()) == 2
     lake.clock.move(days=2)
     ours, lake.clock.now = lake.clock.now, lake.clock.now - timedelta(hours=1)
-    book.tick(ours)  # an hour ahead of the storage: who knows how old anything is
+    book.tick(ours)  # an hour ahead of the storage: no age is known
     assert len(lake.rejected()) == 2
     lake.clock.now = ours
     lake.tick(book, minutes=2)

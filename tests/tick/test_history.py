@@ -1,4 +1,4 @@
-"""History: a table that somebody rolled back, stripped or replaced is halted, never guessed at; others go on."""
+"""History: a table that was rolled back, stripped or replaced is halted, never guessed at; others go on."""
 
 import shutil
 from collections.abc import Callable
@@ -27,7 +27,7 @@ TEN_MINUTES = Daemon(backoff_most=timedelta(minutes=10))
 
 
 def change(lake: Lake, *updates: Any) -> None:
-    """A commit of somebody else that makes no snapshot."""
+    """A foreign commit that makes no snapshot."""
     table = lake.table()
     lake.catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
 
@@ -128,7 +128,7 @@ def test_a_rollback_behind_a_cached_view_is_noticed_by_the_commit(lake: Lake, wr
     roll_back(lake)
     writer.publish("c")
     with pytest.raises(HistoryChanged):
-        lake.tick(book)  # within the ten seconds in which it asks nobody
+        lake.tick(book)  # within the ten seconds in which it does not load the table
     assert lake.keys() == ["a"]
 
 
@@ -178,7 +178,7 @@ def test_the_folder_of_another_table_is_refused(lake: Lake) -> None:
 
 
 def test_a_folder_whose_card_names_another_table_is_refused_at_every_tick(lake: Lake, writer: Writes) -> None:
-    """Even when the folder's id fits, as after somebody copied a table with its properties."""
+    """Even when the folder's id fits, as after a table was copied with its properties."""
     writer.publish("a")
     card = lake.folder.store.read("card.json")
     lake.put("card.json", card.replace(lake.made.uuid.encode(), b"00000000-0000-0000-0000-000000000000"))

@@ -1,7 +1,7 @@
 """
 The lease: take-over within a stated bound, and switched off it costs lost races, never a row.
 
-The bound: a kill gives the lease back at once (the kernel does it), and whoever stands by asks at each of its ticks, so
+The bound: a kill gives the lease back at once (the kernel does it), and a standby asks at each of its ticks, so
 the next commit is made at its first tick after the kill: at most `every` later, and what that tick takes.
 """
 
@@ -68,7 +68,7 @@ def test_after_kill_9_of_its_holder_the_next_tick_of_a_standby_commits(lake: Lak
 def test_a_table_whose_lease_cannot_be_asked_for_waits_as_for_any_storage(lake: Lake, writer: Writes) -> None:
     writer.publish("a")
     slot, place = TableLoop("events", lambda: leased(lake, "me")), Path(lease_of(lake, "me").path)
-    place.mkdir()  # nobody can open it as a file
+    place.mkdir()  # it cannot be opened as a file
     tick_once(slot, DAEMON, lake.clock.move(seconds=1))
     assert (slot.trouble, lake.keys()) == ("StorageUnavailable", [])
     place.rmdir()

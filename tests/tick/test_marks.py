@@ -20,7 +20,7 @@ def marks_json(lake: Lake) -> MarksCopy:
 
 
 def idle_for_two_days(lake: Lake) -> None:
-    """Somebody else commits after two days, and old marks are pruned."""
+    """Another program commits after two days, and old marks are pruned."""
     lake.clock.move(days=2)
     Writes(lake, "other").publish(f"other-{lake.clock.now.day}")
     lake.tick()

@@ -158,7 +158,7 @@ def test_a_catalog_put_back_from_a_backup_halts_the_table(
         writer.publish(key)
         lake.tick(book)
     backup.put_back()
-    for number in range(others):  # until somebody looks, the numbers may have overtaken ours
+    for number in range(others):  # until they are compared, the numbers may have overtaken ours
         append_by_others(lake, Writes(lake, "foreign").file([f"x{number}"]))
     writer.publish("d")
     book = lake.book() if restarted else book

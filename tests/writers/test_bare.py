@@ -26,7 +26,7 @@ FILES = int(os.environ.get("BARE_FILES") or 60)
 
 
 class Drop:
-    """A queue, and a place into which somebody drops files."""
+    """A queue, and a place into which another system drops files."""
 
     def __init__(self, path: Path) -> None:
         self.lake = Lake(path / "lake")

@@ -1,4 +1,4 @@
-"""The generated load: seeded, and every row says who wrote it."""
+"""The generated load: seeded, and every row names its writer."""
 
 import zlib
 from datetime import timedelta

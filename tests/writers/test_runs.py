@@ -74,7 +74,7 @@ def test_two_live_runs_without_positions_both_get_all_their_rows_in(queue: Queue
 def test_of_two_live_runs_with_positions_one_is_fenced_and_the_source_is_copied_once(queue: Queue) -> None:
     one, two = started(queue), started(queue)
     copies(one, 3)
-    copies(two, 5)  # from the start, too: nobody told it
+    copies(two, 5)  # from the start, too: it knows no better
     queue.tick()
     with pytest.raises(Fenced):
         copies(two, 7)

@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class Party:
-    """Who is there: role -> what it does for ever, and its process; what it dies of on its own goes to `defects`."""
+    """The processes: role -> what it does for ever, and its process; what it dies of on its own goes to `defects`."""
 
     roles: dict[str, Callable[[], None]]
     defects: Path
@@ -58,7 +58,7 @@ def _be(act: Callable[[], None], defects: Path, role: str) -> None:
     """Never returns."""
     try:
         act()
-    except BaseException:  # noqa: BLE001 - whatever it is, somebody must see it
+    except BaseException:  # noqa: BLE001 - any error must be seen
         with defects.open("a", encoding="utf-8") as file:
             file.write(f"{role} ended by itself:\n{traceback.format_exc()}\n")
     finally:

@@ -77,7 +77,7 @@ def source_keys(start: int, end: int) -> list[str]:
 
 def plain(ground: Ground, name: str) -> None:
     """
-    Publishes rows that nobody has again; notes them before (?) and once they are published (!).
+    Publishes rows that no source has again; notes them before (?) and once they are published (!).
     """
     while True:
         with suppress(BookkeeperError), Writer.open(ground.folder, name) as writer:

@@ -1,5 +1,5 @@
 """
-Rounds of real processes: a schedule, everybody killed, the queue drained, the source copied to its end, the account.
+Rounds of real processes: a schedule, all killed, the queue drained, the source copied to its end, the account.
 """
 
 import gc

@@ -75,7 +75,7 @@ class Forgetting(Scene):
 
 
 class AcceptingRollback(Scene):
-    """Somebody put `main` back behind the marks: the rows of what was abandoned stay out, all others get in."""
+    """Another program put `main` back behind the marks: the rows of what was abandoned stay out, all others get in."""
 
     name = "accept-rollback"
     parts = ("commit_table", "replace folder/marks.json")

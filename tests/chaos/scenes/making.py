@@ -49,7 +49,7 @@ class Initialising(Scene):
 
 
 class Carding(Scene):
-    """Somebody adds a column, and the settings change twice: each time the card follows."""
+    """Another program adds a column, and the settings change twice: each time the card follows."""
 
     name = "card"
     parts = ("replace folder/card.json",)

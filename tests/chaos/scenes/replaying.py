@@ -46,7 +46,7 @@ class Replaying(Scene):
 
 
 class ForcedReplaying(Replaying):
-    """Nobody can tell any more whether it is in, and a person says that it is not."""
+    """It is unknown whether it is in, and a person says that it is not."""
 
     name = "replay --force"
     parts = ("commit_table", "create folder/pending/w1.")

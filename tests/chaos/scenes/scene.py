@@ -22,7 +22,7 @@ class Scene:
     """
     Subclasses make `lake` in `prepare`, do what is to be broken in `act`, and name the rows in `published`.
 
-    `act` is run again by whoever runs it (a supervisor, a person) after it broke off: it must bear that.
+    `act` is run again (by a supervisor or a person) after it broke off: it must bear that.
     """
 
     name = ""
@@ -56,7 +56,7 @@ class Scene:
         self.saved.restore()
 
     def again(self) -> None:
-        """Whoever ran it tries once more, in a new process."""
+        """It is tried once more, in a new process."""
         with suppress(BookkeeperError):
             self.act(Faults())
 
