@@ -97,7 +97,7 @@ class Stand:
 
     @classmethod
     def at(cls, place: Place, root: Path, writers: int, discover: str = "list") -> "Stand":
-        """A table with its folder at `place`, and so many writers; each publish goes to the place's queue, if it has one."""
+        """A table with its folder at `place`, and so many writers; each publish goes to the place's queue, if any."""
         root.mkdir()
         url = place.fresh()
         keys: dict[str, Any] = {"discover": discover, "folder": f"{url}/queue", "partition-by": []}

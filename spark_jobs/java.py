@@ -39,10 +39,10 @@ def find_java_home(environ: Mapping[str, str], which: Which = shutil.which) -> s
     """
     The JAVA_HOME of a usable Java (JAVA_HOME first, then PATH), or None.
     """
-    for home in _candidates(environ, which):
-        if usable(version(home)):
-            return str(home)
-    return None
+    homes = [Path(environ["JAVA_HOME"])] if environ.get("JAVA_HOME") else []
+    on_path = which("java", path=environ.get("PATH", ""))
+    homes += [_home_of(Path(on_path))] if on_path else []
+    return next((str(home) for home in homes if usable(version(home))), None)
 
 
 def usable(major: int | None) -> bool:
@@ -62,12 +62,6 @@ def version(home: Path) -> int | None:
     text = release.read_text("utf-8", "replace") if release.is_file() else _settings(home / "bin" / "java")
     found = re.search(r'(?:JAVA_VERSION="|java\.version = )(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
-
-
-def _candidates(environ: Mapping[str, str], which: Which) -> list[Path]:
-    homes = [Path(environ["JAVA_HOME"])] if environ.get("JAVA_HOME") else []
-    on_path = which("java", path=environ.get("PATH", ""))
-    return homes + ([_home_of(Path(on_path))] if on_path else [])
 
 
 def _home_of(java: Path) -> Path:

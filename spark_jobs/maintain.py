@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bookkeeper.config import expiry
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
 from spark_jobs import job, procedures, register, session
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from bookkeeper.streams.registry import Registry
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
-_OLDER_THAN = timedelta(minutes=10)
-_RETAIN_LAST = 100
 _ROWS_SHOWN = 1000
 
 
@@ -119,9 +118,8 @@ def expire_snapshots(
     \b
     Example: python -m spark_jobs.maintain expire-snapshots --older-than 1d --dry-run
     """
-    properties = work.properties()
-    keep = older_than or work.table.reaper.older_than or _age(properties) or _OLDER_THAN
-    last = retain_last or work.table.reaper.retain_last or _least(properties) or _RETAIN_LAST
+    found = expiry.rules(work.table.reaper, work.properties())
+    keep, last = older_than or found.older_than, retain_last or found.retain_last
     history = main_history(work.spark, work.name)
     cutoff = procedures.expire_before(history, before or work.now - keep)
     for snapshot in procedures.expired(history, cutoff, last):
@@ -221,16 +219,6 @@ def _to_rewrite(work: Work, column: str | None, before: datetime) -> tuple[int, 
     planner.init(wanted)
     plan = planner.plan()
     return plan.totalGroupCount(), sum(group.inputFileNum() for group in plan.groups().iterator())
-
-
-def _age(properties: Mapping[str, str]) -> timedelta | None:
-    text = properties.get("history.expire.max-snapshot-age-ms")
-    return timedelta(milliseconds=int(text)) if text else None
-
-
-def _least(properties: Mapping[str, str]) -> int | None:
-    text = properties.get("history.expire.min-snapshots-to-keep")
-    return int(text) if text else None
 
 
 if __name__ == "__main__":

@@ -104,12 +104,15 @@ def ready_java(environ: MutableMapping[str, str]) -> str | None:
 
 
 def _resolve(packages: Sequence[Package], ivy: Path, environ: Mapping[str, str]) -> None:
-    done = subprocess.run(_submit(packages, ivy), env=_submit_environ(environ), capture_output=True, text=True)
+    own = {**environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(_submit(packages, ivy), env=own, capture_output=True, text=True)
     still = missing(packages, ivy)
     if done.returncode or still:
         names = ", ".join(package.coordinate for package in still or packages)
+        lines = [line.strip() for line in done.stderr.splitlines()]
+        telling = [line for line in lines if "unresolved dependency" in line or "Exception" in line or "rror:" in line]
         raise NotPossible(
-            f"Spark could not fetch {names}: {_cause(done.stderr)}",
+            f"Spark could not fetch {names}: {(telling or lines or ['no output'])[0]}",
             hint="Maven Central must be reachable; behind a mirror, run the printed packages through "
             "spark-submit --repositories URL --packages ... once.",
         )
@@ -123,16 +126,6 @@ def _submit(packages: Sequence[Package], ivy: Path) -> list[str]:
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     conf = ["--conf", f"spark.jars.ivy={ivy}", "--conf", "spark.ui.enabled=false"]
     return [str(submit), *conf, "--packages", names, str(Path(__file__).with_name("__init__.py"))]
-
-
-def _submit_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    return {**environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-def _cause(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines()]
-    telling = [line for line in lines if "unresolved dependency" in line or "Exception" in line or "rror:" in line]
-    return (telling or lines or ["no output"])[0]
 
 
 @click.command(cls=Command)

@@ -128,10 +128,7 @@ def summary(progress: Progress) -> dict[str, Any]:
 def _explained(exc: Exception) -> BookkeeperError:
     text = str(exc)
     hint = next((hint for words, hint in _HINTS if words in text), "The stack trace is in Spark's log above.")
-    return NotPossible(f"the stream ended: {_root(text)}", hint=hint)
-
-
-def _root(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes or lines or ["no message"])[-1 if causes else 0]
+    root = (causes[-1:] or lines or ["no message"])[0]
+    return NotPossible(f"the stream ended: {root}", hint=hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 UNREGISTERED = "none"
 #: Spark keeps the limits of a micro-batch as Java's int
 MOST = 2**31 - 1
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
 def read(
@@ -47,17 +46,13 @@ def read(
     the query.
     """
     chosen = {
-        "stream-from-timestamp": _millis(from_timestamp),
+        "stream-from-timestamp": None if from_timestamp is None else int(from_timestamp.timestamp() * 1000),
         "streaming-max-files-per-micro-batch": max_files,
         "streaming-max-rows-per-micro-batch": max_rows,
         "streaming-skip-delete-snapshots": str(skip_delete).lower(),
     }
     given = {key: str(value) for key, value in chosen.items() if value is not None}
     return spark.readStream.format("iceberg").options(**given).load(table)
-
-
-def _millis(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def start(rows: DataFrame, sink: str, catalog: str, checkpoint: str, trigger: str) -> StreamingQuery:

@@ -59,7 +59,8 @@ def _backend(properties: Properties) -> Confs:
     if kind == "sql":
         return {"type": "jdbc", "jdbc.schema-version": "V1", **_jdbc(uri)}
     if kind == "rest":
-        return {"type": "rest", "uri": uri, **_rest(properties)}
+        same = {key: value for key, value in properties.items() if key.startswith(_REST_SAME_PREFIXES)}
+        return {"type": "rest", "uri": uri, **same, **{key: properties[key] for key in _REST_SAME if key in properties}}
     if kind == "hive":
         return {"type": "hive", "uri": uri}
     if kind == "glue":
@@ -103,10 +104,6 @@ def _postgres(uri: str) -> Confs:
     if parts.password is not None:
         confs["jdbc.password"] = unquote(parts.password)
     return confs
-
-
-def _rest(properties: Properties) -> Confs:
-    return {key: value for key, value in properties.items() if key in _REST_SAME or key.startswith(_REST_SAME_PREFIXES)}
 
 
 def _storage(properties: Properties) -> Confs:

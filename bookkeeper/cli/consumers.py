@@ -78,33 +78,33 @@ def consumers(
 
 def _list(there: Opened, as_json: bool) -> None:
     found, _ = consumer_states(there)
-    show_rows([_row(standing) for standing in found], as_json, nothing="no consumer is registered")
+    show_rows([_row(state) for state in found], as_json, nothing="no consumer is registered")
 
 
-def _row(standing: "ConsumerState") -> dict[str, Any]:
-    consumer, checkpoint = standing.checkpoint_read.consumer, standing.checkpoint_read.checkpoint
-    offset = standing.checkpoint_read.offsets[0] if standing.checkpoint_read.offsets else None
+def _row(state: "ConsumerState") -> dict[str, Any]:
+    consumer, checkpoint = state.checkpoint_read.consumer, state.checkpoint_read.checkpoint
+    offset = state.checkpoint_read.offsets[0] if state.checkpoint_read.offsets else None
     return {
-        "consumer": standing.name,
-        "state": standing.state,
+        "consumer": state.name,
+        "state": state.state,
         "snapshot": str(offset.snapshot) if offset and offset.snapshot is not None else None,
         "batch": checkpoint.batch if checkpoint else None,
         "committed": checkpoint.at if checkpoint else None,
         "until": consumer.until,
-        "max_hold_used": round(standing.used, 3),
+        "max_hold_used": round(state.used, 3),
         "checkpoint": consumer.checkpoint,
         "by": consumer.by,
-        "what": _what(standing),
+        "what": _what(state),
     }
 
 
-def _what(standing: "ConsumerState") -> str | None:
-    parts = [standing.why] if standing.why else []
-    parts += ["at risk: it will be cut off when max-hold is used up"] if standing.at_risk else []
-    if standing.bound_to_grow and standing.used >= _WORTH_A_MEND:
-        share = f"{standing.used:.0%}"
+def _what(state: "ConsumerState") -> str | None:
+    parts = [state.why] if state.why else []
+    parts += ["at risk: it will be cut off when max-hold is used up"] if state.at_risk else []
+    if state.bound_to_grow and state.used >= _WORTH_A_MEND:
+        share = f"{state.used:.0%}"
         parts.append(f"bound to grow: its first offset takes {share} of max-hold; --mend it between two runs")
-    if standing.state in ("to mend", "stalled"):
+    if state.state in ("to mend", "stalled"):
         parts.append("stop it and --mend")
     return "; ".join(parts) or None
 
@@ -199,7 +199,7 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
     where = absolute(checkpoint)
     consumer = spark(name, where, utc_now(), source=source, available_now=available_now, by=COMMAND)
     registry_of(there).add(consumer)
-    found = next(standing for standing in consumer_states(there)[0] if standing.name == name)
+    found = next(state for state in consumer_states(there)[0] if state.name == name)
     return {"checkpoint": where, "state": found.state, "what": _what(found)}
 
 
@@ -315,14 +315,11 @@ def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
 
     found, table = consumer_states(there)
     added, rows = added_files(table.io), []
-    for standing in found:
-        behind = lag_of(standing, table.metadata, added, now)
+    for state in found:
+        behind = lag_of(state, table.metadata, added, now)
         counts = asdict(behind) if behind else dict.fromkeys(("snapshots", "files", "rows", "bytes", "behind"))
-        rows.append({"consumer": standing.name, "state": standing.state, **counts})
+        rows.append({"consumer": state.name, "state": state.state, **counts})
     return rows
 
 
-COMMANDS = (
-    consumers,
-    lag,
-)
+COMMANDS = (consumers, lag)

@@ -194,33 +194,30 @@ def once(
       bookkeeper once --config bookkeeper.toml --json
     """
     from bookkeeper.serve.open import opener
-    from bookkeeper.serve.tables import once as turn_once
+    from bookkeeper.serve.tables import once as tick_each
     from bookkeeper.serve.tables import slots_of
 
     settings = settings_of(config)
     logs.set_up(log_format, log_level)
     chosen = several_tables(settings, tables)
     slots = slots_of(settings, chosen, opener(settings.bookkeeper, utc_now))
-    turns = turn_once(slots, settings.bookkeeper, utc_now)
-    show_rows([_row(slot, done) for slot, done in zip(slots, turns, strict=True)], as_json)
-    worst = max((_code(slot) for slot in slots), default=0)
-    context.exit(worst)
+    results = tick_each(slots, settings.bookkeeper, utc_now)
+    show_rows([_row(slot, done) for slot, done in zip(slots, results, strict=True)], as_json)
+    context.exit(max((_code(slot) for slot in slots), default=0))
 
 
 def _row(slot: "TableLoop", done: Any) -> dict[str, Any]:
     if done is None:
         return {"table": slot.table, "outcome": slot.trouble or "another bookkeeper is at work"}
-    committed = asdict(done.commit) if done.commit else {}
+    commit = done.commit
     return {
         "table": slot.table,
-        "outcome": "committed" if done.commit else "nothing to do",
-        "txlogs": committed.get("txlogs", 0),
-        "files": committed.get("files", 0),
-        "rows": committed.get("rows", 0),
+        "outcome": "committed" if commit else "nothing to do",
+        **{what: getattr(commit, what, 0) for what in ("txlogs", "files", "rows")},
         "rejected": len(done.rejected),
         "waiting": done.waiting,
         "dropped files": done.dropped_files,
-        "snapshot": committed.get("snapshot_id"),
+        "snapshot": commit.snapshot_id if commit else None,
     }
 
 
@@ -259,7 +256,4 @@ def _serving(
         yield metrics.on_tick
 
 
-COMMANDS = (
-    run,
-    once,
-)
+COMMANDS = (run, once)

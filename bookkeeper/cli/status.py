@@ -87,7 +87,16 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     if decoded is None:
         show_record(about, as_json)
         return
-    files = [_file_row(file) for file in decoded.files]
+    files = [
+        {
+            "path": file.path,
+            "format": file.file_format,
+            "partition": "/".join(map(str, file.partition)),
+            "rows": file.record_count,
+            "bytes": file.size_bytes,
+        }
+        for file in decoded.files
+    ]
     about |= {
         "created": decoded.created_ms,
         "schema_id": decoded.schema_id,
@@ -139,16 +148,6 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
     return decoded, "in the table already" if view.marks.is_in(name) else verdict
 
 
-def _file_row(file: Any) -> dict[str, Any]:
-    return {
-        "path": file.path,
-        "format": file.file_format,
-        "partition": "/".join(map(str, file.partition)),
-        "rows": file.record_count,
-        "bytes": file.size_bytes,
-    }
-
-
 @click.command(cls=Command, short_help="Show the state of a table.")
 @common
 @click.pass_context
@@ -186,7 +185,6 @@ def _status(there: Opened) -> dict[str, Any]:
 
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
-    summary = view.head.summary.additional_properties if view.head and view.head.summary else {}
     last_ms = view.head.timestamp_ms if view.head else None
     return {
         "table": there.table.name,
@@ -198,9 +196,9 @@ def _status(there: Opened) -> dict[str, Any]:
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),
-        "data_files": int(summary.get("total-data-files", 0)),
-        "rows": int(summary.get("total-records", 0)),
-        "table_bytes": int(summary.get("total-files-size", 0)),
+        "data_files": view.total("total-data-files"),
+        "rows": view.total("total-records"),
+        "table_bytes": view.total("total-files-size"),
         "writers": len(view.marks.writers),
         "marks_bytes": len(marks_format.dumps(view.marks)),
         "location": view.metadata.location,
@@ -240,7 +238,7 @@ def writers(config: str | None, table: str | None, as_json: bool) -> None:
                     "gap": _gap(mark.last, sequences),
                     "pending": sum(not mark.is_in(sequence) for sequence in sequences),
                     "last_seen": _utc(mark.seen_ms),
-                    "position": _text(known.position),
+                    "position": known.position,
                 }
             )
     show_rows(rows, as_json, nothing="no writer is known")
@@ -250,10 +248,6 @@ def _gap(last: int, sequences: list[int]) -> int:
     """The number of sequences after the mark that are missing below the highest pending one."""
     later = [sequence for sequence in sequences if sequence > last]
     return max(later) - last - len(later) if later else 0
-
-
-def _text(position: bytes | None) -> str | None:
-    return None if position is None else position.decode("utf-8", "backslashreplace")
 
 
 @click.command(cls=Command, short_help="Check the table against its files; reads only.")

@@ -304,8 +304,10 @@ def _from_daemon(daemon: Mapping[str, Any], metadata: "TableMetadata") -> Row:
     """What the bookkeeper's status adds, if it commits to this very table."""
     if not _is_same(daemon.get("last_commit"), metadata):
         return {}
-    plots = daemon.get("plots") or {}
-    found: Row = {name: _newest(plots.get(theirs)) for name, theirs in (("commit", "commit"), ("visible", "visible"))}
+    found: Row = {}
+    for name in ("commit", "visible"):
+        seconds = [item for item in (daemon.get("plots") or {}).get(name) or () if item is not None]
+        found[name] = timedelta(seconds=seconds[-1]) if seconds else None
     if daemon.get("why"):
         found |= {"trouble": daemon["why"], "hint": daemon.get("hint") or None}
     return found
@@ -316,11 +318,6 @@ def _is_same(last_commit: str | None, metadata: "TableMetadata") -> bool:
         return False
     at_ms, most_ms = datetime.fromisoformat(last_commit).timestamp() * 1000, _SAME.total_seconds() * 1000
     return any(abs(item.timestamp_ms - at_ms) < most_ms for item in reversed(metadata.snapshots))
-
-
-def _newest(plot: Sequence[float | None] | None) -> timedelta | None:
-    value = next((item for item in reversed(plot or ()) if item is not None), None)
-    return None if value is None else timedelta(seconds=value)
 
 
 def _slowest(there: Opened, now: datetime) -> Row:

@@ -232,7 +232,8 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
 
 def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
     """The folder's card; of several that create it at once, one decides the folder's id for all."""
-    known = _known_folder(view)
+    text = view.metadata.properties.get(marks_format.PROPERTY)
+    known = marks_format.loads(text).folder if text is not None else None
     card = card_of(view, settings, known or str(uuid.uuid4()))
     try:
         folder.store.create("card.json", cards.dumps(card))
@@ -243,11 +244,6 @@ def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, folder id {card.folder}")
     folder.write_card(card_of(view, settings, card.folder))
     return card
-
-
-def _known_folder(view: View) -> str | None:
-    text = view.metadata.properties.get(marks_format.PROPERTY)
-    return marks_format.loads(text).folder if text is not None else None
 
 
 def _set_marks(table: IcebergTable, folder: str) -> bool:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 PENDING, REJECTED = "pending", "rejected"
-_SUFFIX = ".txlog.avro"
 
 
 def tables(context: click.Context, parameter: click.Parameter, text: str) -> list[str]:
@@ -33,24 +32,16 @@ def txlogs(*places: str) -> Completer:
     """
     Txlogs in these parts of the folder.
     """
-    return _those(lambda folder: (name for place in places for name in _txlogs(folder, place)))
+    return _those(lambda folder: (name for place in places for name in _listed(folder, place)))
 
 
-def _txlogs(folder: str, place: str) -> list[str]:
-    return [name for name in os.listdir(f"{folder}/{place}") if name.endswith(_SUFFIX)]
-
-
-def _runs(folder: str) -> Iterator[str]:
-    return (name.rsplit(".", 3)[0] for name in _txlogs(folder, PENDING))
+def _listed(folder: str, place: str, suffix: str = ".txlog.avro") -> list[str]:
+    return [name for name in os.listdir(f"{folder}/{place}") if name.endswith(suffix)]
 
 
 def _writers(folder: str) -> Iterator[str]:
     with open(f"{folder}/marks.json", "rb") as copy:
         return iter(json.load(copy)["marks"]["writers"])
-
-
-def _consumers(folder: str) -> Iterator[str]:
-    return (name.removesuffix(".json") for name in os.listdir(f"{folder}/consumers") if name.endswith(".json"))
 
 
 def _those(names: Callable[[str], Iterator[str]]) -> Completer:
@@ -64,7 +55,9 @@ def _those(names: Callable[[str], Iterator[str]]) -> Completer:
     return complete
 
 
-runs, writers, consumers = _those(_runs), _those(_writers), _those(_consumers)
+runs = _those(lambda folder: (name.rsplit(".", 3)[0] for name in _listed(folder, PENDING)))
+writers = _those(_writers)
+consumers = _those(lambda folder: (name.removesuffix(".json") for name in _listed(folder, "consumers", ".json")))
 
 
 def _settings(context: click.Context) -> "Settings | None":

@@ -43,7 +43,8 @@ def replace_file(path: str, content: str) -> None:
     /dev/null, a pipe or anything else that is no file is written to and stays what it is; a pipe without a reader is
     refused, not waited for. A link stays a link: the file it names is replaced.
     """
-    path = _named(path)
+    # A link elsewhere than to a file stays: as root, /dev/stdout itself would be replaced while stdout is a file.
+    path = os.path.realpath(path) if os.path.islink(path) and os.path.isfile(path) else path
     fresh = f"{path}.{os.getpid()}.tmp"
     try:
         if os.path.exists(path) and not os.path.isfile(path):
@@ -55,11 +56,6 @@ def replace_file(path: str, content: str) -> None:
     except OSError as exc:
         hint = _UNREAD if exc.errno in (errno.ENXIO, errno.EAGAIN) else _NOT_ALLOWED
         raise NotPossible(f"the metrics file {path} cannot be written: {exc.strerror}", hint=hint) from exc
-
-
-def _named(path: str) -> str:
-    # As root, /dev/stdout itself would be replaced while stdout is a file.
-    return os.path.realpath(path) if os.path.islink(path) and os.path.isfile(path) else path
 
 
 def _at_once(path: str, flags: int) -> int:

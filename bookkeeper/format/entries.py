@@ -112,18 +112,15 @@ def _field(number: int, name: str, kind: Any, required: bool, record: dict[str, 
 def _avro_type(kind: Any, record: dict[str, Any]) -> Any:
     if isinstance(kind, tuple):
         key_id, value_id, value = kind
-        return {"type": "array", "items": _pair(key_id, value_id, value), "logicalType": "map"}
+        fields = [
+            {"name": "key", "type": "int", "field-id": key_id},
+            {"name": "value", "type": value, "field-id": value_id},
+        ]
+        pair = {"type": "record", "name": f"k{key_id}_v{value_id}", "fields": fields}
+        return {"type": "array", "items": pair, "logicalType": "map"}
     if isinstance(kind, list):
         return {"type": "array", "items": kind[1], "element-id": kind[0]}
     return record if kind in ("partition", "data_file") else kind
-
-
-def _pair(key_id: int, value_id: int, value: str) -> dict[str, Any]:
-    fields = [
-        {"name": "key", "type": "int", "field-id": key_id},
-        {"name": "value", "type": value, "field-id": value_id},
-    ]
-    return {"type": "record", "name": f"k{key_id}_v{value_id}", "fields": fields}
 
 
 def to_record(entry: Entry) -> dict[str, Any]:
@@ -152,7 +149,8 @@ def to_record(entry: Entry) -> dict[str, Any]:
         "lower_bounds",
         "upper_bounds",
     ):
-        data[name] = _pairs(getattr(file, name))
+        values = getattr(file, name)
+        data[name] = [{"key": key, "value": values[key]} for key in sorted(values)] or None
     return {
         "status": entry.status,
         "snapshot_id": entry.snapshot_id,
@@ -164,10 +162,6 @@ def to_record(entry: Entry) -> dict[str, Any]:
 
 def _listed(values: tuple[int, ...] | None) -> list[int] | None:
     return None if values is None else list(values)
-
-
-def _pairs(values: Mapping[int, Any]) -> list[dict[str, Any]] | None:
-    return [{"key": key, "value": values[key]} for key in sorted(values)] or None
 
 
 def from_record(record: Mapping[str, Any]) -> Entry:

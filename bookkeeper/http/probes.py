@@ -4,15 +4,15 @@
 A catalog or storage that is down must not get the daemon killed: it tries again, and a new process could do no better.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.config.units import format_rough
 from bookkeeper.metrics.table_metrics import TableMetrics
-from bookkeeper.serve.health import STANDBY, Health, health
+from bookkeeper.serve.health import STANDBY, health
 from bookkeeper.serve.loop import TableLoop
 
 Tables = Sequence[tuple[TableLoop, TableMetrics]]
@@ -48,17 +48,11 @@ def readiness(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: dat
     if not found.ready:
         return Readiness(loop.table, False, found.state, found.why, found.hint)
     if found.state != STANDBY and age > settings.not_ready_age + metrics.window:
-        return Readiness(loop.table, False, found.state, _late(found, age), _do(found))
+        why = f"the oldest txlog has been pending for {format_rough(age)}"
+        why += f": {found.postponed}" if found.postponed else ""
+        do = f"See `bookkeeper pending --table {found.table}`, and `bookkeeper show TXLOG` for its oldest one."
+        return Readiness(loop.table, False, found.state, why, do)
     return Readiness(loop.table, True, found.state, found.why or found.postponed)
-
-
-def _late(found: Health, age: timedelta) -> str:
-    why = f"the oldest txlog has been pending for {format_rough(age)}"
-    return f"{why}: {found.postponed}" if found.postponed else why
-
-
-def _do(found: Health) -> str:
-    return f"See `bookkeeper pending --table {found.table}`, and `bookkeeper show TXLOG` for its oldest one."
 
 
 def healthz(tables: Tables, settings: Daemon, monotonic: float) -> tuple[bool, dict[str, Any]]:
@@ -74,12 +68,7 @@ def readyz(tables: Tables, settings: Daemon, now: datetime) -> tuple[bool, dict[
     """
     Whether every table is ready, and for each that is not why, and what to do.
     """
-    found = [readiness(loop, metrics, settings, now) for loop, metrics in tables]
-    ready = all(item.ready for item in found)
-    return ready, {"ready": ready, "tables": dict(_shown(found))}
-
-
-def _shown(found: Sequence[Readiness]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for item in found:
-        about = {"ready": item.ready, "state": item.state, "why": item.why, "hint": item.hint}
-        yield item.table, {key: value for key, value in about.items() if value != ""}
+    found = [asdict(readiness(loop, metrics, settings, now)) for loop, metrics in tables]
+    ready = all(item["ready"] for item in found)
+    shown = {item.pop("table"): {key: value for key, value in item.items() if value != ""} for item in found}
+    return ready, {"ready": ready, "tables": shown}

@@ -45,7 +45,8 @@ def problems(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: date
     """
     found = [*_loop(loop, metrics, settings, now)]
     if not loop.standby:
-        found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *_consumers(loop.table, metrics)]
+        consumers = (_consumer(loop.table, item) for item in metrics.inspection.consumers)
+        found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *filter(None, consumers)]
     return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
 
 
@@ -109,12 +110,6 @@ def _growth(table: str, metrics: TableMetrics) -> Iterator[Problem]:
     if inspection.problem:
         do = "What is shown of consumers, rejected/ and disk may be old."
         yield Problem(NOTE, table, f"not everything can be looked at: {inspection.problem}", do, "BookkeeperNotLooked")
-
-
-def _consumers(table: str, metrics: TableMetrics) -> Iterator[Problem]:
-    for item in metrics.inspection.consumers:
-        if (problem := _consumer(table, item)) is not None:
-            yield problem
 
 
 def _consumer(table: str, item: ConsumerReport) -> Problem | None:

@@ -28,19 +28,17 @@ def status(tables: Tables, settings: Daemon, now: datetime) -> dict[str, Any]:
     Every table, those with problems first, and all problems, worst first.
     """
     found = [(loop, metrics, problems(loop, metrics, settings, now)) for loop, metrics in tables]
-    found.sort(key=lambda item: (_worst(item[2]), -item[1].age(now), item[0].table))
+    # The problems of a table are sorted: its first one is the worst.
+    rank = [*SEVERITIES, ""].index
+    found.sort(key=lambda item: (rank(item[2][0].severity if item[2] else ""), -item[1].age(now), item[0].table))
     every = [problem for _, _, those in found for problem in those]
     return {
         "now": now.isoformat(),
         "version": version("iceberg-bookkeeper"),
         "step": STEP_SECONDS,
-        "troubles": [asdict(item) for item in sorted(every, key=lambda item: SEVERITIES.index(item.severity))],
+        "troubles": [asdict(item) for item in sorted(every, key=lambda item: rank(item.severity))],
         "tables": [_table(loop, metrics, those, settings, now) for loop, metrics, those in found],
     }
-
-
-def _worst(found: Sequence[Problem]) -> int:
-    return min((SEVERITIES.index(item.severity) for item in found), default=len(SEVERITIES))
 
 
 def _table(
@@ -104,21 +102,18 @@ def history(tables: Tables, table: str, settings: Daemon, now: datetime) -> Mapp
     """
     for loop, metrics in tables:
         if loop.table == table:
-            series = _known(metrics.history.read(now, pause=_pause(settings)))
-            return {"table": table, "now": now.isoformat(), "step": STEP_SECONDS, "series": series}
+            series = metrics.history.read(now, pause=_pause(settings))
+            # Without the time before the first tick.
+            known = [any(value is not None for value in values) for values in zip(*series.values(), strict=True)]
+            first = known.index(True) if True in known else len(known)
+            shown = {name: values[first:] for name, values in series.items()}
+            return {"table": table, "now": now.isoformat(), "step": STEP_SECONDS, "series": shown}
     return None
 
 
 def _pause(settings: Daemon) -> int:
     """The largest number of steps between two ticks of a healthy table."""
     return 1 + int(settings.every.total_seconds() // STEP_SECONDS)
-
-
-def _known(series: Mapping[str, list[float | None]]) -> Mapping[str, list[float | None]]:
-    """Without the time before the first tick."""
-    unknown = [all(value is None for value in values) for values in zip(*series.values(), strict=True)]
-    first = unknown.index(False) if False in unknown else len(unknown)
-    return {name: values[first:] for name, values in series.items()}
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -81,10 +81,10 @@ class History:
 
 
 def _bridged(values: list[float | None], pause: int, name: str) -> list[float | None]:
-    last, gone = None, 0
+    last, empty = None, 0
     for place, value in enumerate(values):
-        last, gone = (value, 0) if value is not None else (last, gone + 1)
-        if value is None and last is not None and gone <= pause:
+        last, empty = (value, 0) if value is not None else (last, empty + 1)
+        if value is None and last is not None and empty <= pause:
             values[place] = 0.0 if name in SUMS else last
     return values
 

@@ -137,10 +137,10 @@ class TableInspector:
         listed.sort(key=lambda item: item.modified, reverse=True)
         known = {item.name: item for item in found.newest}
         times = {item.key.removeprefix(REJECTED): item.modified for item in listed}
-        newest = [known.get(name) or self._reasoned(name, times[name]) for name in list(times)[:MOST_REJECTED]]
+        newest = [known.get(name) or self._read_reason(name, times[name]) for name in list(times)[:MOST_REJECTED]]
         return replace(found, rejected=len(times), newest=tuple(newest), names=frozenset(list(times)[:MOST_NAMES]))
 
-    def _reasoned(self, name: str, at: datetime) -> RejectedTxlog:
+    def _read_reason(self, name: str, at: datetime) -> RejectedTxlog:
         why = self.book.folder.reason(name)
         error, reason, hint = (str(why.get(key) or "")[:MOST_REASON] for key in ("error", "reason", "hint"))
         return RejectedTxlog(name, error, reason, hint, at)

@@ -18,7 +18,7 @@ from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
 from bookkeeper.metrics.inspection import Inspection, RejectedTxlog
 from bookkeeper.serve.loop import TableLoop
-from bookkeeper.tick.result import Commit, TickResult
+from bookkeeper.tick.result import TickResult
 from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
@@ -88,13 +88,10 @@ class TableMetrics:
             self.pending = self.oldest = None
         if loop.book is not None:
             self._see(loop.book)
-        self._draw(tick.commit if tick else None, now)
-
-    def _draw(self, commit: Commit | None, now: datetime) -> None:
         last = {"pending": self.pending, "rejected": self.inspection.rejected, "lag": self.inspection.behind}
         if self.stats is not None:
             last |= {name: getattr(self.stats, name) for name in ("snapshots", "files", "manifests")}
-        self.history.note(last, self.age(now), commit, now)
+        self.history.note(last, self.age(now), tick.commit if tick else None, now)
 
     def age(self, now: datetime) -> float:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
@@ -109,10 +106,8 @@ class TableMetrics:
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
             self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
-        if tick.commit is not None:
-            self._add(tick.commit, now)
-
-    def _add(self, commit: Commit, now: datetime) -> None:
+        if (commit := tick.commit) is None:
+            return
         self.last_commit = now
         self.commits["committed"] += 1
         for what in ("txlogs", "files", "rows", "bytes"):
@@ -140,17 +135,14 @@ def stats_of(view: View) -> TableStats:
     """
     What the metadata says of the table; reads nothing.
     """
-    counts = view.head.summary.additional_properties if view.head and view.head.summary else {}
-    files, rows, size = (int(counts.get(key, 0)) for key in ("total-data-files", "total-records", "total-files-size"))
-    marks = sum(len(known.incarnations) for known in view.marks.writers.values())
     return TableStats(
         snapshots=len(view.metadata.snapshots),
         manifests=None if view.manifests is None else len(view.manifests),
-        files=files,
-        rows=rows,
-        bytes=size,
+        files=view.total("total-data-files"),
+        rows=view.total("total-records"),
+        bytes=view.total("total-files-size"),
         writers=len(view.marks.writers),
-        marks=marks,
+        marks=sum(len(known.incarnations) for known in view.marks.writers.values()),
         marks_bytes=len(view.metadata.properties.get(PROPERTY, "")),
     )
 

@@ -17,7 +17,6 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 from bookkeeper.retention import rule as rules
-from bookkeeper.retention.rule import Rule
 from bookkeeper.retention.scan import find, warm_cache
 from bookkeeper.retention.size_cutoff import size_cutoff
 
@@ -61,14 +60,15 @@ def past_retention(
         return RetentionResult(held_back=str(error))
     if rule is None or view.head is None:
         return RetentionResult()
-    excess = _live_bytes(view) - settings.keep_bytes if settings.keep_bytes is not None else 0
-    if excess > 0:
-        rule = rule.up_to(size_cutoff(ledger, view, rule.column, excess))
+    size = view.total("total-files-size")
+    if settings.keep_bytes is not None and settings.keep_bytes < size < LARGEST:  # LARGEST: the sum is unknown
+        rule = rule.up_to(size_cutoff(ledger, view, rule.column, size - settings.keep_bytes))
     if rule.idle:
         return RetentionResult(live=_live_count(ledger, view))
 
     def reaches(manifest: ManifestFile) -> bool:
-        return _reaches(rule, view, manifest)
+        schema = view.schema_for(manifest.partition_spec_id)
+        return schema is None or rule.reaches(manifest, view.specs[manifest.partition_spec_id], schema)
 
     if most is not None and not warm_cache(ledger, view, rule.column, reaches, most):
         return RetentionResult(unread=True)
@@ -81,19 +81,8 @@ def past_retention(
     return RetentionResult(files, live, drops=drops)
 
 
-def _live_bytes(view: View) -> int:
-    """Bytes of all live data files, as the head's summary counts them; 0 where it does not know."""
-    size = view.total("total-files-size")
-    return size if size < LARGEST else 0
-
-
 def _live_count(ledger: Ledger, view: View) -> int:
     return sum(live_file_count(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
-
-
-def _reaches(rule: Rule, view: View, manifest: ManifestFile) -> bool:
-    schema = view.schema_for(manifest.partition_spec_id)
-    return schema is None or rule.reaches(manifest, view.specs[manifest.partition_spec_id], schema)
 
 
 def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:

@@ -97,7 +97,10 @@ def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Ru
     """
     if settings.keep is None and settings.max_age is None and settings.keep_bytes is None:
         return None
-    sequence = _committed_before(settings.max_age, times, now)
+    sequence = -1
+    if settings.max_age is not None:
+        limit_ms = int((now - settings.max_age).timestamp() * 1000)
+        sequence = max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
     if settings.keep is None:
         return Rule(None, None, sequence)
     field = _field(settings, schema)
@@ -121,13 +124,6 @@ def _field(settings: Retention, schema: Schema) -> NestedField:
             f"retention.column = {settings.column!r} is {field.field_type}; timestamp or date is allowed"
         )
     return field
-
-
-def _committed_before(max_age: timedelta | None, times: Times, now: datetime) -> int:
-    if max_age is None:
-        return -1
-    limit_ms = int((now - max_age).timestamp() * 1000)
-    return max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
 
 
 def with_commit(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:
