@@ -11,24 +11,15 @@ from collections.abc import Mapping
 AS_OF = "List prices of November 2026"
 
 #: kinds of requests, as `benchmarks.counting_proxy` counts them -> dollars a million
+_OF_BOTH = {"PUT": 5.00, "LIST": 5.00, "GET": 0.40, "HEAD": 0.40, "DELETE": 0.0, "OTHER": 0.40}
 S3 = {
-    "PUT": 5.00,
-    "LIST": 5.00,
-    "GET": 0.40,
-    "HEAD": 0.40,
-    "DELETE": 0.0,
-    "OTHER": 0.40,
+    **_OF_BOTH,
     # SQS, standard: every request, S3's own that sends included
     "QUEUE": 0.40,
     "EVENT": 0.40,
 }
 AZURE = {
-    "PUT": 5.00,
-    "LIST": 5.00,
-    "GET": 0.40,
-    "HEAD": 0.40,
-    "DELETE": 0.0,
-    "OTHER": 0.40,
+    **_OF_BOTH,
     # Storage Queue, class 2 (0.40 is the dearer one of the figures in circulation); Event Grid and its put
     "QUEUE": 0.40,
     "EVENT": 0.60 + 0.40,

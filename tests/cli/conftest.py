@@ -1,10 +1,8 @@
 """A queue with a configuration file, and the command to run on it."""
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main
-from bookkeeper.console.logs import OURS
 from bookkeeper.console.signals import StopSignal
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Lake, Writes
+from tests.support.logs import logging_put_back
 
 Run = Callable[..., Result]
 
@@ -41,18 +39,6 @@ def run(lake: Lake, tmp_path: Path) -> Iterator[Run]:
     )
     with logging_put_back():
         yield lambda *arguments: CliRunner().invoke(main, [*arguments], env={"BOOKKEEPER_CONFIG": str(config)})
-
-
-@contextmanager
-def logging_put_back() -> Iterator[None]:
-    """A command that is run in the block leaves logging as it was."""
-    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in OURS}
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.commands import commands, examples, programs, words
-from tests.cli.conftest import logging_put_back
 from tests.cli.sandbox import CONFIG, Sandbox
 from tests.support.lake import Lake, Writes
+from tests.support.logs import logging_put_back
 
 #: the first example of every command that reads the configuration
 EXAMPLES = [

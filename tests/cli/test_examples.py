@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.commands import commands, examples, programs, words
-from tests.cli.conftest import logging_put_back
 from tests.cli.sandbox import Sandbox
 from tests.support.lake import Writes
+from tests.support.logs import logging_put_back
 
 COMMANDS = list(commands())
 OURS = [(path, text) for path, command in COMMANDS for text in examples(command)]

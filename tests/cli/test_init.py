@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main as bookkeeper
-from tests.cli.test_errors import logging_put_back
 from tests.packaging.project import ROOT
+from tests.support.logs import logging_put_back
 from writers.cli import main as writer
 
 

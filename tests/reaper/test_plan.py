@@ -72,7 +72,7 @@ def test_the_newest_append_stays_below_later_deletes_and_replaces() -> None:
     assert why(plan)[6] == why(plan)[7] == ("newest append, or after it",)
 
 
-def test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_has_no_hole() -> None:
+def test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_stays_contiguous() -> None:
     plan = make_plan(table(*line(9), keep=ref(3)), TEN, minute(100))
     assert plan.expire == (1, 2)
     assert why(plan)[3] == ("tag keep",)
@@ -166,7 +166,7 @@ def histories(draw: st.DrawFn) -> TableMetadata:
 
 
 @given(histories(), st.integers(0, 40), st.integers(1, 5), st.none() | st.integers(1, 12))
-def test_main_stays_a_line_without_holes_and_refs_keep_their_snapshots(
+def test_main_stays_contiguous_and_refs_keep_their_snapshots(
     metadata: TableMetadata, at: int, retain: int, floor: int | None
 ) -> None:
     now = max(minute(at), datetime.fromtimestamp(metadata.last_updated_ms / 1000, UTC))

@@ -183,7 +183,7 @@ def test_rewritten_rows_end_the_stream_with_a_hint(spark, lake, tmp_path):
     assert "Rows were rewritten" in failed.value.hint
 
 
-def test_a_hole_in_the_history_ends_the_stream_with_a_hint(spark, lake, tmp_path):
+def test_a_missing_snapshot_ends_the_stream_with_a_hint(spark, lake, tmp_path):
     table = lake.new_table()
     consumer = Consumer(spark, table, tmp_path)
     lake.append(table, rows("a"))

@@ -3,12 +3,10 @@ A queue on an object store as people have it: a configuration file, and the comm
 """
 
 import json
-import logging
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
 from reaper.cli import main as reaper
 from tests.servers.shared import place, wanted
+from tests.support.logs import logging_put_back
 from writers.cli import main as writer
 
 PROGRAMS: dict[str, click.Command] = {"bookkeeper": bookkeeper, "writer": writer, "reaper": reaper}
@@ -78,21 +77,6 @@ class Queue:
         finally:
             catalog.close()
         return Counter(rows["key"].to_pylist())
-
-
-@contextmanager
-def logging_put_back() -> Iterator[None]:
-    """
-    A command sets up logging for its process, which here is that of all tests.
-    """
-    names = ("bookkeeper", "writers", "reaper")
-    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in names}
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
 
 
 def new_queue(kind: str, path: Path, catalog: dict[str, str] | None = None, folder_on: str | None = None) -> Queue:

@@ -77,7 +77,7 @@ def test_a_counter_that_processes_increment_by_tag_loses_nothing(root: Path, sto
 
 
 @pytest.mark.parametrize(("act", "old"), [("create", ""), ("replace", ""), ("replace", "old")])
-def test_a_writer_killed_at_any_line_leaves_the_name_absent_or_whole(root: Path, act: str, old: str) -> None:
+def test_a_writer_killed_at_any_line_leaves_the_name_missing_or_whole(root: Path, act: str, old: str) -> None:
     before = "old" if old else None
     outcomes = [json.loads(line) for line in run("kills", str(root), act, old).splitlines()]
     published = [found.pop("a", None) for found in outcomes]
@@ -170,7 +170,7 @@ def test_a_writer_that_finds_its_own_bytes_may_rely_on_them(store: LocalStore, s
     assert ("sync", "_bookkeeper") in steps
 
 
-def test_an_absent_root_is_trouble_and_no_proof_that_something_is_gone(root: Path, store: LocalStore) -> None:
+def test_a_missing_root_is_trouble_and_no_proof_that_something_was_deleted(root: Path, store: LocalStore) -> None:
     store.create("pending/a", b"1")
     shutil.move(root, root.parent / "unmounted")
     for act in (store.read, store.read_tagged, store.size, lambda key: list(store.list(key))):

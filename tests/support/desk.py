@@ -6,7 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from tests.support import cards
 from writers.writer import Writer
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -58,25 +59,13 @@ class Clock:
 
 def card(root: str, schema: Schema = SCHEMA, spec: PartitionSpec = BY_DAY, **changes: Any) -> Card:
     """A table as `bookkeeper init` would describe it, with its folder and data below `root`."""
-    made = Card(
-        table="demo.events",
-        table_uuid="5f0f0a4e-52b5-4d4b-8a0a-1d0a7a8f2a11",
-        folder=f"{root}/_bookkeeper",
-        location=root,
-        data_path=f"{root}/data",
-        table_schema=json.loads(schema.model_dump_json()),
-        specs=(json.loads(spec.model_dump_json()),),
-        spec_id=spec.spec_id,
-        sort_order={"order-id": 0, "fields": []},
-        file_format="parquet",
-        compression="zstd",
-        target_file_size=2**27,
-        roll_after_ms=10_000,
-        pending_limit=1000,
-        orphan_age_ms=3 * 86_400_000,
-        metrics={},
-    )
-    return replace(made, **changes)
+    where = {"folder": f"{root}/_bookkeeper", "location": root, "data_path": f"{root}/data"}
+    shape: dict[str, Any] = {
+        "table_schema": json.loads(schema.model_dump_json()),
+        "specs": (json.loads(spec.model_dump_json()),),
+        "spec_id": spec.spec_id,
+    }
+    return cards.card(**{**where, **shape, **changes})
 
 
 @dataclass

@@ -41,7 +41,7 @@ def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer:
     assert lake.keys() == ["a", "b", "c"]
 
 
-def test_a_txlog_that_is_gone_becomes_a_hole_with_a_warning(lake: Lake, writer: Writes, caplog: object) -> None:
+def test_a_missing_txlog_becomes_a_hole_with_a_warning(lake: Lake, writer: Writes, caplog: object) -> None:
     gone = writer.publish("a")
     writer.publish("b")
     lake.folder.delete([gone])

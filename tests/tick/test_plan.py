@@ -34,7 +34,7 @@ def test_a_gap_that_is_not_known_to_be_missing_stops_its_incarnation() -> None:
     assert planned(names(2), CheckedTxlogs(good(*names(2)))).names == []
 
 
-def test_a_missing_txlog_that_is_nowhere_is_passed_over_as_a_hole() -> None:
+def test_a_missing_txlog_is_passed_over_as_a_hole() -> None:
     batch = planned(names(3), CheckedTxlogs(good(*names(3)), not_pending=frozenset(names(1, 2))))
     assert (sequences(batch), batch.holes) == ([3], names(1, 2))
 

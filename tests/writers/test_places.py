@@ -1,6 +1,5 @@
 """Where a writer is told to find its folder and to take its notes."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.lake import Lake
+from tests.support.logs import logging_put_back
 from writers.cli import main
 from writers.writer import Writer
 
@@ -22,14 +22,8 @@ def test_a_folder_may_be_a_relative_path(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def _loggers() -> Iterator[None]:
-    """Commands set up logging for a program; the tests that follow want it as it was."""
-    root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in ("bookkeeper", "writers")}
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
+    with logging_put_back():
+        yield
 
 
 @pytest.mark.usefixtures("_loggers")
