@@ -1,1 +1,1 @@
-"""The contract between writers, bookkeeper, reaper and consumers: txlog, folder, card, marks, settings, storage."""
+"""The contract between writers, bookkeeper, reaper and consumers: txlog, folder, card, marks."""

@@ -45,6 +45,16 @@ def test_every_package_has_its_line_in_the_tree(package: str) -> None:
     assert any(f"`bookkeeper/{package}`" in line for line in lines)
 
 
+def test_the_tree_names_no_module_that_is_not_there() -> None:
+    rows = re.findall(r"^\| `([a-z_/]+)` \| (.*) \|$", PAGES[0].read_text("utf-8"), re.MULTILINE)
+    tree = [
+        (ROOT / package, re.findall(r"`([a-z0-9_]+)`", text)) for package, text in rows if (ROOT / package).is_dir()
+    ]
+    assert len(tree) > 15
+    modules = [folder / name for folder, names in tree for name in names]
+    assert [str(path) for path in modules if not (path.is_dir() or path.with_suffix(".py").is_file())] == []
+
+
 @pytest.mark.parametrize("folder", sorted(path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")))
 def test_every_folder_of_tests_has_its_line(folder: str) -> None:
     lines = re.findall(r"^\| ([^|]+) \|", PAGES[1].read_text("utf-8"), re.MULTILINE)
