@@ -1,5 +1,5 @@
 """
-What the reaper did and which consumers are at risk, for Prometheus: served at an address, or as a text file for
+The metrics of the reaper and of consumers at risk, for Prometheus: served at an address, or as a text file for
 node_exporter's textfile collector.
 
 The file is replaced as a whole after each run; a scraper never sees half of one.
@@ -45,7 +45,7 @@ class Metrics:
         self._change(table, lambda ran: None)
 
     def note(self, table: str, done: Reaped, now: datetime, seconds: float = 0.0) -> None:
-        """One more run over this table came to its end; raises NotPossible when the file cannot be written."""
+        """Counts a run that ended; raises NotPossible when the file cannot be written."""
 
         def ended(ran: Ran) -> None:
             # Consumers are as this run saw them, the rest adds up.
@@ -55,7 +55,7 @@ class Metrics:
         self._change(table, ended)
 
     def failed(self, table: str) -> None:
-        """A run over this table could not go on; raises NotPossible when the file cannot be written."""
+        """Counts a run that failed; raises NotPossible when the file cannot be written."""
 
         def again(ran: Ran) -> None:
             ran.failures, ran.failed = ran.failures + 1, ran.failed + 1

@@ -40,7 +40,7 @@ from reaper.orphans import Orphan
 from reaper.result import Outlook, Reaped
 
 log = logging.getLogger(__name__)
-#: of a reaper that died; one run rarely takes longer, and two at once are safe
+#: after this the lease of a reaper that died is free; a run rarely takes longer, and two at once are safe
 LEASE = timedelta(seconds=60)
 
 
@@ -190,7 +190,7 @@ def _begin(context: ReaperContext, now: datetime, release_brake: bool, steady: S
     copy = Folder(context.folder).marks()
     table = context.load()
     check_not_older(table.metadata, copy)
-    # Only at the start: others go on committing by their clocks while a long run works by the time it began.
+    # Only at the start: a long run works by the time when it began, and others commit by later times meanwhile.
     check_table_clock(table.metadata, now)
     context.guard.warn(table, checkpoints)
     plan = _plan(context, table, now, checkpoints)

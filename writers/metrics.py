@@ -1,5 +1,5 @@
 """
-What a writer did, for Prometheus: served at an address, or as a text file for node_exporter's textfile collector.
+The metrics of a writer for Prometheus: served at an address, or as a text file for node_exporter's textfile collector.
 
 Only what is published counts: until then no reader can see it.
 """

@@ -93,8 +93,8 @@ def run(
 @contextmanager
 def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[None]:
     """
-    The process ends a little after its patience, whatever blocks it: a full pipe on stderr blocks every thread that
-    logs, also the one that ends the process.
+    Ends the process a little after its patience, even when a full pipe on stderr blocks every thread that logs, the
+    ending one included.
     """
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.serve.tables import in_thread
@@ -122,8 +122,8 @@ def _set_limits() -> None:
     wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(now, wanted), most))
-    # A tick leaves the interpreter some sixty times, to read, write and sync; a busy table then keeps it for so long.
-    # With the default of 5 ms the slowest rows of the others were three times as late.
+    # A tick gives the interpreter up some sixty times, to read, write and sync; a busy table then keeps it for this
+    # long. With the default of 5 ms the slowest rows of the others were three times as late.
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 

@@ -64,7 +64,7 @@ _FIELD = re.compile(r"(\w+)\((?:(\d+)\s*,\s*)?([\w.]+)\)|([\w.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What is there now, and what of it this run made."""
+    """The queue as it is now, and which parts of it this run made."""
 
     table: str
     uuid: str
@@ -72,7 +72,7 @@ class Initialised:
     folder: str
     made: tuple[str, ...]
     partition: str = ""
-    #: what was chosen by default, or was asked for and is not so
+    #: what was chosen by default, and what was asked for but is not so
     notes: tuple[str, ...] = ()
 
 

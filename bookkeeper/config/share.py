@@ -25,7 +25,7 @@ def parse(text: str) -> tuple[int, int]:
 
 def share_of(identifier: str, shares: int) -> int:
     """
-    The share a table belongs to, 1 to `shares`; one more share takes tables from the others, and moves no other.
+    The share a table belongs to, 1 to `shares`. When a share is added, tables move to it and nowhere else.
     """
 
     def weight(number: int) -> bytes:

@@ -1,5 +1,5 @@
 """
-What a shell may complete: names from the configuration, and from a txlog folder on this machine's disk.
+Completion of names in a shell: from the configuration, and from a txlog folder on this machine's disk.
 
 It must be quick, so it opens no catalog and asks no server; on any error there is nothing to complete.
 """

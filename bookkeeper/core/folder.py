@@ -87,7 +87,7 @@ class Folder:
     """
     The txlog folder on a store; only where it `makes` the folder, a directory that is not there is made.
 
-    Without that a process which writes on after the folder was moved away would put a new one in its place.
+    Otherwise a process that goes on after the folder was moved away would create a new one in its place.
     """
 
     def __init__(self, store: Store, makes: bool = False) -> None:
@@ -95,8 +95,8 @@ class Folder:
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
-        What one listing of pending/ shows: published txlogs, ordered by writer, incarnation, sequence; and misnamed
-        keys, which end like a txlog but are not named like one.
+        One listing of pending/: published txlogs, ordered by writer, incarnation, sequence; and misnamed keys, which
+        end like a txlog but are not named like one.
         """
         return self._listed(PENDING)
 

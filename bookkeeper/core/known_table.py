@@ -1,8 +1,8 @@
 """
-What the txlog folder knows of a table that the catalog does not: such a table is lost, and must not be made anew.
+What the txlog folder knows of a table that the catalog does not have: it is lost, and must not be created again.
 
-The folder is looked for where the configuration says, without the catalog. A new table under an old one's name would
-take the place of rows that are all there, so advice to run `init` is given only where no folder knows the table.
+The folder is looked for where the configuration says, without the catalog. A new table of that name would hide rows
+that still exist. So a hint advises `init` only where no folder knows the table.
 """
 
 import os
@@ -78,7 +78,7 @@ def _folder_url(properties: Mapping[str, str], table: Table) -> str | None:
 @contextmanager
 def advising(catalog: Catalog, table: Table) -> Iterator[None]:
     """
-    Gives the error that catalog or table is missing the hint that fits what the folder knows.
+    Gives an error about a missing catalog or table the hint that fits what the folder knows.
     """
     try:
         yield

@@ -1,8 +1,8 @@
 """
-Steady time: this machine's clock held against its monotonic clock, which cannot be set.
+Steady time: compares this machine's clock with its monotonic clock, which cannot be set.
 
-A clock that went further than the time that passed has been set: rightly (NTP after a pause of the machine) or
-wrongly. A process cannot tell which; the storage's clock can, where it is not the clock of this very machine.
+A clock that advanced more than the time that passed was set: rightly (NTP after a pause of the machine) or wrongly. A
+process cannot know which. The storage's clock shows it, unless the storage is on this machine.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Steady:
         return self.clock() - self.ahead()
 
     def trust(self) -> None:
-        """Takes the clock as it is now for the right one."""
+        """Trusts the clock as it is now."""
         base, passed = self._look()
         with self._lock:
             self._base, self._since = base, passed

@@ -41,7 +41,7 @@ _SCHEMA_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What txlogs with headers of a kind have in common: `keys`, whose values differ, and what all others say."""
+    """A kind of header: the `keys` whose values differ from txlog to txlog, and the values that all of them share."""
 
     keys: tuple[str, ...]
     schema_id: int

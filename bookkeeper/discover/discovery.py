@@ -36,7 +36,7 @@ class Discovery(Protocol):
 
 
 class Listing:
-    """Knows nothing, so every tick lists the folder."""
+    """Gives no hints, so every tick lists the folder."""
 
     def hints(self) -> Hints:
         return LOOK

@@ -45,6 +45,6 @@ class PendingIndex:
         return sorted(self._known.values())
 
     def forget(self, names: Iterable[TxlogName]) -> None:
-        """They were consumed or rejected."""
+        """Forgets txlogs that were consumed or rejected."""
         for name in names:
             self._known.pop(name, None)

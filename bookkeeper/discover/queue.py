@@ -28,7 +28,7 @@ class Source(Protocol):
         """Messages (text, and what `done` wants); waits up to some seconds for the first. Raises anything."""
 
     def done(self, given: Sequence[Any]) -> None:
-        """These need not come again."""
+        """Deletes these messages from the queue."""
 
 
 class QueueDiscovery:

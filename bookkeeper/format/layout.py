@@ -17,7 +17,7 @@ from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.entries import DATA_FILE, ENTRY
 
 Physical = str | tuple[str, int]
-#: parsed schemas are cached, so a padded one is refused; 1,000 partition fields fit
+#: parsed schemas are cached, so a padded one is rejected; 1,000 partition fields fit
 _SCHEMA_BYTES = 2**18
 _FIXED_BYTES = 2**16
 _PRIMITIVE = {"boolean", "int", "long", "float", "double", "string", "bytes"}

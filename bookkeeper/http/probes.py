@@ -33,7 +33,7 @@ class Readiness:
 
 def stopped(tables: Tables, settings: Daemon, monotonic: float) -> dict[str, float]:
     """
-    The tables whose loop ticks no more, and for how many seconds; a tick under way may take its time.
+    The tables whose loop has stopped, and for how many seconds; a tick under way counts as running.
     """
     most = (settings.backoff_most + settings.every + _GRACE).total_seconds()
     still = {loop.table: monotonic - metrics.last_tick for loop, metrics in tables if loop.ticking_since is None}
@@ -66,7 +66,7 @@ def healthz(tables: Tables, settings: Daemon, monotonic: float) -> tuple[bool, d
 
 def readyz(tables: Tables, settings: Daemon, now: datetime) -> tuple[bool, dict[str, Any]]:
     """
-    Whether every table is ready, and for each that is not why, and what to do.
+    Whether every table is ready, and for each that is not, why and what to do.
     """
     found = [asdict(readiness(loop, metrics, settings, now)) for loop, metrics in tables]
     ready = all(item["ready"] for item in found)

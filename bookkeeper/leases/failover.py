@@ -42,7 +42,7 @@ class FailoverLease:
             return False
         self._free_since = self._free_since or now
         if self._offered_at is None and abs(now - self._free_since) < self.grace:
-            # This only asks whether it is free: the table's own bookkeeper, if it starts now, gets it at its next try.
+            # Only a look whether it is free: the table's own bookkeeper, if it starts now, gets it at its next try.
             self.lease.release()
             return False
         self._held_since, self._free_since, self._offered_at = now, None, None

@@ -55,7 +55,7 @@ class Ledger:
         self.catalog = catalog
         self.identifier = identifier
         self.clock = clock
-        #: stamps commits: a clock that jumped ahead must not stamp any
+        #: the time that stamps commits; a clock that jumped ahead must not stamp one
         self.steady = clock if isinstance(clock, Steady) else Steady(clock)
         #: how far the clock, which shows this time, is ahead of the storage's; raises ClockAhead
         self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
@@ -87,7 +87,7 @@ class Ledger:
 
     def rehearse(self, view: View, txlogs: Sequence[Txlog]) -> None:
         """
-        What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
+        Builds an append of these txlogs, writes nothing, and raises what the append would raise before its commit.
         """
         names = [txlog.name for txlog in txlogs]
         append = self._build_append(view, Nowhere(view.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
@@ -165,7 +165,9 @@ class Ledger:
         log.warning("manifests left unmerged", extra=about)
 
     def header_for(self, view: View, manifest: ManifestFile) -> Header | None:
-        """The header to write this manifest anew with; None when a column of its spec is gone: it stays as it is."""
+        """
+        The header for a new version of this manifest; None when a column of its spec was dropped: the manifest stays.
+        """
         schema = view.schema_for(manifest.partition_spec_id)
         return self.writer.header(schema, view.specs[manifest.partition_spec_id]) if schema else None
 
@@ -188,7 +190,7 @@ class Ledger:
         return self.open_store(view.metadata_path)
 
     def live_files(self, view: View) -> Iterator[DataFile]:
-        """Every live data file; decodes every manifest, so only a person should ask."""
+        """Every live data file; decodes every manifest: for a command, not for the tick."""
         store = self.open_store(view.metadata_path)
         for manifest in self.manifests(view):
             if manifest.content == ManifestContent.DATA:

@@ -28,7 +28,7 @@ class MarksPublisher:
         self.folder = folder
         #: the table's name in the log
         self.table = table
-        #: what marks.json is known to say, and the highest sequence number it ever showed
+        #: the content of marks.json, if known, and the highest sequence number that was ever read from it
         self._published: MarksCopy | None = None
         self._highest = -1
 
@@ -67,6 +67,6 @@ class MarksPublisher:
         self._highest = max(sequence, 0)
 
     def _warn_behind(self, cause: str) -> None:
-        hint = "After a crash that is nothing; otherwise an old copy of the folder may have been put back."
+        hint = "After a crash this is expected; otherwise an old copy of the folder may have been put back."
         about = {"action": "mend", "table": self.table, "cause": cause, "hint": hint}
         log.warning("marks.json is behind the table", extra=about)

@@ -36,7 +36,7 @@ def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
 
 def tier(files: int) -> int:
     """
-    0 for fewer than FAN files, 1 for fewer than FAN * FAN, and so on.
+    The size tier of a manifest: 0 for fewer than FAN files, 1 for fewer than FAN * FAN, and so on.
     """
     level = 0
     while files >= FAN:

@@ -50,7 +50,7 @@ class TableMetrics:
         self.table = table
         #: when its last tick ended, at first when it could have begun, by a clock that only goes forward
         self.last_tick = began
-        #: the loop that `last_tick` is of: a loop that takes another's place is given its own time
+        #: the loop of `last_tick`: a loop that replaces another starts with its own time
         self.loop: TableLoop | None = None
         self.ticks: Counter[str] = Counter()
         self.commits: Counter[str] = Counter()
@@ -186,7 +186,9 @@ class AllMetrics:
         return [(loop, self._of_loop(loop)) for loop in loops]
 
     def _of_loop(self, loop: TableLoop) -> TableMetrics:
-        """The metrics of this loop. A new loop of a table waits for the old one to end: its time counts from now."""
+        """
+        The metrics of this loop. A new loop waits for the old one of its table to end, so its time counts from now.
+        """
         found = self.of(loop.table)
         if found.loop is not loop:
             found.last_tick = self.monotonic() if found.loop else found.last_tick

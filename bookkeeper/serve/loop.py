@@ -33,7 +33,7 @@ class TableLoop:
     trouble: str = ""
     postponed: str = ""
     standby: bool = False
-    #: the state the log named last: a lease that is let go for a moment is no news
+    #: the state that was logged last; a lease released for a moment is not logged
     logged_standby: bool = False
     next_at: datetime | None = None
     last_success: datetime | None = None
@@ -41,7 +41,7 @@ class TableLoop:
     #: the error of the last failed tick, while ticks fail, and when the first of them did
     error: Exception | None = None
     failing_since: datetime | None = None
-    #: when the present row of good ticks (or of standing by) began
+    #: when the current run of successful ticks (or of standing by) began
     fine_since: datetime | None = None
     #: when the tick began that is going on
     ticking_since: datetime | None = None
@@ -253,7 +253,7 @@ def _pause(
 def _keep(slot: TableLoop, now: datetime) -> None:
     if slot.book is None:
         return
-    # Like a tick it may hang, and that is no reason to be killed.
+    # Like a tick it may hang, which must not get the process killed.
     slot.ticking_since = now
     try:
         with suppress(BookkeeperError):  # the next tick asks again, and reports it

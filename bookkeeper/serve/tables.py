@@ -30,7 +30,7 @@ HANGING = "Hanging"
 PATIENCE = timedelta(minutes=5)
 #: the first ticks are spread over so much time
 SPREAD = timedelta(seconds=1)
-#: how long a table that changed waits for its old self to end its tick
+#: how long a table that changed waits for the tick of its old thread
 CHANGING = timedelta(seconds=30)
 
 
@@ -103,7 +103,8 @@ class Tables:
 
     def change(self, settings: Settings, tables: Sequence[Table]) -> Change:
         """
-        From now on these tables are at work; those whose settings did not change are not touched. Does not wait.
+        Starts, restarts and ends tables so that these run; a table with the same settings is not touched. Does not
+        wait.
         """
         self._leaving = [one for one in self._leaving if not one.ended.requested]
         wanted = {table.name: (table, _work(settings, table)) for table in tables}
@@ -160,7 +161,7 @@ class Tables:
 
 
 def _work(settings: Settings, table: Table) -> Any:
-    """What, when it changes, has a table opened anew."""
+    """The settings that a table is opened with: when they change, it is opened again."""
     late = {item.name: None for item in fields(Daemon) if item.metadata.get("restart")}
     return settings.catalog, replace(settings.bookkeeper, **late), replace(table, reaper=Reaper())
 

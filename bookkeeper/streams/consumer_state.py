@@ -54,7 +54,7 @@ class CheckpointRead:
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
     """
-    A consumer against one load of the table.
+    The state of a consumer, by one load of the table.
 
     `first` is the index on main of the oldest snapshot that it needs, None when it needs none; `used` is the share of
     max-hold that it uses, more than 1 when it is held beyond that. `unread` is whether it has rows to read, and

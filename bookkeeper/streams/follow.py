@@ -40,7 +40,7 @@ class PositionExpired(NotPossible):
 @dataclass(frozen=True, slots=True)
 class Position:
     """
-    What was seen: `rows` rows of `snapshot`, all of them when None, and everything before.
+    How far a reader is: it has seen `rows` rows of `snapshot` (None: all of them), and everything before.
 
     With `whole` they are counted among all rows that were in the table then. Snapshot None: nothing was seen of a table
     that had no snapshot yet.

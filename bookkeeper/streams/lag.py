@@ -17,7 +17,7 @@ from bookkeeper.streams.checkpoint import Offset
 from bookkeeper.streams.consumer_state import ConsumerState
 from bookkeeper.streams.main_history import MainHistory, added_by, counted, is_append
 
-#: a snapshot and the files, rows and bytes that are unread of it
+#: a snapshot, and its unread files, rows and bytes
 Part = tuple[Snapshot, int, int, int]
 #: rows and bytes of the files a snapshot added, in the order a stream reads them
 Added = Callable[[Snapshot], Iterable[tuple[int, int]]]

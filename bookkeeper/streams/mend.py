@@ -1,5 +1,5 @@
 """
-Mends an available-now query that its first offset stops: expired, or 2^31 - 1 rows behind what it has read.
+Mends an available-now query that its first offset stops: the offset is expired, or 2^31 - 1 rows behind what was read.
 
 The first offset is set to "the oldest snapshot there is". Where so many rows are kept that this would stop the query
 too, it is set to what the query has read, and only while something is unread: Spark fails when a query begins at the

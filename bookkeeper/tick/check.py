@@ -85,7 +85,7 @@ class Rules:
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], "Binding"]:
-        """What each pair of schema and spec asks of a partition tuple; filled as txlogs come."""
+        """The binding of each pair of schema and spec seen so far."""
         return {}
 
     def binding(self, txlog: Txlog) -> "Binding":
@@ -173,7 +173,7 @@ def is_format(name: str, start: bytes | None) -> bool:
 
 
 def _check_entry(entry: Entry, rules: Rules) -> None:
-    """What skimming has not proven of a record."""
+    """Checks what skimming does not prove of a record."""
     path = entry.data_file.path[:300]
     if entry.status != ADDED:
         raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")

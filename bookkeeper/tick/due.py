@@ -19,5 +19,5 @@ class Due:
         return True
 
     def again(self) -> None:
-        """The next tick goes on with it."""
+        """Makes it due at the next tick."""
         self.last = None

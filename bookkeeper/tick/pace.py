@@ -14,7 +14,7 @@ GOOGLE_COMMITS_APART = timedelta(seconds=2)
 
 
 class Pace:
-    """Says once in its life that it slows commits down."""
+    """Logs once that it slows commits down."""
 
     def __init__(self, url: str, table: str) -> None:
         self.table = table

@@ -100,15 +100,15 @@ def gaps(names: Sequence[TxlogName], marks: Marks) -> list[TxlogName]:
     The gaps: sequences that are neither in nor listed, below one that is listed. Look for them by name, because a
     listing is no snapshot.
     """
-    missing: list[TxlogName] = []
+    found: list[TxlogName] = []
     before: TxlogName | None = None
     for name in sorted(names):
         if before is None or before.incarnation_key != name.incarnation_key:
             before = name.at((marks.mark(name) or NO_MARK).last)
         first = max(before.sequence + 1, name.sequence - MOST_HOLES - 1)
-        missing += [name.at(number) for number in range(first, name.sequence)]
+        found += [name.at(number) for number in range(first, name.sequence)]
         before = name
-    return missing
+    return found
 
 
 def plan(

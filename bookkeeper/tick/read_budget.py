@@ -27,7 +27,7 @@ class ReadBudget:
     @contextmanager
     def part(self, wanted: int, now: datetime) -> Iterator[int]:
         """
-        For the time of the block, what was wanted or half of what is free, whichever is less; may come to nothing.
+        Reserves bytes for the block: what was wanted, or half of what is free if that is less; may be 0.
         """
         key = object()
         with self._lock:

@@ -40,7 +40,7 @@ class TickResult:
     holes: list[TxlogName] = field(default_factory=list)
     dropped_files: int = 0
     trouble: BookkeeperError | None = None
-    #: why each rejected txlog was
+    #: why each rejected txlog was rejected
     reasons: dict[str, BookkeeperError] = field(default_factory=dict)
     #: attempts to commit that were refused, or whose answer was lost
     refused: int = 0
@@ -53,7 +53,7 @@ class TickResult:
         return cls(len(found), len(found), left={item.name: item.modified for item in found})
 
     def settle(self, names: Iterable[TxlogName]) -> None:
-        """They are in the table, or rejected."""
+        """Takes these names out of what is left: they are in the table, or rejected."""
         for name in names:
             self.left.pop(name, None)
 

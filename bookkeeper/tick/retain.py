@@ -34,7 +34,7 @@ class Retain:
             return view
         if not self.clock.allows_destroying():
             return self.hold(view, "the clock cannot be relied on: see action=clock in the log")
-        # More each time: what is committed meanwhile must be read too.
+        # More at each tick: what is committed meanwhile must be read too.
         most = (self.unread + 1) * READ_AT_ONCE
         found = apply_retention(self.ledger, view, self.settings.retention, now, most=most)
         if found.unread:
@@ -49,7 +49,7 @@ class Retain:
         return found.after
 
     def hold(self, view: View, why: str) -> View:
-        """The view as it is; a new reason goes to the log."""
+        """Holds retention back: returns the view unchanged, and logs a new reason."""
         if why and why != self.held_back:
             log.warning("retention held back", extra={"action": "brake", "table": self.settings.name, "cause": why})
         self.held_back = why

@@ -13,7 +13,7 @@ READ_BYTES = 2**28
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most this much per commit, `reads` in bytes of txlogs; one txlog is always let in, however large."""
+    """The most that one commit holds (`reads`: bytes of txlogs); one txlog always fits, however large."""
 
     files: int
     bytes: int
@@ -51,7 +51,8 @@ def cut(found: Sequence[Found], limits: Limits) -> list[TxlogName]:
 
 def writers_left(found: Sequence[Found], todo: Sequence[TxlogName]) -> Set[str]:
     """
-    Writers of pending txlogs that this tick does not read: among them may be what another one continues from.
+    Writers with pending txlogs that this tick does not read: one of those may be the predecessor of a txlog that it
+    reads.
     """
     read = frozenset(todo)
     return frozenset(item.name.writer for item in found if item.name not in read)

@@ -1,5 +1,5 @@
 """
-This machine's clock against the storage's: what is stamped, condemned or destroyed by time asks here first.
+Compares this machine's clock with the storage's, before anything is stamped, rejected or deleted by time.
 """
 
 import logging
@@ -36,7 +36,7 @@ class StorageClock:
         self.now, self.began = now, self.ledger.clock()
 
     def listed(self, found: Sequence[Found]) -> None:
-        """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
+        """A txlog that the storage dates shortly before now proves without a request that our clock is not ahead."""
         # A txlog that was found by a hint is dated by our own clock.
         newest = max((item.modified for item in found if item.modified != self.now), default=None)
         if newest is not None and newest >= self.now - SMALL:
@@ -46,7 +46,7 @@ class StorageClock:
         """
         How far our clock is ahead of the storage's; asks the storage only after a jump, a pause or a backlog.
 
-        Raises ClockAhead when it is so far ahead that nothing it says can be relied on.
+        Raises ClockAhead when it is too far ahead to go on.
         """
         if self.compared is None or not timedelta(0) <= now - self.compared < CLOCK_SKEW:
             began = self.ledger.clock()
@@ -61,7 +61,7 @@ class StorageClock:
 
     def allows_destroying(self) -> bool:
         """
-        Whether what is destroyed by age may be: our clock did not jump ahead, and it agrees with the storage's.
+        Whether files may be deleted by age: our clock did not jump ahead, and agrees with the storage's.
         """
         return self.agrees() and not self._has_jumped()
 

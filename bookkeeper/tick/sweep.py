@@ -36,7 +36,10 @@ class Sweep:
             log.warning("sweep postponed", extra=self._about(cause=str(error)))
 
     def _sweep_rejected(self, view: View, now: datetime) -> None:
-        """Removes what is in the table (a replay), and what lost its position long ago: the winner has its rows."""
+        """
+        Removes rejected txlogs that are in the table (a replay), and those that lost their position long ago: the
+        winner has their rows.
+        """
         rejected = self.folder.rejected()
         unneeded = [item.name for item in rejected if view.marks.is_in(item.name)]
         lost = [item.name for item in rejected if self._lost_its_position(item, now)]
