@@ -24,7 +24,7 @@ _AGAIN = "pending again"
 @click.argument("txlogs", metavar="TXLOG...", nargs=-1, shell_complete=completing.txlogs(completing.REJECTED))
 @common
 @click.option("--all", "everything", is_flag=True, help="Every rejected txlog that can be replayed.")
-@click.option("--force", is_flag=True, help="Also a txlog of a pruned mark: first open a hole for it, by a commit.")
+@click.option("--force", is_flag=True, help="Also a txlog whose mark was pruned: a commit opens a hole for it first.")
 def replay(
     txlogs: tuple[str, ...], config: str | None, table: str | None, as_json: bool, everything: bool, force: bool
 ) -> None:

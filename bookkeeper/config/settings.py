@@ -94,7 +94,7 @@ class Retention:
     """`[tables.NAME.retention]`: which whole files are dropped."""
 
     column: str | None = option(None, "timestamp column that `keep` compares; default: the first timestamp column")
-    keep: timedelta | None = option(None, "drop files with no row newer than this; default: drop none")
+    keep: timedelta | None = option(None, "drop files whose newest row is older than this; default: drop none")
     max_age: timedelta | None = option(None, "drop files committed longer ago than this; default: drop none")
     keep_bytes: Bytes | None = option(
         None,

@@ -240,7 +240,7 @@ function pointed(plot, values, format, step) {
   plot.addEventListener("pointermove", (event) => {
     const box = plot.getBoundingClientRect(), part = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
     const place = Math.round(part * (values.length - 1)), value = values[place];
-    tip.textContent = `${value === null ? "no turn" : format(value)} · ${span((values.length - 1 - place) * step)} ago`;
+    tip.textContent = `${value === null ? "no tick" : format(value)} · ${span((values.length - 1 - place) * step)} ago`;
     line.style.left = `${part * 100}%`;
     tip.style.left = part < 0.5 ? `calc(${part * 100}% + 6px)` : "auto"; tip.style.right = part < 0.5 ? "auto" : `calc(${(1 - part) * 100}% + 6px)`;
     plot.append(line, tip);
