@@ -38,7 +38,7 @@ class Duties:
         except Retry as error:
             # The commit may have been applied or not: the next load shows which files are still there.
             about = {"action": "retain", "table": self.settings.name, "cause": str(error)}
-            log.warning("upkeep postponed", extra=about)
+            log.warning("retention postponed", extra=about)
             return None
         except BookkeeperError as error:
             return self.retention.hold(view, f"a manifest cannot be read: {error}")

@@ -15,8 +15,7 @@ from sqlalchemy import create_engine
 from bookkeeper.catalogs.open import _write_ahead
 from bookkeeper.config.settings import Catalog, Daemon, Settings
 from bookkeeper.errors import CatalogUnavailable
-from bookkeeper.serve import loop as runner
-from bookkeeper.serve.loop import TableLoop
+from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from tests.support.catalog_lake import CatalogLake, Chain, Place
 
@@ -42,7 +41,7 @@ class Down:
 
     def turn(self, **move: float) -> Any:
         """One round of the loop, a second later: longer than the longest pause."""
-        return runner.tick_once(self.slot, DAEMON, self.lake.clock.move(**(move or {"seconds": 1})))
+        return tick_once(self.slot, DAEMON, self.lake.clock.move(**(move or {"seconds": 1})))
 
     def said(self) -> list[str]:
         """The actions of the log, commits left out."""

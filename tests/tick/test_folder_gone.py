@@ -11,8 +11,7 @@ from bookkeeper.config.settings import Daemon, Settings
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import StorageUnavailable, WrongFolder
 from bookkeeper.leases.lease import lease_on
-from bookkeeper.serve import loop as runner
-from bookkeeper.serve.loop import TableLoop
+from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.stores.open import open_store
 from reaper.run import reap
@@ -31,7 +30,7 @@ def slot_of(lake: Lake) -> TableLoop:
 
 
 def tick_slot(lake: Lake, slot: TableLoop, seconds: int = 11) -> object:
-    return runner.tick_once(slot, DAEMON, lake.clock.move(seconds=seconds))
+    return tick_once(slot, DAEMON, lake.clock.move(seconds=seconds))
 
 
 @pytest.mark.parametrize("moved", [True, False], ids=["moved", "deleted"])
