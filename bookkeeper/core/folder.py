@@ -287,8 +287,8 @@ class Folder:
         """
         Makes marks.json say `copy`, unless a newer one is there; returns whether it wrote.
 
-        `even_older` is for a table that was rolled back on purpose. Raises StorageUnavailable; after a lost race
-        against another bookkeeper it tries again.
+        `even_older` is for a person who took the table back on purpose.
+        Raises StorageUnavailable; after a lost race against another bookkeeper it tries again.
         """
         for _ in range(5):
             there, tag = self._marks()

@@ -38,7 +38,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """A snapshot of the commit: its operation, its manifests, and its counts for the summary."""
+    """One snapshot of a commit: what it does, the manifests it lists, and its part of the summary."""
 
     id: int
     operation: Operation

@@ -87,7 +87,7 @@ class Ledger:
 
     def rehearse(self, view: View, txlogs: Sequence[Txlog]) -> None:
         """
-        Builds an append of these txlogs, writes nothing, and raises what the append would raise before its commit.
+        What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
         """
         names = [txlog.name for txlog in txlogs]
         append = self._build_append(view, Nowhere(view.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
@@ -136,7 +136,7 @@ class Ledger:
         try:
             body = merge.merge(self.metadata_store(view), group, header, self.cache)
             return self._write(view, key, header, body, self.cache, snapshot_id, sequence)
-        except Exception as error:  # noqa: BLE001 - any error: a merge can wait
+        except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
             self._leave_unmerged(view, group, error)
             return None
 

@@ -27,7 +27,7 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
     """
     The table now, the folder's card, and the marks.json that was there before.
 
-    Raises Retry, or Halt when they do not belong together; with `accept_rollback` a table that was rolled back passes.
+    Raises Retry, or Halt when they do not belong together; `accept_rollback` takes a table that went back as it is.
     """
     try:
         card = folder.card()

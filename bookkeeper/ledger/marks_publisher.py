@@ -48,7 +48,7 @@ class MarksPublisher:
         """
         Makes marks.json say what the table says, unless that is of a later commit; raises StorageUnavailable.
 
-        `even_older` is for a table that was rolled back on purpose.
+        `even_older` is for a person who took the table back on purpose.
         """
         if view.marks.snapshot is None:
             return

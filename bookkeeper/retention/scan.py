@@ -68,7 +68,7 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
 
 
 def _dropped(manifest: OpenManifest, drops: Drops) -> list[dict[int, EntrySummary]]:
-    """The entries of each block that go, by index; puts the manifest's range into the cache."""
+    """What goes of each block, by place; the cache learns the range of the manifest."""
     deleted, ranges = list[dict[int, EntrySummary]](), list[Range]()
     for block in manifest.blocks:
         if isinstance(block, StoredBlock):

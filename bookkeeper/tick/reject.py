@@ -45,9 +45,9 @@ class Rejects:
             if item.size > most and item.name in tick.result.left and self.clock() - began < MOVING:
                 self._reject(tick, item.name, TxlogTooLarge(f"{item.size} bytes, at most {most} are allowed"))
 
-    def reject(self, tick: Tick, reasons: Mapping[Any, BookkeeperError]) -> None:
+    def reject(self, tick: Tick, refused: Mapping[Any, BookkeeperError]) -> None:
         """Rejects each of these, once in a tick."""
-        for name, why in reasons.items():
+        for name, why in refused.items():
             self._reject(tick, name, why)
 
     def _reject(self, tick: Tick, name: TxlogName | str, why: BookkeeperError) -> None:

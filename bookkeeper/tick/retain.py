@@ -34,7 +34,7 @@ class Retain:
             return view
         if not self.clock.allows_destroying():
             return self.hold(view, "the clock cannot be relied on: see action=clock in the log")
-        # More at each tick: what is committed meanwhile must be read too.
+        # More each time: what is committed meanwhile must be read too.
         most = (self.unread + 1) * READ_AT_ONCE
         found = apply_retention(self.ledger, view, self.settings.retention, now, most=most)
         if found.unread:

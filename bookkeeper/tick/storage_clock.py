@@ -36,7 +36,7 @@ class StorageClock:
         self.now, self.began = now, self.ledger.clock()
 
     def listed(self, found: Sequence[Found]) -> None:
-        """A txlog that the storage dates shortly before now proves without a request that our clock is not ahead."""
+        """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
         # A txlog that was found by a hint is dated by our own clock.
         newest = max((item.modified for item in found if item.modified != self.now), default=None)
         if newest is not None and newest >= self.now - SMALL:

@@ -191,7 +191,7 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
         return marks.loads(text).snapshot
     summaries = (item.summary.additional_properties for item in metadata.snapshots if item.summary)
     if any(key.startswith("bookkeeper.") for summary in summaries for key in summary):
-        # These snapshots prove it, and older metadata files may hold the marks: nothing may expire.
+        # These snapshots are the evidence, and old metadata files may be the cure.
         raise MarksLost(f"snapshots show that marks were committed, but {marks.PROPERTY} is gone")
     return None
 
