@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from bookkeeper.core.names import TxlogName
 from demo.evidence import Committed, Evidence, Published
 
-NOBODY = "(no writer)"
+NO_WRITER = "(no writer)"
 Keys = Counter[str]
 
 
@@ -106,4 +106,4 @@ def _unpublished(published: set[str], committed: Keys, consumed: Keys) -> Writer
     in_table = {key: count for key, count in committed.items() if key not in published}
     in_stream = {key: count for key, count in consumed.items() if key not in published}
     keys = tuple(in_table | in_stream)
-    return WriterAccount(NOBODY, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, len(keys), keys=keys)
+    return WriterAccount(NO_WRITER, 0, sum(in_table.values()), sum(in_stream.values()), 0, 0, len(keys), keys=keys)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from demo.account import NOBODY, WriterAccount, account
+from demo.account import NO_WRITER, WriterAccount, account
 from demo.evidence import Evidence
 from tests.demo import observed as seen
 
@@ -56,13 +56,13 @@ def test_a_row_that_a_writer_published_twice_is_double() -> None:
 def test_a_row_that_no_writer_published_is_reported() -> None:
     run = seen.run()
     run.consumed[1].keys.append("writer-9/1/1")
-    assert account(run)[-1] == WriterAccount(NOBODY, 0, 0, 1, 0, 0, 1)
+    assert account(run)[-1] == WriterAccount(NO_WRITER, 0, 0, 1, 0, 0, 1)
 
 
 def test_files_of_a_run_whose_txlog_was_never_published_are_reported() -> None:
     run = seen.run()
     run.committed[1] = replace(run.committed[1], files=run.committed[1].files | seen.files(("writer-1", 3)))
-    assert account(run)[-1] == WriterAccount(NOBODY, 0, 3, 0, 0, 0, 3)
+    assert account(run)[-1] == WriterAccount(NO_WRITER, 0, 3, 0, 0, 0, 3)
 
 
 def unseen(run: Evidence, *names: tuple[str, int]) -> Evidence:
