@@ -90,7 +90,7 @@ class Metrics:
         one = ["table"]
         ended = Gauges(
             "reaper_last_success_timestamp_seconds",
-            "when a run over the table last came to its end; 0: never",
+            "when a run over the table last succeeded; 0: never",
             labels=one,
         )
         failures = Gauges("reaper_consecutive_failures", "runs in a row that could not go on", labels=one)
