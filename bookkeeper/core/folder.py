@@ -33,15 +33,17 @@ from bookkeeper.errors import (
 )
 from bookkeeper.stores.local import TEMPORARY, kept
 from bookkeeper.stores.locations import inside, join, normal
-from bookkeeper.stores.store import Store, content_tag, create_once
+from bookkeeper.stores.store import ObjectVersion, Store, content_tag, create_once
 
 PENDING = "pending/"
 REJECTED = "rejected/"
 CLOCK = "clock/"
+CARD, MARKS = "card.json", "marks.json"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
 #: bytes up to which a record of the folder is read: many times what an honest one has
 CARD_BYTES, MARKS_BYTES, REASON_BYTES = 2**24, 2**26, 2**16
+_MOST = {CARD: CARD_BYTES, MARKS: MARKS_BYTES}
 NO_CARD = (
     "Was the txlog folder moved away? Put it back, with what is pending in it. Only if it is lost: `bookkeeper init` "
     "makes it again for its table."
@@ -92,6 +94,8 @@ class Folder:
 
     def __init__(self, store: Store, makes: bool = False) -> None:
         self.store = store if makes else kept(store)
+        #: card.json and marks.json as they were read last: the tag, and what they say
+        self._records: dict[str, tuple[str, Any]] = {}
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -239,30 +243,62 @@ class Folder:
             raise StorageUnavailable("the storage does not list what was just written")
         return max(seen) - now
 
+    def records(self) -> tuple[Card, MarksCopy | None]:
+        """
+        The card, and the copy of the marks (see `marks`), both requested at once.
+
+        What has not changed since it was read last is not transferred again. Raises like `card`.
+        """
+        answers = self._answers(CARD, MARKS)
+        card = self._card(answers[CARD])
+        return card, self._marks_copy(answers[MARKS])[0]
+
+    def forget(self) -> None:
+        """The next reads ask for whole objects: what is remembered may be what an error left behind."""
+        self._records = {}
+
+    def _answers(self, *keys: str) -> dict[str, Any]:
+        """The store's answer for each record, which is then forgotten; what is remembered if it has not changed."""
+        known = {key: self._records[key] for key in keys if key in self._records}
+        read = self.store.read_versions({key: known[key][0] if key in known else "" for key in keys}, _MOST)
+        for key in [key for key, answer in read.items() if answer is not None]:
+            self._records.pop(key, None)
+        return {key: known[key] if answer is None else answer for key, answer in read.items()}
+
     def card(self) -> Card:
         """The table's card; raises Missing, or WrongFolder when it is not readable."""
+        return self._card(self._answers(CARD)[CARD])
+
+    def _card(self, answer: Any) -> Card:
         try:
-            return cards.loads(self.store.read("card.json", CARD_BYTES))
+            if isinstance(answer, ObjectVersion):
+                answer = self._records[CARD] = answer.tag, (answer.data, cards.loads(answer.data))
+            elif isinstance(answer, Exception):
+                raise answer
         except WrongFolder as exc:
             raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
         except Unfit as exc:
             raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
+        card: Card = answer[1][1]
+        return card
 
     def check(self) -> None:
         """Raises WrongFolder where no card is: on an object store the card is the folder."""
         try:
-            self.store.size("card.json")
+            self.store.size(CARD)
         except Missing as exc:
             raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 
     def write_card(self, card: Card) -> bool:
-        """Replaces the card when something in it changed; returns whether it did."""
-        try:
-            if self.store.read("card.json", CARD_BYTES) == cards.dumps(card):
-                return False
-        except (Missing, Unfit):
-            pass
-        self.store.replace("card.json", cards.dumps(card))
+        """Replaces the card when something in it has changed since it was read last; returns whether it did."""
+        data = cards.dumps(card)
+        if CARD not in self._records:
+            with suppress(Missing, WrongFolder):
+                self.card()
+        if CARD in self._records and self._records[CARD][1][0] == data:
+            return False
+        self._records.pop(CARD, None)
+        self.store.replace(CARD, data)
         return True
 
     def marks(self) -> MarksCopy | None:
@@ -270,18 +306,20 @@ class Folder:
         return self._marks()[0]
 
     def _marks(self) -> tuple[MarksCopy | None, str]:
-        try:
-            data, tag = self.store.read_tagged("marks.json", MARKS_BYTES)
-        except Missing:
+        return self._marks_copy(self._answers(MARKS)[MARKS])
+
+    def _marks_copy(self, answer: Any) -> tuple[MarksCopy | None, str]:
+        """The copy and its tag; both are remembered."""
+        if isinstance(answer, Missing):
             return None, ""
-        except Unfit as exc:
-            return None, exc.tag
-        try:
-            raw = json.loads(data)
-            copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
-        except (ValueError, KeyError, TypeError, RecursionError, BookkeeperError):
-            return None, tag
-        return copy if type(copy.sequence_number) is int else None, tag
+        if isinstance(answer, Unfit):
+            return None, answer.tag
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, ObjectVersion):
+            answer = self._records[MARKS] = answer.tag, _marks_in(answer.data)
+        tag, copy = answer
+        return copy, tag
 
     def publish_marks(self, copy: MarksCopy, even_older: bool = False) -> bool:
         """
@@ -297,7 +335,7 @@ class Folder:
             if there == copy or (newer and not even_older):
                 return False
             try:
-                self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)
+                self.store.replace(MARKS, _marks_bytes(copy), if_match=tag)
             except Changed:
                 continue
             return True
@@ -313,6 +351,15 @@ def _short(name: str) -> str:
         return name
     head = coded[:100].decode("utf-8", "ignore").replace("/", "_")
     return f"{head}.{content_tag(coded)[:12]}{SUFFIX}"
+
+
+def _marks_in(data: bytes) -> MarksCopy | None:
+    try:
+        raw = json.loads(data)
+        copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
+    except (ValueError, KeyError, TypeError, RecursionError, BookkeeperError):
+        return None
+    return copy if type(copy.sequence_number) is int else None
 
 
 def _marks_bytes(copy: MarksCopy) -> bytes:

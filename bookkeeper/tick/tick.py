@@ -165,10 +165,17 @@ class Bookkeeper:
             yield
 
     def _refresh(self, tick: Tick) -> None:
-        """Loads the table again when the view is older than `reload`: others may have committed."""
-        if self.view is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
+        """
+        Loads the table again when the view is older than `reload`: others may have committed.
+
+        After an error there is no view, and nothing that was remembered beside it is relied on either.
+        """
+        known = self.view
+        if known is None:
+            self.folder.forget()
+        if known is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
             self.view = None
-            view, card, marks_copy = load(self.ledger, self.folder)
+            view, card, marks_copy = load(self.ledger, self.folder, known=known)
             self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder)):
                 log.info("card changed", extra=self._about("card"))
