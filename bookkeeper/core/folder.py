@@ -140,11 +140,25 @@ class Folder:
             return False
         return True
 
-    def found(self, names: Sequence[TxlogName], now: datetime) -> list[Found]:
-        """Those of the names that are pending, without a listing; as old as `now`, when the hint came."""
-        sizes = self.store.sizes([f"{PENDING}{name}" for name in names])
-        pairs = ((name, sizes[f"{PENDING}{name}"]) for name in names)
-        return [Found(name, size, now) for name, size in pairs if isinstance(size, int)]
+    def read_unlisted(
+        self, names: Sequence[TxlogName], most: int
+    ) -> Mapping[TxlogName, tuple[Found, bytes] | Missing | Unfit | StorageUnavailable]:
+        """
+        Those of the names that are pending, with their bytes (at most `most` of each), without a listing.
+
+        Missing means only that one is not there now.
+        """
+        read = self.store.read_versions({f"{PENDING}{name}": "" for name in names}, min(most, MOST_TXLOG_BYTES))
+        return {name: self._dated(name, read[f"{PENDING}{name}"]) for name in names}
+
+    def _dated(self, name: TxlogName, answer: Any) -> Any:
+        if not isinstance(answer, ObjectVersion):
+            return answer
+        try:
+            at = answer.modified or self.store.modified(f"{PENDING}{name}")
+        except (Missing, StorageUnavailable) as error:
+            return error
+        return Found(name, len(answer.data), at), answer.data
 
     def publish(self, name: TxlogName, data: bytes) -> None:
         """
@@ -230,10 +244,9 @@ class Folder:
         self.store.delete_many([f"{REJECTED}{name}" for name in listed])
         return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])
 
-    def sweep_unfinished(self, before: datetime) -> int:
-        """Deletes what a crash left of local writes before that time, by the storage's clock; returns how many."""
-        left = [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
-        return self.store.delete_many(left) if left else 0
+    def unfinished(self, before: datetime) -> list[str]:
+        """The keys that a crash left of local writes before that time, by the storage's clock."""
+        return [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
 
     def clock_skew(self, now: datetime) -> timedelta:
         """How far the storage's clock is ahead of `now`, from an object written for that; raises StorageUnavailable."""
