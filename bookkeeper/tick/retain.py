@@ -50,7 +50,7 @@ class Retain:
             return self.hold(view, found.held_back)
         about = {"files": found.files, "snapshot": found.after.marks.snapshot}
         log.info("files dropped", extra={"action": "retain", "table": self.settings.name, **about})
-        return found.after
+        return self.hold(found.after, "")
 
     def hold(self, view: View, why: str) -> View:
         """The view as it is; a new reason goes to the log."""
