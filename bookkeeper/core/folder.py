@@ -85,6 +85,12 @@ class MarksCopy:
     marks: Marks
 
 
+class _KnownCard(NamedTuple):
+    tag: str
+    data: bytes
+    card: Card
+
+
 class Folder:
     """
     The txlog folder on a store; only where it `makes` the folder, a directory that is not there is made.
@@ -94,8 +100,9 @@ class Folder:
 
     def __init__(self, store: Store, makes: bool = False) -> None:
         self.store = store if makes else kept(store)
-        #: card.json and marks.json as they were read last: the tag, and what they say
-        self._records: dict[str, tuple[str, Any]] = {}
+        #: card.json and marks.json as they were when last read here, with their tags
+        self._known_card: _KnownCard | None = None
+        self._known_marks: tuple[MarksCopy | None, str] | None = None
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -262,38 +269,32 @@ class Folder:
 
         What has not changed since it was read last is not transferred again. Raises like `card`.
         """
-        answers = self._answers(CARD, MARKS)
-        card = self._card(answers[CARD])
-        return card, self._marks_copy(answers[MARKS])[0]
+        card, marks = self._known_card, self._known_marks
+        answers = self.store.read_versions({CARD: card.tag if card else "", MARKS: marks[1] if marks else ""}, _MOST)
+        return self._card(card, answers[CARD]), self._marks_in(marks, answers[MARKS])[0]
 
     def forget(self) -> None:
         """The next reads ask for whole objects: what is remembered may be what an error left behind."""
-        self._records = {}
-
-    def _answers(self, *keys: str) -> dict[str, Any]:
-        """The store's answer for each record, which is then forgotten; what is remembered if it has not changed."""
-        known = {key: self._records[key] for key in keys if key in self._records}
-        read = self.store.read_versions({key: known[key][0] if key in known else "" for key in keys}, _MOST)
-        for key in [key for key, answer in read.items() if answer is not None]:
-            self._records.pop(key, None)
-        return {key: known[key] if answer is None else answer for key, answer in read.items()}
+        self._known_card = self._known_marks = None
 
     def card(self) -> Card:
         """The table's card; raises Missing, or WrongFolder when it is not readable."""
-        return self._card(self._answers(CARD)[CARD])
+        known = self._known_card
+        return self._card(known, self.store.read_versions({CARD: known.tag if known else ""}, _MOST)[CARD])
 
-    def _card(self, answer: Any) -> Card:
-        try:
-            if isinstance(answer, ObjectVersion):
-                answer = self._records[CARD] = answer.tag, (answer.data, cards.loads(answer.data))
-            elif isinstance(answer, Exception):
-                raise answer
-        except WrongFolder as exc:
-            raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
-        except Unfit as exc:
-            raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
-        card: Card = answer[1][1]
-        return card
+    def _card(self, known: "_KnownCard | None", answer: Any) -> Card:
+        """The known card, or the one in the answer to a read, which is then known."""
+        if known is None or answer is not None:
+            known = self._known_card = None
+            try:
+                if not isinstance(answer, ObjectVersion):
+                    raise answer
+                known = self._known_card = _KnownCard(answer.tag, answer.data, cards.loads(answer.data))
+            except WrongFolder as exc:
+                raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
+            except Unfit as exc:
+                raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
+        return known.card
 
     def check(self) -> None:
         """Raises WrongFolder where no card is: on an object store the card is the folder."""
@@ -305,12 +306,13 @@ class Folder:
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it has changed since it was read last; returns whether it did."""
         data = cards.dumps(card)
-        if CARD not in self._records:
+        if self._known_card is None:
             with suppress(Missing, WrongFolder):
                 self.card()
-        if CARD in self._records and self._records[CARD][1][0] == data:
+        known, self._known_card = self._known_card, None
+        if known is not None and known.data == data:
+            self._known_card = known
             return False
-        self._records.pop(CARD, None)
         self.store.replace(CARD, data)
         return True
 
@@ -319,20 +321,21 @@ class Folder:
         return self._marks()[0]
 
     def _marks(self) -> tuple[MarksCopy | None, str]:
-        return self._marks_copy(self._answers(MARKS)[MARKS])
+        known = self._known_marks
+        return self._marks_in(known, self.store.read_versions({MARKS: known[1] if known else ""}, _MOST)[MARKS])
 
-    def _marks_copy(self, answer: Any) -> tuple[MarksCopy | None, str]:
-        """The copy and its tag; both are remembered."""
-        if isinstance(answer, Missing):
-            return None, ""
-        if isinstance(answer, Unfit):
-            return None, answer.tag
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, ObjectVersion):
-            answer = self._records[MARKS] = answer.tag, _marks_in(answer.data)
-        tag, copy = answer
-        return copy, tag
+    def _marks_in(self, known: tuple[MarksCopy | None, str] | None, answer: Any) -> tuple[MarksCopy | None, str]:
+        """The known copy and its tag, or those in the answer to a read, which are then known."""
+        if known is None or answer is not None:
+            self._known_marks = None
+            if isinstance(answer, StorageUnavailable):
+                raise answer
+            if isinstance(answer, ObjectVersion):
+                known = _marks_from(answer.data), answer.tag
+            else:
+                known = None, answer.tag if isinstance(answer, Unfit) else ""
+            self._known_marks = known
+        return known
 
     def publish_marks(self, copy: MarksCopy, even_older: bool = False) -> bool:
         """
@@ -366,7 +369,7 @@ def _short(name: str) -> str:
     return f"{head}.{content_tag(coded)[:12]}{SUFFIX}"
 
 
-def _marks_in(data: bytes) -> MarksCopy | None:
+def _marks_from(data: bytes) -> MarksCopy | None:
     try:
         raw = json.loads(data)
         copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
