@@ -153,19 +153,10 @@ class Folder:
         """
         Those of the names that are pending, with their bytes (at most `most` of each), without a listing.
 
-        Missing means only that one is not there now.
+        Missing means only that one is not there now, Unfit that only a listing can tell about it.
         """
         read = self.store.read_versions({f"{PENDING}{name}": "" for name in names}, min(most, MOST_TXLOG_BYTES))
-        return {name: self._dated(name, read[f"{PENDING}{name}"]) for name in names}
-
-    def _dated(self, name: TxlogName, answer: Any) -> Any:
-        if not isinstance(answer, ObjectVersion):
-            return answer
-        try:
-            at = answer.modified or self.store.modified(f"{PENDING}{name}")
-        except (Missing, StorageUnavailable) as error:
-            return error
-        return Found(name, len(answer.data), at), answer.data
+        return {name: _dated(name, read[f"{PENDING}{name}"]) for name in names}
 
     def publish(self, name: TxlogName, data: bytes) -> None:
         """
@@ -367,6 +358,14 @@ def _short(name: str) -> str:
         return name
     head = coded[:100].decode("utf-8", "ignore").replace("/", "_")
     return f"{head}.{content_tag(coded)[:12]}{SUFFIX}"
+
+
+def _dated(name: TxlogName, answer: Any) -> Any:
+    if not isinstance(answer, ObjectVersion):
+        return answer
+    if answer.modified is None:
+        return Unfit(f"the storage does not say when {name} was written")  # a listing does
+    return Found(name, len(answer.data), answer.modified), answer.data
 
 
 def _marks_from(data: bytes) -> MarksCopy | None:

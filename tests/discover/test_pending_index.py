@@ -1,6 +1,7 @@
 """Hints that are lost, late, double or foreign change how soon a txlog is committed, and nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.types import StringType
@@ -10,6 +11,7 @@ from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import StorageUnavailable
+from bookkeeper.stores.store import ObjectVersion
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.tick import MORE_BYTES, UNLISTED_BYTES, Bookkeeper
 from tests.discover.pending import RUN, Told
@@ -220,6 +222,26 @@ def test_a_hinted_txlog_that_is_large_is_listed_first_and_committed_in_the_same_
     listings = lake_listings(book)
     assert committed(lake, book, 1) == [1]
     assert listings == ["pending/"]
+
+
+def test_a_hinted_txlog_that_the_storage_does_not_date_is_listed_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    read = book.folder.store.read_versions
+
+    def undated(known: dict[str, str], most: Any = None) -> Any:
+        answers = read(known, most)
+        return {
+            key: answer._replace(modified=None) if isinstance(answer, ObjectVersion) else answer
+            for key, answer in answers.items()
+        }
+
+    monkeypatch.setattr(book.folder.store, "read_versions", undated)
+    book.pending_index.discovery = Told(names(writes.publish("a")))
+    listings = lake_listings(book)
+    assert (committed(lake, book, 1), listings) == ([1], ["pending/"])
 
 
 def test_what_one_wave_of_asking_leaves_unanswered_is_asked_for_again(lake: Lake) -> None:
