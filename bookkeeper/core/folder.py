@@ -33,15 +33,17 @@ from bookkeeper.errors import (
 )
 from bookkeeper.stores.local import TEMPORARY, kept
 from bookkeeper.stores.locations import inside, join, normal
-from bookkeeper.stores.store import Store, content_tag, create_once
+from bookkeeper.stores.store import ObjectVersion, Store, content_tag, create_once
 
 PENDING = "pending/"
 REJECTED = "rejected/"
 CLOCK = "clock/"
+CARD, MARKS = "card.json", "marks.json"
 SUFFIX = ".txlog.avro"
 REASON = ".reason.json"
 #: bytes up to which a record of the folder is read: many times what an honest one has
 CARD_BYTES, MARKS_BYTES, REASON_BYTES = 2**24, 2**26, 2**16
+_MOST = {CARD: CARD_BYTES, MARKS: MARKS_BYTES}
 NO_CARD = (
     "Was the txlog folder moved away? Put it back, with what is pending in it. Only if it is lost: `bookkeeper init` "
     "makes it again for its table."
@@ -83,6 +85,12 @@ class MarksCopy:
     marks: Marks
 
 
+class _KnownCard(NamedTuple):
+    tag: str
+    data: bytes
+    card: Card
+
+
 class Folder:
     """
     The txlog folder on a store; only where it `makes` the folder, a directory that is not there is made.
@@ -92,6 +100,9 @@ class Folder:
 
     def __init__(self, store: Store, makes: bool = False) -> None:
         self.store = store if makes else kept(store)
+        #: card.json and marks.json as they were when last read here, with their tags
+        self._known_card: _KnownCard | None = None
+        self._known_marks: tuple[MarksCopy | None, str] | None = None
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -136,11 +147,16 @@ class Folder:
             return False
         return True
 
-    def found(self, names: Sequence[TxlogName], now: datetime) -> list[Found]:
-        """Those of the names that are pending, without a listing; as old as `now`, when the hint came."""
-        sizes = self.store.sizes([f"{PENDING}{name}" for name in names])
-        pairs = ((name, sizes[f"{PENDING}{name}"]) for name in names)
-        return [Found(name, size, now) for name, size in pairs if isinstance(size, int)]
+    def read_unlisted(
+        self, names: Sequence[TxlogName], most: int
+    ) -> Mapping[TxlogName, tuple[Found, bytes] | Missing | Unfit | StorageUnavailable]:
+        """
+        Those of the names that are pending, with their bytes (at most `most` of each), without a listing.
+
+        Missing means only that one is not there now, Unfit that only a listing can tell about it.
+        """
+        read = self.store.read_versions({f"{PENDING}{name}": "" for name in names}, min(most, MOST_TXLOG_BYTES))
+        return {name: _dated(name, read[f"{PENDING}{name}"]) for name in names}
 
     def publish(self, name: TxlogName, data: bytes) -> None:
         """
@@ -226,10 +242,9 @@ class Folder:
         self.store.delete_many([f"{REJECTED}{name}" for name in listed])
         return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])
 
-    def sweep_unfinished(self, before: datetime) -> int:
-        """Deletes what a crash left of local writes before that time, by the storage's clock; returns how many."""
-        left = [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
-        return self.store.delete_many(left) if left else 0
+    def unfinished(self, before: datetime) -> list[str]:
+        """The keys that a crash left of local writes before that time, by the storage's clock."""
+        return [item.key for item in self.store.list("") if item.key.endswith(TEMPORARY) and item.modified < before]
 
     def clock_skew(self, now: datetime) -> timedelta:
         """How far the storage's clock is ahead of `now`, from an object written for that; raises StorageUnavailable."""
@@ -239,30 +254,57 @@ class Folder:
             raise StorageUnavailable("the storage does not list what was just written")
         return max(seen) - now
 
+    def records(self) -> tuple[Card, MarksCopy | None]:
+        """
+        The card, and the copy of the marks (see `marks`), both requested at once.
+
+        What has not changed since it was read last is not transferred again. Raises like `card`.
+        """
+        card, marks = self._known_card, self._known_marks
+        answers = self.store.read_versions({CARD: card.tag if card else "", MARKS: marks[1] if marks else ""}, _MOST)
+        return self._card(card, answers[CARD]), self._marks_in(marks, answers[MARKS])[0]
+
+    def forget(self) -> None:
+        """The next reads ask for whole objects: what is remembered may be what an error left behind."""
+        self._known_card = self._known_marks = None
+
     def card(self) -> Card:
         """The table's card; raises Missing, or WrongFolder when it is not readable."""
-        try:
-            return cards.loads(self.store.read("card.json", CARD_BYTES))
-        except WrongFolder as exc:
-            raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
-        except Unfit as exc:
-            raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
+        known = self._known_card
+        return self._card(known, self.store.read_versions({CARD: known.tag if known else ""}, _MOST)[CARD])
+
+    def _card(self, known: "_KnownCard | None", answer: Any) -> Card:
+        """The known card, or the one in the answer to a read, which is then known."""
+        if known is None or answer is not None:
+            known = self._known_card = None
+            try:
+                if not isinstance(answer, ObjectVersion):
+                    raise answer
+                known = self._known_card = _KnownCard(answer.tag, answer.data, cards.loads(answer.data))
+            except WrongFolder as exc:
+                raise WrongFolder(f"{self.store.url}: {exc}", hint=exc.hint) from exc
+            except Unfit as exc:
+                raise WrongFolder(f"card.json is not read: {exc}", hint=cards.AGAIN) from exc
+        return known.card
 
     def check(self) -> None:
         """Raises WrongFolder where no card is: on an object store the card is the folder."""
         try:
-            self.store.size("card.json")
+            self.store.size(CARD)
         except Missing as exc:
             raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 
     def write_card(self, card: Card) -> bool:
-        """Replaces the card when something in it changed; returns whether it did."""
-        try:
-            if self.store.read("card.json", CARD_BYTES) == cards.dumps(card):
-                return False
-        except (Missing, Unfit):
-            pass
-        self.store.replace("card.json", cards.dumps(card))
+        """Replaces the card when something in it has changed since it was read last; returns whether it did."""
+        data = cards.dumps(card)
+        if self._known_card is None:
+            with suppress(Missing, WrongFolder):
+                self.card()
+        known, self._known_card = self._known_card, None
+        if known is not None and known.data == data:
+            self._known_card = known
+            return False
+        self.store.replace(CARD, data)
         return True
 
     def marks(self) -> MarksCopy | None:
@@ -270,18 +312,21 @@ class Folder:
         return self._marks()[0]
 
     def _marks(self) -> tuple[MarksCopy | None, str]:
-        try:
-            data, tag = self.store.read_tagged("marks.json", MARKS_BYTES)
-        except Missing:
-            return None, ""
-        except Unfit as exc:
-            return None, exc.tag
-        try:
-            raw = json.loads(data)
-            copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
-        except (ValueError, KeyError, TypeError, RecursionError, BookkeeperError):
-            return None, tag
-        return copy if type(copy.sequence_number) is int else None, tag
+        known = self._known_marks
+        return self._marks_in(known, self.store.read_versions({MARKS: known[1] if known else ""}, _MOST)[MARKS])
+
+    def _marks_in(self, known: tuple[MarksCopy | None, str] | None, answer: Any) -> tuple[MarksCopy | None, str]:
+        """The known copy and its tag, or those in the answer to a read, which are then known."""
+        if known is None or answer is not None:
+            self._known_marks = None
+            if isinstance(answer, StorageUnavailable):
+                raise answer
+            if isinstance(answer, ObjectVersion):
+                known = _marks_from(answer.data), answer.tag
+            else:
+                known = None, answer.tag if isinstance(answer, Unfit) else ""
+            self._known_marks = known
+        return known
 
     def publish_marks(self, copy: MarksCopy, even_older: bool = False) -> bool:
         """
@@ -297,7 +342,7 @@ class Folder:
             if there == copy or (newer and not even_older):
                 return False
             try:
-                self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)
+                self.store.replace(MARKS, _marks_bytes(copy), if_match=tag)
             except Changed:
                 continue
             return True
@@ -313,6 +358,23 @@ def _short(name: str) -> str:
         return name
     head = coded[:100].decode("utf-8", "ignore").replace("/", "_")
     return f"{head}.{content_tag(coded)[:12]}{SUFFIX}"
+
+
+def _dated(name: TxlogName, answer: Any) -> Any:
+    if not isinstance(answer, ObjectVersion):
+        return answer
+    if answer.modified is None:
+        return Unfit(f"the storage does not say when {name} was written")  # a listing does
+    return Found(name, len(answer.data), answer.modified), answer.data
+
+
+def _marks_from(data: bytes) -> MarksCopy | None:
+    try:
+        raw = json.loads(data)
+        copy = MarksCopy(raw["table-uuid"], raw["sequence-number"], marks_format.from_json(raw["marks"]))
+    except (ValueError, KeyError, TypeError, RecursionError, BookkeeperError):
+        return None
+    return copy if type(copy.sequence_number) is int else None
 
 
 def _marks_bytes(copy: MarksCopy) -> bytes:

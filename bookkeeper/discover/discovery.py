@@ -22,8 +22,11 @@ class Discovery(Protocol):
     def hints(self) -> Hints:
         """Names hinted since the last call (maybe none), or LOOK when only a listing can tell."""
 
-    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
-        """Takes what was found pending; returns names that may be there too, to be looked for at once."""
+    def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
+        """
+        Takes what was found pending of the names `asked` for, or by a listing; returns names that may be there too, to
+        be asked for at once.
+        """
 
     def hinted(self) -> bool:
         """Whether a tick would learn something new now; takes nothing away."""
@@ -41,7 +44,7 @@ class Listing:
     def hints(self) -> Hints:
         return LOOK
 
-    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+    def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
         return ()
 
     def hinted(self) -> bool:

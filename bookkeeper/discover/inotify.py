@@ -63,7 +63,7 @@ class Inotify:
         self._names, self._look = set(), self._closed
         return LOOK if look else names
 
-    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+    def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
         return ()
 
     def hinted(self) -> bool:

@@ -59,7 +59,7 @@ class QueueDiscovery:
                     os.read(self._reader, 4096)
         return LOOK if look else names
 
-    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+    def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
         """Nothing follows: each txlog has a message of its own."""
         return ()
 

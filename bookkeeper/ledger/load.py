@@ -2,7 +2,8 @@
 Loading the table for its folder: the one place that decides whether table, marks and folder belong together.
 
 Order matters: marks.json is written after the commit it was made for. So a table that is loaded after marks.json was
-read knows that commit, or an older table was put in its place.
+read knows that commit, or an older table was put in its place. Card and marks.json are read at once, and before the
+table; the other way round a healthy table looks restored when another bookkeeper commits in between.
 """
 
 from bookkeeper.catalogs.open import load_table
@@ -23,19 +24,21 @@ _LOST = (
 )
 
 
-def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple[View, Card, MarksCopy | None]:
+def load(
+    ledger: Ledger, folder: Folder, accept_rollback: bool = False, known: View | None = None
+) -> tuple[View, Card, MarksCopy | None]:
     """
     The table now, the folder's card, and the marks.json that was there before.
 
-    Raises Retry, or Halt when they do not belong together; `accept_rollback` takes a table that went back as it is.
+    The manifests that `known` holds are kept while `main` is the same snapshot; all else is of this load. Raises Retry,
+    or Halt when they do not belong together; `accept_rollback` takes a table that went back as it is.
     """
     try:
-        card = folder.card()
+        card, copy = folder.records()
     except Missing as exc:
         raise WrongFolder(f"{folder.store.url} has no card.json", hint=NO_CARD) from exc
-    copy = folder.marks()
     try:
-        view = ledger.load(card.folder, accept_rollback)
+        view = ledger.load(card.folder, accept_rollback).with_manifests_of(known)
     except TableMissing as error:
         error.hint = _LOST
         raise
@@ -50,9 +53,9 @@ def load(ledger: Ledger, folder: Folder, accept_rollback: bool = False) -> tuple
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, not to {view.uuid}")
     if is_older(view, copy) and not accept_rollback:
         assert copy is not None
-        known = history.came_with(view.metadata, view.marks.snapshot)
+        came_with = history.came_with(view.metadata, view.marks.snapshot)
         raise HistoryChanged(
-            f"{ledger.identifier}: the table's last commit of ours has sequence number {known}, but "
+            f"{ledger.identifier}: the table's last commit of ours has sequence number {came_with}, but "
             f"marks.json knows a later one, snapshot {copy.marks.snapshot} at {copy.sequence_number}",
             hint=_RESTORED,
         )

@@ -3,7 +3,7 @@ One load of the table: everything a tick plans against, marks and head from the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import cast
@@ -73,6 +73,12 @@ class View:
         sources = {field.source_id for field in self.specs[spec_id].fields}
         known = (self.metadata.schema(), *reversed(self.metadata.schemas))
         return next((schema for schema in known if sources <= index_by_id(schema).keys()), None)
+
+    def with_manifests_of(self, known: "View | None") -> "View":
+        """This view, with the manifests of `known` if both have the same head: a snapshot's manifests never change."""
+        if known is None or known.head is None or known.head != self.head or known.uuid != self.uuid:
+            return self
+        return replace(self, manifests=known.manifests)
 
     @property
     def marks_copy(self) -> MarksCopy:

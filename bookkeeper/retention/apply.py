@@ -2,7 +2,7 @@
 Applies retention: the rule at this moment, the files that it drops, the brake, and the commit that drops them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,6 +20,8 @@ from bookkeeper.retention import rule as rules
 from bookkeeper.retention.scan import find, warm_cache
 from bookkeeper.retention.size_cutoff import size_cutoff
 
+UNRELIABLE_CLOCK = "the clock cannot be relied on: see action=clock in the log"
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
@@ -36,12 +38,21 @@ class RetentionResult:
 
 
 def apply_retention(
-    ledger: Ledger, view: View, settings: Retention, now: datetime, most: int | None = None
+    ledger: Ledger,
+    view: View,
+    settings: Retention,
+    now: datetime,
+    most: int | None = None,
+    clock_agrees: Callable[[], bool] = lambda: True,
 ) -> RetentionResult:
     """
-    Drops the files past retention in one commit, unless the brake holds it back; see `past_retention`. Raises Retry.
+    Drops the files past retention in one commit, unless the brake or the clock holds it back; see `past_retention`.
+
+    `clock_agrees` is asked only when files would go. Raises Retry.
     """
     found = past_retention(ledger, view, settings, now, most)
+    if found.drops and not clock_agrees():
+        return replace(found, drops=(), held_back=UNRELIABLE_CLOCK)
     return replace(found, after=ledger.drop(view, found.drops)) if found.drops else found
 
 

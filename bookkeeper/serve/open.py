@@ -17,6 +17,7 @@ from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.known_table import advising
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.discover.open import open_discovery
+from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
 from bookkeeper.ledger.ledger import Ledger
@@ -38,6 +39,8 @@ def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
     The lease of a table: its own, or borrowed when it belongs to another share. Raises StorageUnavailable.
     """
     lease = lease_on(folder.store, "lease", f"{socket.gethostname()} {os.getpid()}")
+    if lease.lasting is not None:
+        lease = RenewedBeside(lease, lease.lasting)
     number, shares = parse(settings.share)
     if share_of(table.identifier, shares) == number:
         return lease

@@ -22,7 +22,7 @@ from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.stores.object_store import BLOCK, Transient, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
 
 _KEYS = {
     "connection_string": "adls.connection-string",
@@ -68,8 +68,10 @@ class AzureRemote:
         self.fs, self.name = fs, container
         self.container = fs.service_client.get_container_client(container)
 
-    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
-        part = {} if most is None else {"offset": 0, "length": most + 1}
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+        part: dict[str, Any] = {} if most is None else {"offset": 0, "length": most + 1}
+        if known:
+            part |= {"etag": known, "match_condition": MatchConditions.IfModified}
         try:
             with self._translated(path):
                 # As it is stored: the writer chose the Content-Encoding, which may be wrong, or a bomb.
@@ -79,18 +81,20 @@ class AzureRemote:
                 bytes_there = int(stream.size) if size is None else size
                 check_bound(self._where(path), bytes_there, most, str(stream.properties.etag))
                 data = await stream.readall()
+        except _Unchanged:
+            return None
         except _NoRange:
             return await self._empty(path)
         self._check(path, stream.properties.metadata)
-        return bytes(data), str(stream.properties.etag)
+        return ObjectVersion(bytes(data), str(stream.properties.etag), stream.properties.last_modified)
 
-    async def _empty(self, path: str) -> tuple[bytes, str]:
+    async def _empty(self, path: str) -> ObjectVersion:
         with self._translated(path):
             found = await self._blob(path).get_blob_properties(**_ONCE)
         self._check(path, found.metadata)
         if found.size:
             raise Transient(f"{self._where(path)} was replaced meanwhile")
-        return b"", str(found.etag)
+        return ObjectVersion(b"", str(found.etag), found.last_modified)
 
     async def size(self, path: str) -> int:
         with self._translated(path):
@@ -249,12 +253,19 @@ class AzureRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
+class _Unchanged(StorageUnavailable):
+    """The blob still has the tag that was named."""
+
+
 class _NoRange(StorageUnavailable):
     """The blob does not have the bytes that were asked for."""
 
 
 class _Leased(StorageUnavailable):
     """Another process has a lease on it."""
+
+
+_READS = {304: _Unchanged, 416: _NoRange}
 
 
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:
@@ -272,10 +283,10 @@ def _meaning(where: str, exc: HttpResponseError) -> Exception:
     status, code = exc.status_code or 0, _code(exc)
     if code == "BlobNotFound":
         return Missing(f"{where} is not there")
+    if status in _READS:  # before the code: 304 has that of a refused write
+        return _READS[status](f"{where}: {status} {code}")
     if code in _TAKEN:
         return Changed(f"{where} was replaced by another process")
-    if status == 416:
-        return _NoRange(f"{where}: {status} {code}")
     if code.startswith("Lease"):
         return _Leased(f"{where}: {code}")
     if status in (0, 408, 429) or status >= 500:

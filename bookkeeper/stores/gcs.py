@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
 from bookkeeper.stores.object_store import RANGE, Transient, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
 
 _KEYS = {
     "project": "gcs.project-id",
@@ -52,9 +53,14 @@ class GcsRemote:
     def __init__(self, fs: GCSFileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
 
-    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
-        headers, data = await self._object("GET", path, most, alt="media")
-        return data, headers["X-Goog-Generation"]
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+        asked: dict[str, Any] = {"ifGenerationNotMatch": known} if known else {}
+        try:
+            headers, data = await self._object("GET", path, most, alt="media", **asked)
+        except _Unchanged:
+            return None
+        dated = headers.get("Last-Modified")
+        return ObjectVersion(data, headers["X-Goog-Generation"], parsedate_to_datetime(dated) if dated else None)
 
     async def size(self, path: str) -> int:
         return int((await self._about(path))["size"])
@@ -173,7 +179,7 @@ class GcsRemote:
             given["auto_decompress"] = False  # the writer of the object chose its Content-Encoding
             async with session.request(method, url, **given) as reply:
                 body = await (reply.read() if most is None else _part(reply.content, most + 1))
-        if reply.status >= 400:
+        if reply.status == 304 or reply.status >= 400:
             raise _meaning(self._where(path), reply.status, body)
         check_bound(self._where(path), len(body), most, reply.headers.get("X-Goog-Generation", ""))
         return reply.headers, body
@@ -192,6 +198,10 @@ class GcsRemote:
             raise StorageUnavailable(f"{where}: no usable Google credentials ({type(exc).__name__})") from exc
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError) as exc:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+class _Unchanged(StorageUnavailable):
+    """The object still has the generation that was named."""
 
 
 class _NoRange(StorageUnavailable):
@@ -218,6 +228,8 @@ def _meaning(where: str, status: int, body: bytes) -> Exception:
     # Only the status: the answer may hold what was sent.
     if status == 404:
         return _NotFound(f"{where}: 404", b"No such object" in body[:2000])
+    if status == 304:
+        return _Unchanged(f"{where}: 304")
     if status == 416:
         return _NoRange(f"{where}: 416")
     if status == 412:

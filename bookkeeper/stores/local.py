@@ -22,6 +22,7 @@ from bookkeeper.stores.store import (
     Head,
     Listed,
     Most,
+    ObjectVersion,
     Store,
     bound_of,
     check_bound,
@@ -65,6 +66,9 @@ class LocalStore:
         self._rooted, self._hint = True, FOLDER_GONE
 
     def read(self, key: str, most: int | None = None) -> bytes:
+        return self._read(key, most)[0]
+
+    def _read(self, key: str, most: int | None) -> tuple[bytes, os.stat_result]:
         try:
             return _whole(self._path(key), most)
         except OSError:
@@ -80,6 +84,16 @@ class LocalStore:
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         data = self.read(key, most)
         return data, _tag(data)
+
+    def read_versions(
+        self, known: Mapping[str, str], most: Most = None
+    ) -> Mapping[str, ObjectVersion | Missing | Unfit | StorageUnavailable | None]:
+        def read(key: str) -> ObjectVersion | None:
+            data, found = self._read(key, bound_of(key, most))
+            tag = _tag(data)
+            return None if tag == known[key] else ObjectVersion(data, tag, _modified(found))
+
+        return self._each(read, [*known])
 
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
@@ -119,7 +133,7 @@ class LocalStore:
         return self._stat(key).st_size
 
     def modified(self, key: str) -> datetime:
-        return datetime.fromtimestamp(self._stat(key).st_mtime, UTC)
+        return _modified(self._stat(key))
 
     def _stat(self, key: str) -> os.stat_result:
         with self._reading(key):
@@ -237,7 +251,11 @@ def _size_in(tag: str) -> int:
     return int(size) if size.isdigit() else 0
 
 
-def _whole(path: str, most: int | None) -> bytes:
+def _modified(found: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(found.st_mtime, UTC)
+
+
+def _whole(path: str, most: int | None) -> tuple[bytes, os.stat_result]:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if most is None else _untrusted(path)
     try:
         found = os.fstat(handle)
@@ -249,7 +267,7 @@ def _whole(path: str, most: int | None) -> bytes:
         while len(data) < size and (more := os.read(handle, size - len(data))):
             data += more
         check_bound(path, len(data), most)  # it may have grown meanwhile
-        return data
+        return data, found
     finally:
         os.close(handle)
 
@@ -389,4 +407,4 @@ def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
         raise
     if not stat.S_ISREG(found.st_mode):
         return None
-    return Listed(entry.path[cut:], found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    return Listed(entry.path[cut:], found.st_size, _modified(found))

@@ -17,6 +17,7 @@ from bookkeeper.stores.store import (
     Head,
     Listed,
     Most,
+    ObjectVersion,
     bound_of,
     check_bound,
     checked_key,
@@ -45,6 +46,16 @@ class MemoryStore:
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
         return {key: self._outcome(key, lambda key: self.read(key, bound_of(key, most))) for key in keys}
+
+    def read_versions(
+        self, known: Mapping[str, str], most: Most = None
+    ) -> Mapping[str, ObjectVersion | Missing | Unfit | StorageUnavailable | None]:
+        def read(key: str) -> ObjectVersion | None:
+            with _MEMORY:
+                data, tag = self.read_tagged(key, bound_of(key, most))
+                return None if tag == known[key] else ObjectVersion(data, tag, self.fs.modified(self._path(key)))
+
+        return {key: self._outcome(key, read) for key in known}
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         with translated(f"{self.url}/{key}"):

@@ -16,7 +16,17 @@ from typing import Any, Protocol, TypeVar
 from fsspec.asyn import get_loop, sync  # type: ignore[import-untyped]
 
 from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable, Unfit
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, Most, bound_of, check_bound, checked_key
+from bookkeeper.stores.store import (
+    HEAD_BYTES,
+    Buffer,
+    Head,
+    Listed,
+    Most,
+    ObjectVersion,
+    bound_of,
+    check_bound,
+    checked_key,
+)
 
 T = TypeVar("T")
 Page = tuple[list[Listed], str | None]
@@ -56,8 +66,12 @@ class Remote(Protocol):
     #: bytes up to which an upload is one `put`; what is larger goes up in blocks
     largest_put: int
 
-    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
-        """The object and its tag; raises Missing, and TooLarge before it takes the memory of more than `most` bytes."""
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+        """
+        The object, or None while it has the tag `known`.
+
+        Raises Missing, and TooLarge before it takes the memory of more than `most` bytes.
+        """
 
     async def size(self, path: str) -> int:
         """Bytes; raises Missing."""
@@ -118,12 +132,26 @@ class ObjectStore:
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
         async def read(key: str, path: str) -> bytes:
-            return (await self._retry(self.remote.get, path, bound_of(key, most)))[0]
+            return (await self._get(path, bound_of(key, most))).data
 
         return self._each(read, keys)
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
-        return self._wait(self._retry(self.remote.get, self._readable_path(key), most))
+        found = self._wait(self._get(self._readable_path(key), most))
+        return found.data, found.tag
+
+    def read_versions(
+        self, known: Mapping[str, str], most: Most = None
+    ) -> Mapping[str, ObjectVersion | Missing | Unfit | StorageUnavailable | None]:
+        async def read(key: str, path: str) -> ObjectVersion | None:
+            return await self._retry(self.remote.get, path, bound_of(key, most), known[key])
+
+        return self._each(read, [*known])
+
+    async def _get(self, path: str, most: int | None) -> ObjectVersion:
+        found = await self._retry(self.remote.get, path, most)
+        assert found is not None, "it was asked for without a condition"
+        return found
 
     def create(self, key: str, data: bytes) -> None:
         try:

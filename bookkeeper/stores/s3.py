@@ -17,7 +17,7 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
 from bookkeeper.stores.object_store import AT_ONCE, BLOCK, RANGE, Transient, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, check_bound
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
 
 _KEYS = {
     "endpoint_url": ("s3.endpoint",),
@@ -87,14 +87,18 @@ class S3Remote:
     def __init__(self, fs: S3FileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
 
-    async def get(self, path: str, most: int | None = None) -> tuple[bytes, str]:
-        reply = await self._ask("get_object", path)
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+        condition = {"IfNoneMatch": known} if known else {}
+        try:
+            reply = await self._ask("get_object", path, **condition)
+        except _Unchanged:
+            return None
         with self._translated(path):
             async with reply["Body"] as body:
                 if most is not None and reply["ContentLength"] > most:
                     body.close()  # the rest must not be transferred
                     check_bound(self._where(path), reply["ContentLength"], most, reply["ETag"])
-                return await body.read(), reply["ETag"]
+                return ObjectVersion(await body.read(), reply["ETag"], reply["LastModified"])
 
     async def size(self, path: str) -> int:
         try:
@@ -202,6 +206,10 @@ class _Unsaid(StorageUnavailable):
     """Refused without a reason: the answer to a HEAD has no body."""
 
 
+class _Unchanged(StorageUnavailable):
+    """The object still has the tag that was named."""
+
+
 class _NoRange(StorageUnavailable):
     """The object does not have the bytes that were asked for."""
 
@@ -210,6 +218,7 @@ class _NoUpload(StorageUnavailable):
     """There is no such multipart upload."""
 
 
+_READS = {304: _Unchanged, 416: _NoRange}
 #: the answers of servers on a disk for a name below an object
 _NEVER_THERE = {"ObjectParentIsFile", "NoSuchVersion"}
 
@@ -225,8 +234,8 @@ def _meaning(where: str, exc: ClientError) -> Exception:
         return Changed(f"{where} was replaced by another process")
     if (status == 409 and code in _BUSY) or status == 429 or status >= 500 or code in _BUSY:
         return Transient(message)
-    if status == 416 or code == "NoSuchUpload":
-        return _NoRange(message) if status == 416 else _NoUpload(message)
+    if status in _READS or code == "NoSuchUpload":
+        return _READS.get(status, _NoUpload)(message)
     if status in (400, 404) and code in (str(status), "NotFound", "BadRequest", ""):
         return _Unsaid(message)
     return StorageUnavailable(message)

@@ -40,6 +40,17 @@ class Head(NamedTuple):
     start: bytes | None
 
 
+class ObjectVersion(NamedTuple):
+    """
+    One version of an object: its bytes, its tag, and when it was written, by the storage's clock (UTC); None when the
+    answer does not say when.
+    """
+
+    data: bytes
+    tag: str
+    modified: datetime | None
+
+
 class Store(Protocol):
     """
     A storage, as the bookkeeper, writers and reaper use it.
@@ -62,6 +73,17 @@ class Store(Protocol):
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         """The object and the tag of the version that was read. Raises Missing, NotAFile, and TooLarge with the tag."""
+
+    def read_versions(
+        self, known: Mapping[str, str], most: Most = None
+    ) -> Mapping[str, "ObjectVersion | Missing | Unfit | StorageUnavailable | None"]:
+        """
+        Each object whose tag is not the one that `known` has for it ("": any version is read), or the error of reading
+        it; all are requested at once.
+
+        None for an object that has this tag now: then it holds the bytes that were read with the tag. The error of one
+        key does not affect the others.
+        """
 
     def create(self, key: str, data: bytes) -> None:
         """

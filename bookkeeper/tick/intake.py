@@ -6,9 +6,10 @@ Each is read and decoded once per tick. Storage trouble never condemns one: it s
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.folder import REJECTED, Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import (
@@ -23,6 +24,7 @@ from bookkeeper.errors import (
     StorageUnavailable,
     TooLarge,
     TxlogCorrupt,
+    Unfit,
     without_frames,
 )
 from bookkeeper.stores.locations import normal
@@ -38,6 +40,8 @@ class Intake:
     most_bytes: int
     #: bytes of each, as it was listed; of others at most `most_bytes` are read
     sizes: Mapping[TxlogName, int] = field(default_factory=dict)
+    #: bytes of txlogs that were read before any listing showed them
+    unlisted: dict[TxlogName, bytes] = field(default_factory=dict)
     decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
     bad: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
@@ -45,11 +49,25 @@ class Intake:
     troubles: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
     looked_up: set[TxlogName] = field(default_factory=set)
 
+    def read_unlisted(
+        self, names: Sequence[TxlogName], most: int
+    ) -> Mapping[TxlogName, Found | Missing | Unfit | StorageUnavailable]:
+        """What is pending of names that no listing has shown; keeps the bytes, at most `most` of each, for `read`."""
+        answers: dict[TxlogName, Any] = {}
+        for name, answer in self.folder.read_unlisted(names, most).items():
+            answers[name] = answer
+            if isinstance(answer, tuple):
+                answers[name], self.unlisted[name] = answer
+        return answers
+
     def read(self, names: Sequence[TxlogName]) -> None:
         """Reads and decodes what was not yet, no more of each than was found; a storage error leaves a name unknown."""
         todo = [name for name in names if name not in self.decoded and name not in self.bad]
+        known = {name: self.unlisted[name] for name in todo if name in self.unlisted}
+        self.unlisted = {}  # what is not read in this tick is read again, when its turn comes
         sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
-        for name, data in self.folder.read(todo, sizes).items():
+        rest = [name for name in todo if name not in known]
+        for name, data in {**known, **self.folder.read(rest, sizes)}.items():
             if isinstance(data, bytes):
                 self.troubles.pop(name, None)
                 self._decode(name, data)

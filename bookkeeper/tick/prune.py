@@ -28,12 +28,14 @@ class Prune:
 
     def pruned(self, marks: Marks, now: datetime) -> Marks:
         """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
-        if not self.due.take(PRUNE_EVERY, now) or not self.clock.allows_destroying():
+        idle = int((now - self.settings.marks_keep).timestamp() * 1000)
+        if not self.due.take(PRUNE_EVERY, now) or marks.pruned(idle, ()) == marks:
             return marks
         pending = [item.name for item in self.folder.pending()]
         named = [*pending, *(item.name for item in self.folder.rejected())]
-        idle = int((now - self.settings.marks_keep).timestamp() * 1000)
-        return marks.pruned(idle, named, pending)
+        left = marks.pruned(idle, named, pending)
+        # The clock is asked only where something goes: that writes an object.
+        return left if left != marks and self.clock.allows_destroying() else marks
 
 
 class MarksSize:

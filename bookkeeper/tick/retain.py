@@ -8,7 +8,7 @@ from datetime import datetime
 from bookkeeper.config.settings import Table
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
-from bookkeeper.retention.apply import apply_retention
+from bookkeeper.retention.apply import UNRELIABLE_CLOCK, apply_retention
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.storage_clock import StorageClock
 
@@ -32,11 +32,15 @@ class Retain:
         """The view, without what is past retention when it is due; raises Retry."""
         if not self.due.take(self.settings.retention.every, now):
             return view
-        if not self.clock.allows_destroying():
-            return self.hold(view, "the clock cannot be relied on: see action=clock in the log")
+        # A clock that is known to be wrong is asked about first: by it everything may seem past retention.
+        wrong = self.held_back == UNRELIABLE_CLOCK or self.clock.is_suspect
+        if wrong and not self.clock.allows_destroying():
+            return self.hold(view, UNRELIABLE_CLOCK)
         # More each time: what is committed meanwhile must be read too.
         most = (self.unread + 1) * READ_AT_ONCE
-        found = apply_retention(self.ledger, view, self.settings.retention, now, most=most)
+        found = apply_retention(
+            self.ledger, view, self.settings.retention, now, most=most, clock_agrees=self.clock.allows_destroying
+        )
         if found.unread:
             self.unread += 1
             self.due.again()  # rows do not wait for it
@@ -46,7 +50,7 @@ class Retain:
             return self.hold(view, found.held_back)
         about = {"files": found.files, "snapshot": found.after.marks.snapshot}
         log.info("files dropped", extra={"action": "retain", "table": self.settings.name, **about})
-        return found.after
+        return self.hold(found.after, "")
 
     def hold(self, view: View, why: str) -> View:
         """Holds retention back: returns the view unchanged, and logs a new reason."""

@@ -38,12 +38,14 @@ class Tick:
     """What one tick found, knows and plans; dropped when it ends."""
 
     now: datetime
-    #: what the latest listing shows, and the names the first one showed
+    #: what the latest listing shows, and the names that the first one showed, or that were read before any
     found: Sequence[Found]
     first_listed: frozenset[TxlogName]
     result: TickResult
     intake: Intake
     limits: Limits
+    #: whether `found` is a listing: only then may what is in it be refused
+    listed: bool
     #: the table as this attempt knows it, or as its commit left it
     view: View = field(init=False)
     #: found, and neither in the table nor rejected
@@ -53,8 +55,9 @@ class Tick:
     #: writers of pending txlogs that it does not read: another one may continue from those
     unread_writers: Set[str] = frozenset()
     batch: Batch = field(default_factory=lambda: Batch(Marks("")))
-    #: whether the view was loaded after the first listing: only then may it condemn a txlog
+    #: whether the view was loaded after `found` was found: only then may it condemn a txlog
     fresh: bool = False
+    #: whether `found` was listed after what is in `first_listed` was there
     listed_twice: bool = False
     #: why the last commit was not confirmed
     refusal: BookkeeperError = field(default_factory=lambda: CommitConflict("others committed each time"))
@@ -65,5 +68,5 @@ class Tick:
         return int(self.now.timestamp() * 1000)
 
     def look_again(self, found: Sequence[Found]) -> None:
-        """The second listing."""
-        self.found, self.listed_twice = found, True
+        """A listing after what was listed or read by name before."""
+        self.found, self.listed, self.listed_twice, self.fresh = found, True, True, False

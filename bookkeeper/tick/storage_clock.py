@@ -35,10 +35,9 @@ class StorageClock:
         """A tick begins at `now`: the time it takes is added when clocks are compared."""
         self.now, self.began = now, self.ledger.clock()
 
-    def listed(self, found: Sequence[Found]) -> None:
+    def dated(self, found: Sequence[Found]) -> None:
         """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""
-        # A txlog that was found by a hint is dated by our own clock.
-        newest = max((item.modified for item in found if item.modified != self.now), default=None)
+        newest = max((item.modified for item in found), default=None)
         if newest is not None and newest >= self.now - SMALL:
             self._compared(self.now, timedelta(0))
 
@@ -58,6 +57,11 @@ class StorageClock:
                 f"{self.settings.identifier}: this clock is {format_duration(self.ahead)} ahead of the storage's"
             )
         return self.ahead
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether our clock was set ahead, by more than NTP corrects, since it was last trusted; asks nothing."""
+        return self.ledger.steady.ahead() > CLOCK_SKEW
 
     def allows_destroying(self) -> bool:
         """
@@ -94,7 +98,7 @@ class StorageClock:
 
     def _has_jumped(self) -> bool:
         ahead = self.ledger.steady.ahead()
-        before, self.jumped = self.jumped, ahead > CLOCK_SKEW
+        before, self.jumped = self.jumped, self.is_suspect
         if self.jumped and not before:
             cause = f"this machine's clock went {format_duration(ahead)} further ahead than time passed"
             hint = "Set the clock right (NTP). If it is right: restart the bookkeeper. Until then nothing is dropped."

@@ -50,10 +50,12 @@ class Sweep:
             log.info("rejected txlogs swept", extra=self._about(txlogs=len(unneeded)))
 
     def _sweep_unfinished(self, now: datetime) -> None:
-        if self.unfinished_due.take(UNFINISHED_EVERY, now) and self.clock.allows_destroying():
-            count = self.folder.sweep_unfinished(now - self.settings.orphan_age)
-            if count:
-                log.info("unfinished writes swept", extra=self._about(files=count))
+        if not self.unfinished_due.take(UNFINISHED_EVERY, now):
+            return
+        left = self.folder.unfinished(now - self.settings.orphan_age)
+        if left and self.clock.allows_destroying():
+            self.folder.store.delete_many(left)
+            log.info("unfinished writes swept", extra=self._about(files=len(left)))
 
     def _lost_its_position(self, item: Found, now: datetime) -> bool:
         old = item.modified < now - self.settings.orphan_age

@@ -6,15 +6,15 @@ A crash after any step leaves txlogs that the next tick recognises by their mark
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
@@ -27,6 +27,9 @@ from bookkeeper.errors import (
     DuplicatePath,
     FromTheFuture,
     Hold,
+    Missing,
+    StorageUnavailable,
+    Unfit,
 )
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.ledger.ledger import Ledger
@@ -56,6 +59,8 @@ log = logging.getLogger("bookkeeper")
 ATTEMPTS = 5
 #: what is read beside the listed sizes: a second listing may show more than the first
 MORE_BYTES = 2**20
+#: of a txlog that is hinted and was never listed: a larger one is listed first, so that its room is known
+UNLISTED_BYTES = 2**20
 #: committed paths in which a later double is noticed at once, of all tables of a process; and at least of each
 RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
 _MISSING = (
@@ -114,14 +119,15 @@ class Bookkeeper:
         """
         Commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
-        tick = self._discover(now)
-        self._refresh(tick)
-        self.publisher.publish(tick.view)  # a crash or a restored folder left it behind
-        self.rejects.misnamed(tick, self.pending_index.misnamed)
-        if tick.found:
-            with self._part_of_read_budget(tick):
-                self._commit_pending(tick)
-            self.rejects.oversize(tick)
+        with ExitStack() as reserved:
+            tick = self._discover(now, reserved)
+            self._refresh(tick)
+            self.publisher.publish(tick.view)  # a crash or a restored folder left it behind
+            self.rejects.misnamed(tick, self.pending_index.misnamed)
+            if tick.found:
+                with self._part_of_read_budget(tick):
+                    self._commit_pending(tick)
+        self.rejects.oversize(tick)
         self._run_duties(tick)
         return tick.result
 
@@ -148,14 +154,27 @@ class Bookkeeper:
         what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {tick.refusal}"
         raise CommitConflict(what, hint=tick.refusal.hint)
 
-    def _discover(self, now: datetime) -> Tick:
+    def _discover(self, now: datetime, reserved: ExitStack) -> Tick:
+        """Finds what is pending; what is hinted is read at once, into room that stays `reserved` until the commit."""
         self.clock.begin(now)
         self.result = TickResult()
-        found = self.pending_index.found(self.folder, now)
+        intake = Intake(self.folder, self.settings.max_txlog_bytes)
+        found = self.pending_index.found(self.folder, partial(self._read_unlisted, now, intake, reserved))
         self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.result = TickResult.of(found)
-        names, intake = frozenset(item.name for item in found), Intake(self.folder, self.settings.max_txlog_bytes)
-        return Tick(now, found, names, self.result, intake, self.limits)
+        names = frozenset(item.name for item in found)
+        return Tick(now, found, names, self.result, intake, self.limits, self.pending_index.listed)
+
+    def _read_unlisted(
+        self, now: datetime, intake: Intake, reserved: ExitStack, names: Sequence[TxlogName]
+    ) -> Mapping[TxlogName, Found | Missing | Unfit | StorageUnavailable]:
+        """Reads txlogs whose sizes no listing has said, each as far as an equal part of the room goes."""
+        most = min(self.settings.max_txlog_bytes, UNLISTED_BYTES)
+        with self.read_budget.part(most * len(names), now) as room:
+            answers = intake.read_unlisted(names, min(most, room // len(names)))
+            size = sum(answer.size for answer in answers.values() if isinstance(answer, Found))
+            reserved.enter_context(self.read_budget.part(size, now))
+        return answers
 
     @contextmanager
     def _part_of_read_budget(self, tick: Tick) -> Iterator[None]:
@@ -165,10 +184,17 @@ class Bookkeeper:
             yield
 
     def _refresh(self, tick: Tick) -> None:
-        """Loads the table again when the view is older than `reload`: others may have committed."""
-        if self.view is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
+        """
+        Loads the table again when the view is older than `reload`: others may have committed.
+
+        After an error there is no view, and nothing that was remembered beside it is relied on either.
+        """
+        known = self.view
+        if known is None:
+            self.folder.forget()
+        if known is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
             self.view = None
-            view, card, marks_copy = load(self.ledger, self.folder)
+            view, card, marks_copy = load(self.ledger, self.folder, known=known)
             self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder)):
                 log.info("card changed", extra=self._about("card"))
@@ -188,7 +214,7 @@ class Bookkeeper:
 
     def _select(self, tick: Tick) -> Next:
         """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
-        self.clock.listed(tick.found)
+        self.clock.dated(tick.found)
         rest = in_order([item for item in tick.left if item.size <= self.settings.max_txlog_bytes])
         # What could not go on comes last next time, or enough of it would take every place.
         rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
@@ -216,8 +242,9 @@ class Bookkeeper:
     def _plan(self, tick: Tick) -> Next:
         """Rejects what is bad and plans the batch, unless a newer view or a second listing must come first."""
         intake, view = tick.intake, tick.view
-        if intake.bad and not tick.fresh:
-            return Next.RELOAD  # the schema or the spec it names may be newer than the view
+        if intake.bad and not (tick.listed and tick.fresh):
+            # The schema or the spec it names may be newer than the view.
+            return Next.RELOAD if tick.listed else Next.LOOK_AGAIN
         # A txlog from the future is its writer's fault only if our own clock is right.
         if any(isinstance(why, FromTheFuture) for why in intake.bad.values()) and not self.clock.agrees():
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")

@@ -8,7 +8,7 @@ import pytest
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
-from bookkeeper.stores.store import Store
+from bookkeeper.stores.store import ObjectVersion, Store
 from tests.support.cards import card
 from tests.support.crashing_store import POINTS, CrashingStore, survived
 from tests.support.stores import Opener, rounds
@@ -112,11 +112,11 @@ def test_marks_that_others_replace_all_the_time_are_given_up_for_now(store: Stor
     class Busy(CrashingStore):
         def __getattr__(self, name: str) -> Any:
             call = super().__getattr__(name)
-            if name == "read_tagged":
+            if name == "read_versions":
                 Folder(store).publish_marks(copy(len(self.calls) + 1))
-                tagged = call("marks.json")
+                answers = call({"marks.json": ""})
                 Folder(store).publish_marks(copy(len(self.calls) + 2))
-                return lambda key, most=None: tagged
+                return lambda known, most=None: answers
             return call
 
     with pytest.raises(StorageUnavailable, match="all the time"):
@@ -148,6 +148,78 @@ def test_the_card_is_written_when_something_in_it_changed_and_only_then(store: S
     assert folder.write_card(card(pending_limit=2000))
     assert counting.calls.count("replace") == 2
     assert folder.card() == card(pending_limit=2000)
+
+
+def test_records_that_did_not_change_are_not_transferred_again(stores: Opener) -> None:
+    store, others = Recorded(stores()), Folder(stores())
+    folder = Folder(store)  # type: ignore[arg-type]
+    others.write_card(card())
+    others.publish_marks(copy(1))
+    assert [folder.records() for _ in range(2)] == [(card(), copy(1))] * 2
+    assert store.answers == [{"card.json": True, "marks.json": True}, {"card.json": False, "marks.json": False}]
+    others.publish_marks(copy(2))
+    assert folder.records() == (card(), copy(2))
+    others.write_card(card(pending_limit=2000))
+    assert folder.records() == (card(pending_limit=2000), copy(2))
+    assert store.answers[2:] == [{"card.json": False, "marks.json": True}, {"card.json": True, "marks.json": False}]
+    folder.forget()
+    assert folder.records() == (card(pending_limit=2000), copy(2))
+    assert store.answers[4:] == [{"card.json": True, "marks.json": True}]
+
+
+class Recorded:
+    """A store that notes of each conditional read which objects came back."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.answers = store, list[dict[str, bool]]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def read_versions(self, known: dict[str, str], most: Any = None) -> Any:
+        answers = self.store.read_versions(known, most)
+        self.answers.append({key: isinstance(answer, ObjectVersion) for key, answer in answers.items()})
+        return answers
+
+
+def test_what_is_remembered_of_marks_never_hides_that_they_went_back_or_are_gone(stores: Opener) -> None:
+    folder, others = Folder(stores()), stores()
+    folder.write_card(card())
+    Folder(stores()).publish_marks(copy(1))
+    older = others.read("marks.json")
+    Folder(stores()).publish_marks(copy(2))
+    assert folder.records() == (card(), copy(2))
+    others.replace("marks.json", older)
+    assert folder.records() == (card(), copy(1))
+    others.delete_many(["marks.json"])
+    assert folder.records() == (card(), None)
+    others.replace("marks.json", b"rubbish")
+    assert [folder.records() for _ in range(2)] == [(card(), None)] * 2
+    assert folder.publish_marks(copy(3)) and folder.records() == (card(), copy(3))
+
+
+def test_a_card_that_is_remembered_is_mended_and_missed_like_any_other(stores: Opener) -> None:
+    folder, others = Folder(stores()), stores()
+    folder.write_card(card())
+    assert folder.records() == (card(), None)
+    others.replace("card.json", b"{")
+    with pytest.raises(WrongFolder, match="not readable"):
+        folder.records()
+    assert folder.write_card(card()) and folder.records() == (card(), None)
+    others.delete_many(["card.json"])
+    with pytest.raises(Missing):
+        folder.records()
+    assert folder.write_card(card()) and folder.records() == (card(), None)
+
+
+def test_writing_a_card_compares_with_what_was_just_read_and_asks_for_nothing(store: Store) -> None:
+    Folder(store).write_card(card())
+    counting = CrashingStore(store)
+    folder = Folder(counting)  # type: ignore[arg-type]
+    folder.records()
+    assert not folder.write_card(card())
+    assert folder.write_card(card(pending_limit=2000))
+    assert counting.calls == ["read_versions", "replace"]
 
 
 def test_a_broken_card_is_said_to_be_broken_and_is_mended(folder: Folder) -> None:

@@ -28,7 +28,7 @@ class Told:
     def hints(self) -> Hints:
         return self.answers.pop(0) if self.answers else frozenset()
 
-    def after(self, found: Collection[TxlogName]) -> Collection[TxlogName]:
+    def after(self, found: Collection[TxlogName], asked: Collection[TxlogName] = ()) -> Collection[TxlogName]:
         return ()
 
     def hinted(self) -> bool:

@@ -1,17 +1,22 @@
 """Hints that are lost, late, double or foreign change how soon a txlog is committed, and nothing else."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.types import StringType
 
 from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.discover.pending_index import PendingIndex
+from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.tick.tick import Bookkeeper
+from bookkeeper.stores.store import ObjectVersion
+from bookkeeper.tick.read_budget import ReadBudget
+from bookkeeper.tick.tick import MORE_BYTES, UNLISTED_BYTES, Bookkeeper
 from tests.discover.pending import RUN, Told
 from tests.support.faults import BEFORE, Faults
-from tests.support.lake import Lake, Writes
+from tests.support.lake import Clock, Lake, Writes
 
 LOOK_EVERY = 4
 
@@ -124,8 +129,181 @@ def test_a_bad_txlog_that_was_hinted_is_rejected_once_and_the_next_goes_in(lake:
     name = Writes(lake, "bad").name.at(1)
     lake.put(f"pending/{name}", b"no avro")
     book.pending_index.discovery = Told(names(name), names(writes.publish("a")))
-    assert committed(lake, book, 2) == [0, 1]
+    assert sum(committed(lake, book, 2)) == 1
     assert lake.rejected() == {str(name): "TxlogCorrupt"}
+
+
+def order(faults: Faults, since: int, *parts: str) -> list[str]:
+    """Which of these parts the operations since then have in their text, in their order."""
+    return [part for operation in faults.seen[since:] for part in parts if part in operation]
+
+
+def test_a_hinted_txlog_is_the_first_thing_a_tick_reads_and_is_read_once(lake: Lake) -> None:
+    faults = Faults()
+    book, writes = told(lake, faults=faults), Writes(lake)
+    lake.tick(book)
+    name, other = writes.publish("a"), Writes(lake, "w2").publish("b")
+    book.pending_index.discovery = Told(names(name, other))
+    since = len(faults.seen)
+    assert committed(lake, book, 1) == [2]
+    reads = {f"read folder/pending/{each}" for each in (name, other)}
+    assert {*faults.seen[since : since + 2]} == reads
+    assert not [seen for seen in faults.seen[since + 2 :] if "pending/" in seen and "delete" not in seen]
+
+
+def test_a_hinted_txlog_is_refused_only_after_a_listing_and_a_load(lake: Lake) -> None:
+    faults = Faults()
+    book = told(lake, faults=faults)
+    lake.tick(book)
+    name = Writes(lake, "bad").name.at(1)
+    lake.put(f"pending/{name}", b"no avro")
+    book.pending_index.discovery = Told(names(name))
+    since = len(faults.seen)
+    lake.tick(book)
+    parts = ("list folder/pending", "load_table", "replace folder/rejected")
+    assert faults.seen[since] == f"read folder/pending/{name}"
+    assert order(faults, since, *parts)[:3] == list(parts)
+    assert lake.rejected() == {str(name): "TxlogCorrupt"}
+
+
+def test_a_hinted_txlog_of_a_newer_schema_is_committed_after_one_load(lake: Lake) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    with lake.table().update_schema() as change:
+        change.add_column("extra", StringType())
+    lake.tick()  # another bookkeeper writes the card
+    name = writes.publish("a")
+    book.pending_index.discovery = Told(names(name))
+    assert committed(lake, book, 1) == [1]
+    assert (lake.keys(), lake.rejected()) == (["a"], {})
+
+
+def test_a_hinted_name_that_is_not_there_is_no_hole(lake: Lake) -> None:
+    """Only the one before what is there is missing, and only after a listing and a load."""
+    faults = Faults()
+    book, writes = told(lake, faults=faults), Writes(lake)
+    lake.tick(book)
+    lost, name = writes.publish("a"), writes.publish("b")
+    lake.folder.delete([lost])
+    book.pending_index.discovery = Told(names(lost, name, name.at(3), RUN))
+    since = len(faults.seen)
+    result = lake.tick(book)
+    assert (result.holes, lake.keys(), lake.rejected()) == ([lost], ["b"], {})
+    assert order(faults, since, "list folder/pending", "load_table", "commit_table") == [
+        "list folder/pending",
+        "load_table",
+        "commit_table",
+    ]
+
+
+def test_one_that_a_slower_bookkeeper_reads_late_is_no_hole(lake: Lake) -> None:
+    """Another one commits and deletes what is hinted to this one, just before this one reads it."""
+    faults = Faults()
+    book, writes = told(lake, faults=faults), Writes(lake)
+    lake.tick(book)
+    first, second = writes.publish("a"), writes.publish("b")
+    book.pending_index.discovery = Told(names(first, second))
+    faults.between(f"read folder/pending/{first}", lake.tick)
+    result = lake.tick(book)
+    assert (result.holes, result.commit, lake.keys(), lake.rejected()) == ([], None, ["a", "b"], {})
+    third = writes.publish("c")
+    book.pending_index.discovery = Told(names(first, third))
+    assert committed(lake, book, 1) == [1]
+    assert (lake.keys(), lake.rejected()) == (["a", "b", "c"], {})
+
+
+def test_a_hinted_txlog_that_is_large_is_listed_first_and_committed_in_the_same_tick(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bookkeeper.tick.tick.UNLISTED_BYTES", 100)
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    book.pending_index.discovery = Told(names(writes.publish("a")))
+    listings = lake_listings(book)
+    assert committed(lake, book, 1) == [1]
+    assert listings == ["pending/"]
+
+
+def test_a_hinted_txlog_that_the_storage_does_not_date_is_listed_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    read = book.folder.store.read_versions
+
+    def undated(known: dict[str, str], most: Any = None) -> Any:
+        answers = read(known, most)
+        return {
+            key: answer._replace(modified=None) if isinstance(answer, ObjectVersion) else answer
+            for key, answer in answers.items()
+        }
+
+    monkeypatch.setattr(book.folder.store, "read_versions", undated)
+    book.pending_index.discovery = Told(names(writes.publish("a")))
+    listings = lake_listings(book)
+    assert (committed(lake, book, 1), listings) == ([1], ["pending/"])
+
+
+def test_what_one_wave_of_asking_leaves_unanswered_is_asked_for_again(lake: Lake) -> None:
+    faults = Faults()
+    book, writes, other = told(lake, faults=faults), Writes(lake, "w1"), Writes(lake, "w2")
+    book.pending_index = PendingIndex(Probe(), 1000)
+    writes.publish("a")
+    other.publish("x")
+    lake.tick(book)
+    writes.publish("b")
+    lost = other.publish("y")
+    faults.on(f"read folder/pending/{lost}", BEFORE, StorageUnavailable, times=1)
+    assert committed(lake, book, 2) == [1, 1]
+    assert lake.keys() == ["a", "b", "x", "y"]
+
+
+def test_room_for_what_no_listing_has_sized_is_reserved_while_it_is_read(lake: Lake) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    asked: list[int] = []
+    part = book.read_budget.part
+    book.read_budget.part = lambda wanted, now: (asked.append(wanted), part(wanted, now))[1]  # type: ignore[method-assign]
+    found = [writes.publish("a"), writes.publish("b")]
+    book.pending_index.discovery = Told(names(*found))
+    size = sum(item.size for item in lake.folder.pending())
+    assert committed(lake, book, 1) == [2]
+    assert asked == [2 * UNLISTED_BYTES, size, size + MORE_BYTES]
+    assert not book.read_budget._parts
+
+
+def test_with_next_to_no_room_hints_are_listed_and_one_is_read_all_the_same(lake: Lake) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    book.read_budget = ReadBudget(10)
+    book.pending_index.discovery = Told(names(writes.publish("a"), writes.publish("b")))
+    listings = lake_listings(book)
+    assert committed(lake, book, 2) == [1, 1]
+    assert listings
+
+
+def test_what_is_hinted_is_dated_by_the_storage_and_proves_the_clock_for_nothing(lake: Lake) -> None:
+    faults = Faults()
+    book, writes = told(lake, faults=faults), Writes(lake)
+    lake.tick(book)
+    lake.clock.move(minutes=20)
+    book.pending_index.discovery = Told(names(writes.publish("a")))
+    assert committed(lake, book, 1) == [1]
+    assert not [seen for seen in faults.seen if "clock" in seen]
+
+
+def test_what_is_hinted_proves_nothing_where_the_storage_says_another_time(lake: Lake) -> None:
+    book, writes = told(lake), Writes(lake)
+    lake.tick(book)
+    book.limits = type(book.limits)(1, 2**40, 10_000)
+    hinted = names(writes.publish("a"), writes.publish("b"))
+    disk = Clock(lake.clock.now)
+    book.folder.store.clock = disk  # type: ignore[attr-defined]
+    lake.clock.move(minutes=55)
+    book.pending_index.discovery = Told(hinted)
+    for _ in range(2):  # the second is left over from the first tick
+        assert committed(lake, book, 1) == [1]
+        assert lake.table().metadata.last_updated_ms / 1000 <= disk.now.timestamp() + 1
 
 
 def test_after_a_listing_that_failed_only_another_listing_will_do(lake: Lake) -> None:

@@ -32,7 +32,7 @@ def test_a_run_that_is_idle_for_long_is_asked_for_no_more() -> None:
     probe.after([RUN])
     asked = [bool(probe.hints()) for _ in range(150)]
     assert asked[0] and not asked[-1]
-    assert probe.after([RUN.at(5)]) == {RUN.at(6)}
+    probe.after([RUN.at(5)])
     assert probe.hints() == {RUN.at(6)}
 
 
@@ -40,6 +40,36 @@ def test_it_never_goes_back() -> None:
     probe = Probe()
     probe.after([RUN.at(5), RUN.at(3)])
     assert probe.hints() == {RUN.at(6)}
+
+
+def test_of_one_that_goes_on_as_before_a_request_too_many_ends_the_asking() -> None:
+    probe = Probe()
+    probe.after([RUN])
+    assert probe.hints() == {RUN.at(2)}
+    assert probe.after([RUN.at(2)], [RUN.at(2)]) == {RUN.at(3), RUN.at(4)}
+    assert probe.after([RUN.at(3)], [RUN.at(3), RUN.at(4)]) == frozenset()
+    assert probe.hints() == {RUN.at(4), RUN.at(5), RUN.at(6)}
+    assert probe.after([RUN.at(4)], [RUN.at(4), RUN.at(5), RUN.at(6)]) == frozenset()
+    assert probe.hints() == {RUN.at(5), RUN.at(6)}
+    assert probe.after([], [RUN.at(5), RUN.at(6)]) == frozenset()
+    assert probe.hints() == {RUN.at(5)}
+
+
+def test_one_that_was_missed_beside_its_successor_is_asked_for_again() -> None:
+    """The answers are not of one moment: 2 may appear after its answer and before that of 3."""
+    probe = Probe()
+    probe.after([RUN])
+    assert probe.after([RUN.at(3)], [RUN.at(2), RUN.at(3)]) == frozenset()
+    assert RUN.at(2) in probe.hints()
+
+
+def test_however_much_one_publishes_a_wave_of_requests_is_bounded() -> None:
+    probe = Probe()
+    probe.after([RUN])
+    asked = probe.hints()
+    for _ in range(10):
+        asked = probe.after(asked, asked)  # type: ignore[arg-type]
+    assert len(asked) == 16
 
 
 def test_while_there_are_many_writers_every_tick_lists_and_none_waits() -> None:

@@ -59,9 +59,11 @@ def test_a_storm_that_stays_is_storage_that_is_unavailable(wire: Wire, act: str,
 
 
 def test_among_many_a_storm_says_missing_of_nothing(wire: Wire) -> None:
-    _, far, proxy = wire
+    near, far, proxy = wire
     proxy.use(Line(Fault.REFUSED_503, every=2), all_requests=True)
-    for answers in (far.read_many(["a", "gone"] * 5), far.sizes(["a", "gone"] * 5)):
+    known = {"a": near.read_tagged("a")[1], "gone": "", "b": ""}
+    asked = (far.read_many(["a", "gone"] * 5), far.sizes(["a", "gone"] * 5), far.read_versions(known))
+    for answers in asked:
         assert not isinstance(answers["a"], Missing)
         assert isinstance(answers["gone"], Missing | StorageUnavailable)
 

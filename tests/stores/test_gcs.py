@@ -5,6 +5,7 @@ What is asked of Google's JSON API, and what its answers mean. Against a server:
 import asyncio
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from bookkeeper.errors import AlreadyExists, Changed, ConfigInvalid, Missing, St
 from bookkeeper.stores.gcs import GcsRemote
 from bookkeeper.stores.object_store import MOST_COPIED, ObjectStore
 from bookkeeper.stores.open import open_store
-from bookkeeper.stores.store import Head, create_once
+from bookkeeper.stores.store import Head, ObjectVersion, create_once
 
 NO_OBJECT = (404, b"No such object: b/root/a")
 NO_BUCKET = (404, json.dumps({"error": {"code": 404, "message": "The specified bucket does not exist."}}).encode())
@@ -106,6 +107,17 @@ def test_a_replace_is_guarded_by_the_generation_that_was_read() -> None:
     made.replace("a", b"4", if_match="")
     made.replace("a", b"5")
     assert [asked[2].get("ifGenerationMatch") for asked in google.asked] == [None, "17", "17", "0", None]
+
+
+def test_a_read_of_a_known_version_is_conditional_on_its_generation() -> None:
+    dated = {"X-Goog-Generation": "18", "Last-Modified": "Sat, 21 Nov 2026 12:00:00 GMT"}
+    made, google = store((304, b""), (200, b"new", dated), (200, b"more"))
+    assert made.read_versions({"a": "17"}) == {"a": None}
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert made.read_versions({"a": "17"}) == {"a": ObjectVersion(b"new", "18", at)}
+    assert made.read_versions({"a": ""}) == {"a": ObjectVersion(b"more", "17", None)}
+    asked = [asked[2] for asked in google.asked]
+    assert asked == [{"alt": "media", "ifGenerationNotMatch": "17"}] * 2 + [{"alt": "media"}]
 
 
 def test_a_create_whose_reply_was_lost_finds_its_own_bytes() -> None:

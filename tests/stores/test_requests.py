@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Barrier
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,9 +18,10 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.objects import _rows
+from tests.discover.pending import Told
 from tests.servers.line import Line
 from tests.servers.objects import azure_properties, s3_properties
-from tests.servers.proxy import Proxy, proxy
+from tests.servers.proxy import Proxy, Reply, Request, proxy
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
 from tests.support.lake import Clock
@@ -73,6 +77,89 @@ def counted(kind: str) -> Iterator[Counted]:
 def test_an_idle_tick_is_one_listing_and_a_look_at_the_marks(kind: str) -> None:
     with counted(kind) as queue:
         assert queue.tick() == 2
+
+
+@dataclass
+class Watched(Proxy):
+    """A proxy that notes each request and its answer, as they happen."""
+
+    events: list[str] = field(default_factory=list)
+    #: the ends of requests the first of which wait until all of them are under way
+    together: set[str] = field(default_factory=set)
+    barrier: Barrier = field(default_factory=lambda: Barrier(1))
+
+    def at_once(self, *ends: str) -> None:
+        self.together, self.barrier = {*ends}, Barrier(len(ends), timeout=20)
+
+    def forward(self, request: Request) -> Reply:
+        end = urlsplit(request.path).path.rpartition("/")[2]
+        self.events.append(f"{request.method} {end}")
+        if end in self.together and request.method == "GET":
+            self.together.remove(end)
+            self.barrier.wait()
+        reply = super().forward(request)
+        self.events.append(f"{request.method} {end} {reply.status}")
+        return reply
+
+    def named(self, *parts: str) -> list[str]:
+        """The events with one of these in their names."""
+        return [event for event in self.events if any(part in event for part in parts)]
+
+
+RECORDS = ("card.json", "marks.json")
+
+
+@contextmanager
+def watched(kind: str) -> Iterator[tuple["Counted", Watched]]:
+    """A queue behind a proxy that watches, with a commit of its own behind it."""
+    with proxy(wanted(kind).port, Watched) as between:
+        assert isinstance(between, Watched)
+        made = Counted(kind, between)
+        made.publish(2)
+        made.tick()
+        made.tick(seconds=11)
+        between.events.clear()
+        yield made, between
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_reload_is_two_conditional_reads_at_once_and_reads_no_manifest_list(kind: str) -> None:
+    with watched(kind) as (queue, between):
+        queue.publish(1)
+        queue.tick()
+        between.events.clear()
+        queue.tick()
+        idle = len(between.named(*RECORDS))
+        between.events.clear()
+        between.at_once(*RECORDS)
+        queue.tick(seconds=11)
+        assert not between.together and len(between.named(*RECORDS)) - idle == 2 * 2, "each is asked and answered"
+        assert not between.named("snap-", ".avro", "card.json 2", "marks.json 2")
+        answered = [between.events.index(f"GET {record} 304") for record in RECORDS]
+        assert max(answered) < min(between.events.index(event) for event in between.named("version-hint"))
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_after_an_error_nothing_that_was_remembered_is_asked_for_by_its_tag(kind: str) -> None:
+    with watched(kind) as (queue, between):
+        queue.book.view = None
+        queue.tick()
+        for record in RECORDS:
+            assert next(event for event in between.named(record) if event != f"GET {record}").startswith(
+                f"GET {record} 20"
+            )
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_a_hinted_tick_begins_with_the_txlog_itself(kind: str) -> None:
+    with watched(kind) as (queue, between):
+        queue.publish(2)
+        names = frozenset(item.name for item in Folder(open_store(queue.made.folder, queue.near)).pending())
+        queue.book.pending_index.discovery, queue.book.pending_index.look_every = Told(names), 1000
+        between.at_once(*[str(name) for name in names])
+        queue.tick()
+        assert {*between.events[:2]} == {f"GET {name}" for name in names} and not between.together
+        assert not between.named("HEAD") and len(between.named(*[f"GET {name}" for name in names])) == 2 * 2
 
 
 @pytest.mark.parametrize("kind", OBJECTS)

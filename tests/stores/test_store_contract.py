@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable, TooLarge
-from bookkeeper.stores.store import Head, Store, key_in
+from bookkeeper.stores.store import Head, ObjectVersion, Store, key_in
 from tests.support.stores import Opener, open_at, rounds
 from tests.support.threads import at_once, meanwhile
 
@@ -294,6 +294,61 @@ def test_what_is_too_large_to_be_read_is_replaced_by_its_tag_unless_it_changed(s
     assert store.read("a") == b"small"
     with pytest.raises(Changed):
         store.replace("a", b"again", if_match=refused.value.tag)
+
+
+def test_a_version_that_is_known_is_not_read_again_until_it_changes(stores: Opener) -> None:
+    writing, reading = stores(), stores()
+    writing.create("a", b"one")
+    first = reading.read_versions({"a": ""})["a"]
+    assert isinstance(first, ObjectVersion) and (first.data, first.tag) == writing.read_tagged("a")
+    for reader in (reading, stores()):
+        assert reader.read_versions({"a": first.tag}) == {"a": None}
+    writing.replace("a", b"two")
+    second = reading.read_versions({"a": first.tag}, 3)["a"]
+    assert isinstance(second, ObjectVersion) and (second.data, second.tag != first.tag) == (b"two", True)
+    assert reading.read_versions({"a": second.tag}) == {"a": None}
+    writing.replace("a", b"3", if_match=second.tag)
+    assert reading.read_versions({"a": second.tag})["a"].data == b"3"  # type: ignore[union-attr]
+
+
+def test_an_older_version_that_is_put_back_is_not_taken_for_the_newer_one(store: Store) -> None:
+    store.create("a", b"old")
+    store.replace("a", b"new")
+    known = store.read_tagged("a")[1]
+    store.replace("a", b"old")
+    assert store.read_versions({"a": known})["a"].data == b"old"  # type: ignore[union-attr]
+
+
+def test_a_version_that_is_known_is_missing_once_it_was_deleted(store: Store) -> None:
+    store.create("a", b"1")
+    store.create("empty", b"")
+    known = {key: store.read_tagged(key)[1] for key in ("a", "empty")}
+    assert store.read_versions(known, 10) == {"a": None, "empty": None}
+    store.delete_many(["a"])
+    answers = store.read_versions(known, 10)
+    assert isinstance(answers["a"], Missing) and answers["empty"] is None
+
+
+def test_each_of_many_versions_has_its_own_answer_and_bound(store: Store) -> None:
+    store.create("large", bytes(2**20))
+    store.create("a", b"1234")
+    store.create("empty", b"")
+    known = {"large": "", "a": "", "gone": "", "empty": "", "b" * 2000: "", "a/below": ""}
+    answers = store.read_versions(known, {**dict.fromkeys(known, 1000), "empty": 0})
+    kinds = [TooLarge, ObjectVersion, Missing, ObjectVersion, Missing, Missing]
+    assert [type(answer) for answer in answers.values()] == kinds
+    assert answers["empty"].data == b""  # type: ignore[union-attr]
+    with pytest.raises(PathRefused):
+        store.read_versions({"../x": ""})
+
+
+def test_a_version_is_dated_by_the_clock_of_the_storage(store: Store) -> None:
+    store.create("a", b"1")
+    found = store.read_versions({"a": ""})["a"]
+    assert isinstance(found, ObjectVersion)
+    # Some answers are exact to the second only.
+    assert found.modified is None or abs(found.modified - store.modified("a")) < timedelta(seconds=1)
+    assert found.modified is not None or store.url.startswith("gs:")
 
 
 def test_an_object_that_is_moved_has_the_other_name_only(store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from bookkeeper.stores.store import Store
 
 POINTS = 100  # more than any act has
-READS = ("read", "read_many", "read_tagged", "size", "sizes", "modified")
+READS = ("read", "read_many", "read_tagged", "read_versions", "size", "sizes", "modified")
 CALLS = (*READS, "create", "replace", "move", "upload", "delete_many")
 
 

@@ -9,6 +9,7 @@ may be done twice at once, arrive late though it was said to have failed, or arr
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from bookkeeper.stores.store import bound_of
@@ -149,6 +150,18 @@ class FaultyStore:
 
     def read_many(self, keys: list[str], most: Any = None) -> dict[str, Any]:
         return {key: self._outcome(lambda key: self.read(key, bound_of(key, most)), key) for key in keys}
+
+    def read_versions(self, known: dict[str, str], most: Any = None) -> dict[str, Any]:
+        return {key: self._outcome(partial(self._version, known, most), key) for key in known}
+
+    def _version(self, known: dict[str, str], most: Any, key: str) -> Any:
+        def read() -> Any:
+            found = self.store.read_versions({key: known[key]}, bound_of(key, most))[key]
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return self._do("read", key, read)
 
     def move(self, key: str, to: str) -> None:
         self._do("move", key, lambda: self.store.move(key, to))

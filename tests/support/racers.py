@@ -113,6 +113,7 @@ def as_nobody(root: str) -> None:
         "size": lambda: store.size("a"),
         "sizes": lambda: _raised(store.sizes(["a"])["a"]),
         "read_many": lambda: _raised(store.read_many(["a"])["a"]),
+        "read_versions": lambda: _raised(store.read_versions({"a": ""})["a"]),
         "list": lambda: list(store.list("")),
         "create": lambda: store.create("b", b"1"),
         "replace": lambda: store.replace("a", b"1"),

@@ -123,6 +123,52 @@ def test_a_running_bookkeeper_notices_a_jump_too_and_steady_time_asks_nothing(la
         book.tick(lake.clock.now)
 
 
+def test_the_storage_is_asked_for_its_time_only_when_something_is_dropped_by_it(tmp_path: Path) -> None:
+    rule = Retention(keep=timedelta(hours=1), brake=1.0, every=timedelta(seconds=1))
+    lake, faults = Lake(tmp_path / "lake", retention=rule, marks_keep=timedelta(hours=3)), Faults()
+    writer, book = Writes(lake), lake.book(faults)
+    lake.put("x.tmp", b"unfinished")
+
+    def asked() -> int:
+        return faults.seen.count("replace folder/clock/probe")
+
+    writer.publish("a")
+    lake.tick(book)
+    for _ in range(50):
+        lake.tick(book, minutes=1)
+    assert (lake.keys(), asked()) == (["a"], 0)
+    lake.tick(book, minutes=20)
+    assert (lake.keys(), asked()) == ([], 1)
+    for _ in range(10):
+        lake.tick(book, minutes=20)
+    assert asked() == 1
+    Writes(lake, "w2").publish("b")
+    lake.tick(book)
+    assert (lake.view().marks.mark(writer.name), asked()) == (None, 2), "an idle incarnation was pruned"
+    lake.tick(book, days=4)
+    assert "x.tmp" not in {item.key for item in lake.folder.store.list("")}
+
+
+def test_retention_that_a_clock_held_back_asks_it_at_each_turn_until_it_is_right(tmp_path: Path) -> None:
+    dropping = Lake(
+        tmp_path / "lake", retention=Retention(keep=timedelta(hours=1), brake=1.0, every=timedelta(seconds=1))
+    )
+    writer, faults = Writes(dropping), Faults()
+    book = dropping.book(faults)
+    for key in "abc":
+        writer.publish(key)
+        dropping.tick(book)
+    book.folder.store.store.clock = Clock(dropping.clock.now)  # type: ignore[attr-defined]
+    for _ in range(3):
+        dropping.tick(book, hours=2)
+        assert "clock" in book.duties.retention.held_back
+    assert dropping.operations() == ["append"] * 3
+    assert faults.seen.count("replace folder/clock/probe") == 3
+    book.folder.store.store.clock = dropping.clock  # type: ignore[attr-defined]
+    dropping.tick(book)
+    assert "clock" not in book.duties.retention.held_back
+
+
 def test_a_machine_whose_clock_and_disk_jump_ahead_together_drops_nothing(tmp_path: Path) -> None:
     """Nothing tells the jump then; the brake holds, because all of it would go at once."""
     rule = Retention(keep=timedelta(days=1), max_age=timedelta(days=7), every=timedelta(seconds=1))
