@@ -33,6 +33,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.versions import Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
@@ -55,6 +56,7 @@ class StorageCatalog(MetastoreCatalog):
         self.warehouse = properties["warehouse"].rstrip("/")
         self.open_store = open_store or stores_with(properties)
         self._json = MetadataJson()
+        self._hints: dict[str, tuple[int, str]] = {}
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Raises NamespaceAlreadyExistsError."""
@@ -171,18 +173,35 @@ class StorageCatalog(MetastoreCatalog):
         Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current,
         CommitStateUnknownException when only a later load can tell.
         """
+        return self.prepare_commit(table, requirements, updates).commit()
+
+    def prepare_commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> PreparedCommit:
+        """
+        What `commit_table` does, before anything is sent; there is nothing to write beforehand: the metadata file is
+        the commit. Raises CommitFailedException.
+        """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        return self.replace_metadata(table, apply_updates(table.metadata, updates, table.metadata_location))
+        return self._prepared(table, apply_updates(table.metadata, updates, table.metadata_location))
 
     def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
         """
         Puts `metadata` in the place of what the caller loaded; raises like `commit_table`.
         """
+        return self._prepared(table, metadata).commit()
+
+    def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
-        self._versions(place).commit(version, self._json.dump(metadata))
-        return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+        data = self._json.dump(metadata)
+
+        def swap() -> CommitTableResponse:
+            self._versions(place).commit(version, data)
+            return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+
+        return PreparedCommit((), swap)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Not possible: two objects cannot change at once."""
@@ -196,7 +215,7 @@ class StorageCatalog(MetastoreCatalog):
         # Through the warehouse's store if possible: a directory that does not exist yet is then no missing disk.
         root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
         store = self.open_store(root)
-        return Versions(store, key_in(store, join(place, "metadata")))
+        return Versions(store, key_in(store, join(place, "metadata")), self._hints)
 
     def _table(self, identifier: str | Identifier, metadata: Any, location: str) -> Table:
         io = self._load_file_io(metadata.properties, location)

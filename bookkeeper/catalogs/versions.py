@@ -53,9 +53,11 @@ class Version:
 class Versions:
     """The versions in a table's metadata directory, which is `folder` in the store."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, hints: dict[str, tuple[int, str]] | None = None) -> None:
         self.store, self.folder = store, folder
         self.hint_key, self.where = f"{folder}/{HINT}", f"{store.url}/{folder}"
+        #: by `where`: the hint as this process last wrote or read it, and its tag, which saves reading it again
+        self.hints: dict[str, tuple[int, str]] = {} if hints is None else hints
 
     def create(self, data: bytes) -> bool:
         """Creates version 1 where no table ever was; returns whether this call created it."""
@@ -69,7 +71,7 @@ class Versions:
 
     def newest(self) -> Version:
         """The table now; raises NoSuchTableError, StorageUnavailable."""
-        hint = self._hint()[0]
+        hint, _ = self.hints[self.where] = self._hint()
         data, version = self._from(hint)
         if version > hint:
             # A process that loaded this version may delete older ones, so the hint must not stay behind.
@@ -132,15 +134,22 @@ class Versions:
             raise StorageUnavailable(f"{self.where}/{HINT} is not a number") from exc
 
     def _raise_hint(self, version: int) -> int:
-        """Raises the hint to `version` if it is lower; returns the hint."""
+        """
+        Raises the hint to `version` if it is lower; returns the hint.
+
+        The hint never goes back, so one from memory is as good as one just read: it is at least that, and where it is
+        lower than `version`, the put succeeds only if it is still the same. An error forgets it.
+        """
+        hint, tag = self.hints.pop(self.where, None) or self._hint()
         for _ in range(_TRIES):
-            hint, tag = self._hint()
             if hint >= version:
                 return hint
             try:
-                self.store.replace(self.hint_key, b"%d" % version, if_match=tag)
+                tag = self.store.replace(self.hint_key, b"%d" % version, if_match=tag)
             except Changed:
+                hint, tag = self._hint()
                 continue
+            self.hints[self.where] = version, tag
             return version
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 

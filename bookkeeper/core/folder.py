@@ -92,6 +92,8 @@ class Folder:
 
     def __init__(self, store: Store, makes: bool = False) -> None:
         self.store = store if makes else kept(store)
+        #: marks.json as it was when last read or written here, and its tag: a write need not read it again
+        self._known_marks: tuple[MarksCopy | None, str] | None = None
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -270,6 +272,10 @@ class Folder:
         return self._marks()[0]
 
     def _marks(self) -> tuple[MarksCopy | None, str]:
+        self._known_marks = found = self._read_marks()
+        return found
+
+    def _read_marks(self) -> tuple[MarksCopy | None, str]:
         try:
             data, tag = self.store.read_tagged("marks.json", MARKS_BYTES)
         except Missing:
@@ -287,18 +293,24 @@ class Folder:
         """
         Makes marks.json say `copy`, unless a newer one is there; returns whether it wrote.
 
-        `even_older` is for a person who took the table back on purpose.
+        One conditional put, where it is still what was read or written here last. Where it is not (another
+        bookkeeper, a person, or our own put whose reply was lost), it is read: the same is done, a newer one stays, a
+        missing one is created. `even_older` is for a person who took the table back on purpose.
         Raises StorageUnavailable; after a lost race against another bookkeeper it tries again.
         """
+        known, self._known_marks = self._known_marks, None
+        if known is None or known[0] == copy:
+            known = self._marks()  # only reading it shows whether it still says so
         for _ in range(5):
-            there, tag = self._marks()
+            there, tag = known
             same_table = there is not None and there.table_uuid == copy.table_uuid
             newer = there is not None and same_table and there.sequence_number > copy.sequence_number
             if there == copy or (newer and not even_older):
                 return False
             try:
-                self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)
+                self._known_marks = copy, self.store.replace("marks.json", _marks_bytes(copy), if_match=tag)
             except Changed:
+                known = self._marks()
                 continue
             return True
         raise StorageUnavailable(
