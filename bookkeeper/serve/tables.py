@@ -182,8 +182,6 @@ def once(
 
     def act(number: int, one: TableThread) -> None:
         done[number] = tick_once(one.slot, settings, clock(), clock)
-        if one.slot.book is not None:
-            one.slot.book.consumed.wait()  # the process may end, or a cloud may freeze it, when this returns
 
     threads, until = [TableThread(slot, None, StopSignal(), StopSignal()) for slot in slots], clock() + patience
     for number, one in enumerate(threads):

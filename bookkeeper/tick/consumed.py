@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from threading import Thread
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError
 
@@ -22,7 +22,7 @@ class Consumed:
 
     def __init__(self, folder: Folder, table: str) -> None:
         self.folder, self.table = folder, table
-        #: the listing of this tick may still show these, though they are deleted or being deleted
+        #: a listing may still show these, though they are being deleted, or were until it began
         self.names: frozenset[TxlogName] = frozenset()
         self._thread: Thread | None = None
 
@@ -30,6 +30,10 @@ class Consumed:
         """From the next listing on, what it shows of an ended deletion was not deleted."""
         if self._thread is None or not self._thread.is_alive():
             self.names = frozenset()
+
+    def without(self, found: Sequence[Found]) -> Sequence[Found]:
+        """What is pending of this listing."""
+        return [item for item in found if item.name not in self.names] if self.names else found
 
     def delete(self, names: Sequence[TxlogName]) -> None:
         """Deletes these, each once; of storage trouble there is only a line in the log."""

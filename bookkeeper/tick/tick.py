@@ -119,11 +119,10 @@ class Bookkeeper:
         """
         Commits what is pending, once. Raises Retry or Halt; either way the next tick can go on.
         """
-        self.consumed.before_listing()
         tick = self._discover(now)
         self._refresh(tick)
-        # A crash or a restored folder left it behind. A commit finds that out by its own put.
-        self.publisher.publish(tick.view, verify=not tick.found)
+        # A crash or a restored folder left it behind; a commit finds that out by its own put.
+        self.publisher.publish(tick.view, verify=not (tick.found or tick.fresh))
         self.rejects.misnamed(tick, self.pending_index.misnamed)
         if tick.found:
             with self._part_of_read_budget(tick):
@@ -158,7 +157,8 @@ class Bookkeeper:
     def _discover(self, now: datetime) -> Tick:
         self.clock.begin(now)
         self.result = TickResult()
-        found = self.pending_index.found(self.folder, now)
+        self.consumed.before_listing()
+        found = self.consumed.without(self.pending_index.found(self.folder, now))
         self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.result = TickResult.of(found)
         names, intake = frozenset(item.name for item in found), Intake(self.folder, self.settings.max_txlog_bytes)
