@@ -12,6 +12,7 @@ its commit renames over an existing version, and loses commits.
 
 import json
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
 from bookkeeper.catalogs.prepared import PreparedCommit
-from bookkeeper.catalogs.versions import Versions, name, number
+from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.open import stores_with
@@ -43,6 +44,7 @@ from bookkeeper.stores.store import Store, key_in
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_REMEMBERED = 8
 _INDEX = "_catalog"
 _NAMESPACE = "_namespace.json"
 _TABLE = ".table.json"
@@ -57,6 +59,10 @@ class StorageCatalog(MetastoreCatalog):
         self.open_store = open_store or stores_with(properties)
         self._json = MetadataJson()
         self._hints: dict[str, tuple[int, str]] = {}
+        #: by the table's directory: the newest version that was read or written here; a version never changes
+        self._newest: OrderedDict[str, Version] = OrderedDict()
+        #: by identifier: the table's directory when it was loaded last
+        self._places: dict[str | Identifier, str] = {}
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Raises NamespaceAlreadyExistsError."""
@@ -138,11 +144,38 @@ class StorageCatalog(MetastoreCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
-        place = self._entry(identifier)[0].get("location")
-        if place is None:
-            raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
-        newest = self._versions(place).newest()
+        place = self._places.get(identifier, "")
+        newest = self._newest.get(place)
+        if newest is None or not self._is_newest(identifier, place, newest.number):
+            found = self._entry(identifier)[0].get("location")
+            if found is None:
+                raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
+            place = self._places[identifier] = str(found)
+            newest = self._versions(place).newest()
+            self._remember(place, newest)
         return self._table(identifier, newest.metadata, join(place, "metadata", name(newest.number)))
+
+    def _is_newest(self, identifier: str | Identifier, place: str, version: int) -> bool:
+        """
+        Whether this is still the table's directory, and this its newest version; in one round trip.
+
+        At the moment when the next version is not there this one is the newest: the hint names it, so no later one was
+        deleted, and each version is created on top of the one before. Any other answer says nothing.
+        """
+        versions, entry = self._versions(place), _key(identifier, _TABLE)
+        if versions.store.url != self._index.url:
+            return False
+        asked = (entry, versions.hint_key, versions.key(version + 1))
+        there, hint, after = map(self._index.read_many(asked).get, asked)
+        if not isinstance(there, bytes) or hint != b"%d" % version or not isinstance(after, Missing):
+            return False
+        return bool(json.loads(there).get("location") == place)
+
+    def _remember(self, place: str, newest: Version) -> None:
+        self._newest[place] = newest
+        self._newest.move_to_end(place)
+        if len(self._newest) > _REMEMBERED:
+            self._newest.popitem(last=False)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Registers again a table that this catalog made and that lost its name, at its newest version."""
@@ -198,7 +231,9 @@ class StorageCatalog(MetastoreCatalog):
         data = self._json.dump(metadata)
 
         def swap() -> CommitTableResponse:
+            self._newest.pop(place, None)
             self._versions(place).commit(version, data)
+            self._remember(place, Version(version, metadata))
             return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
 
         return PreparedCommit((), swap)

@@ -64,7 +64,7 @@ class Versions:
         if self._begun():
             return False
         try:
-            create_once(self.store, self._key(1), data)
+            create_once(self.store, self.key(1), data)
         except AlreadyExists:
             return False
         return self._raise_hint(1) == 1
@@ -85,7 +85,7 @@ class Versions:
         Raises CommitStateUnknownException when it is unknown whether this version counts: a later load shows it.
         """
         try:
-            create_once(self.store, self._key(version), data)
+            create_once(self.store, self.key(version), data)
         except AlreadyExists as exc:
             raise CommitFailedException(f"version {version} was committed by another process") from exc
         hint = self._raise_hint(version)
@@ -102,7 +102,8 @@ class Versions:
                 continue
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
-    def _key(self, version: int) -> str:
+    def key(self, version: int) -> str:
+        """The object of a version."""
         return f"{self.folder}/{name(version)}"
 
     def _begun(self) -> bool:
@@ -169,7 +170,7 @@ class Versions:
 
     def _read(self, *versions: int) -> dict[int, bytes]:
         """The versions that exist; raises StorageUnavailable when one cannot be read."""
-        asked = self.store.read_many([self._key(version) for version in versions if version > 0])
+        asked = self.store.read_many([self.key(version) for version in versions if version > 0])
         result = {}
         for key, answer in asked.items():
             if isinstance(answer, StorageUnavailable):
