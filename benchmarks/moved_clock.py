@@ -30,9 +30,10 @@ class TimedStore(LocalStore):
         super().create(key, data)
         self._stamp(key)
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        super().replace(key, data, if_match)
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
+        tag = super().replace(key, data, if_match)
         self._stamp(key)
+        return tag
 
     def upload(self, key: str, data: Any) -> None:
         super().upload(key, data)

@@ -28,15 +28,18 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.catalogs.deadline import within
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.config.extras import extra_missing
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import (
+    BookkeeperError,
     CatalogMissing,
     CatalogUnavailable,
     CommitConflict,
     CommitUnknown,
     ConfigInvalid,
     ExtraMissing,
+    StorageUnavailable,
     TableMissing,
     TableUnusable,
 )
@@ -372,6 +375,37 @@ def commit(
     After either, the caller loads the table again and reads the marks.
     """
     return _send(table, lambda: table.catalog.commit_table(table, requirements, updates))
+
+
+def prepare(
+    table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+) -> PreparedCommit:
+    """
+    The same commit in two parts, for a caller that has more to write: its `swap` raises like `commit`.
+
+    Its `writes` raise StorageUnavailable. Raises CommitConflict when the commit cannot be made on this table; nothing
+    was sent then. Catalogs other than ours write their metadata themselves, so their commit has nothing to write.
+    """
+    catalog: Any = table.catalog
+    make = getattr(catalog, "prepare_commit", None)
+    if make is None:
+        return PreparedCommit((), lambda: commit(table, requirements, updates))
+    try:
+        made: PreparedCommit = make(table, requirements, updates)
+    except CommitFailedException as exc:
+        raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
+    except Exception as exc:
+        raise CommitConflict(f"{'.'.join(table.name())}: {_first_line(exc)}") from exc
+    return PreparedCommit([partial(_write, write) for write in made.writes], lambda: _send(table, made.swap))
+
+
+def _write(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except BookkeeperError:
+        raise
+    except Exception as exc:  # of a FileIO, which shares no root of errors with the others
+        raise StorageUnavailable(f"the table's metadata file: {_first_line(exc)}") from exc
 
 
 def replace_metadata(table: Table, metadata: TableMetadata) -> CommitTableResponse:

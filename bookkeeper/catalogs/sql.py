@@ -9,6 +9,8 @@ a metadata file that this process wrote is not read and validated again, and eve
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -21,6 +23,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import bindparam, update
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
@@ -57,21 +60,37 @@ class FlatSqlCatalog(SqlCatalog):
 
         A crash before the UPDATE leaves a metadata file that nothing names; the orphan sweep deletes it.
         """
+        return self.prepare_commit(table, requirements, updates).commit()
+
+    def prepare_commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> PreparedCommit:
+        """
+        What `commit_table` does, before anything is written or sent; raises CommitFailedException.
+
+        The metadata file has a name of its own (a random UUID), so it can be written before the UPDATE or in vain.
+        """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        return self.replace_metadata(table, apply_updates(table.metadata, updates, table.metadata_location))
+        return self._prepared(table, apply_updates(table.metadata, updates, table.metadata_location))
 
     def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
         """
         Replaces the metadata that the caller loaded; raises CommitFailedException when that is not current.
         """
+        return self._prepared(table, metadata).commit()
+
+    def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
         location = provider.new_table_metadata_file_location(version)
-        self._write_bytes(table, metadata, location)
-        self._swap(table, location)
-        self._remember(location, metadata)
-        return CommitTableResponse(metadata=metadata, metadata_location=location)
+
+        def swap() -> CommitTableResponse:
+            self._swap(table, location)
+            self._remember(location, metadata)
+            return CommitTableResponse(metadata=metadata, metadata_location=location)
+
+        return PreparedCommit((self._write_of(table, metadata, location),), swap)
 
     def repoint(self, table: Table, location: str) -> None:
         """Makes the entry of `table` name the metadata file at `location`; raises CommitFailedException."""
@@ -94,12 +113,11 @@ class FlatSqlCatalog(SqlCatalog):
         if len(self._metadata) > _REMEMBERED:
             self._metadata.popitem(last=False)
 
-    def _write_bytes(self, table: Table, metadata: TableMetadata, location: str) -> None:
+    def _write_of(self, table: Table, metadata: TableMetadata, location: str) -> Callable[[], None]:
         if location.endswith(_GZIP):
-            self._write_metadata(metadata, table.io, location)
-            return
+            return partial(self._write_metadata, metadata, table.io, location)
         folder, _, name = location.rpartition("/")
-        create_once(open_store(folder, table.io.properties), name, self._json.dump(metadata))
+        return partial(create_once, open_store(folder, table.io.properties), name, self._json.dump(metadata))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

@@ -12,6 +12,7 @@ its commit renames over an existing version, and loses commits.
 
 import json
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,8 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
-from bookkeeper.catalogs.versions import Versions, name, number
+from bookkeeper.catalogs.prepared import PreparedCommit
+from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.open import stores_with
@@ -42,6 +44,7 @@ from bookkeeper.stores.store import Store, key_in
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_REMEMBERED = 8
 _INDEX = "_catalog"
 _NAMESPACE = "_namespace.json"
 _TABLE = ".table.json"
@@ -55,6 +58,11 @@ class StorageCatalog(MetastoreCatalog):
         self.warehouse = properties["warehouse"].rstrip("/")
         self.open_store = open_store or stores_with(properties)
         self._json = MetadataJson()
+        self._hints: dict[str, tuple[int, str]] = {}
+        #: by the table's directory: the newest version that was read or written here; a version never changes
+        self._newest: OrderedDict[str, Version] = OrderedDict()
+        #: by identifier: the table's directory when it was loaded last
+        self._places: dict[str | Identifier, str] = {}
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Raises NamespaceAlreadyExistsError."""
@@ -136,11 +144,38 @@ class StorageCatalog(MetastoreCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
-        place = self._entry(identifier)[0].get("location")
-        if place is None:
-            raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
-        newest = self._versions(place).newest()
+        place = self._places.get(identifier, "")
+        newest = self._newest.get(place)
+        if newest is None or not self._is_newest(identifier, place, newest.number):
+            found = self._entry(identifier)[0].get("location")
+            if found is None:
+                raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
+            place = self._places[identifier] = str(found)
+            newest = self._versions(place).newest()
+            self._remember(place, newest)
         return self._table(identifier, newest.metadata, join(place, "metadata", name(newest.number)))
+
+    def _is_newest(self, identifier: str | Identifier, place: str, version: int) -> bool:
+        """
+        Whether this is still the table's directory, and this its newest version; in one round trip.
+
+        At the moment when the next version is not there this one is the newest: the hint names it, so no later one was
+        deleted, and each version is created on top of the one before. Any other answer says nothing.
+        """
+        versions, entry = self._versions(place), _key(identifier, _TABLE)
+        if versions.store.url != self._index.url:
+            return False
+        asked = (entry, versions.hint_key, versions.key(version + 1))
+        there, hint, after = map(self._index.read_many(asked).get, asked)
+        if not isinstance(there, bytes) or hint != b"%d" % version or not isinstance(after, Missing):
+            return False
+        return bool(json.loads(there).get("location") == place)
+
+    def _remember(self, place: str, newest: Version) -> None:
+        self._newest[place] = newest
+        self._newest.move_to_end(place)
+        if len(self._newest) > _REMEMBERED:
+            self._newest.popitem(last=False)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Registers again a table that this catalog made and that lost its name, at its newest version."""
@@ -171,18 +206,37 @@ class StorageCatalog(MetastoreCatalog):
         Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current,
         CommitStateUnknownException when only a later load can tell.
         """
+        return self.prepare_commit(table, requirements, updates).commit()
+
+    def prepare_commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> PreparedCommit:
+        """
+        What `commit_table` does, before anything is sent; there is nothing to write beforehand: the metadata file is
+        the commit. Raises CommitFailedException.
+        """
         for requirement in requirements:
             requirement.validate(table.metadata)
-        return self.replace_metadata(table, apply_updates(table.metadata, updates, table.metadata_location))
+        return self._prepared(table, apply_updates(table.metadata, updates, table.metadata_location))
 
     def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
         """
         Puts `metadata` in the place of what the caller loaded; raises like `commit_table`.
         """
+        return self._prepared(table, metadata).commit()
+
+    def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
-        self._versions(place).commit(version, self._json.dump(metadata))
-        return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+        data = self._json.dump(metadata)
+
+        def swap() -> CommitTableResponse:
+            self._newest.pop(place, None)
+            self._versions(place).commit(version, data)
+            self._remember(place, Version(version, metadata))
+            return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+
+        return PreparedCommit((), swap)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Not possible: two objects cannot change at once."""
@@ -196,7 +250,7 @@ class StorageCatalog(MetastoreCatalog):
         # Through the warehouse's store if possible: a directory that does not exist yet is then no missing disk.
         root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
         store = self.open_store(root)
-        return Versions(store, key_in(store, join(place, "metadata")))
+        return Versions(store, key_in(store, join(place, "metadata")), self._hints)
 
     def _table(self, identifier: str | Identifier, metadata: Any, location: str) -> Table:
         io = self._load_file_io(metadata.properties, location)

@@ -53,23 +53,25 @@ class Version:
 class Versions:
     """The versions in a table's metadata directory, which is `folder` in the store."""
 
-    def __init__(self, store: Store, folder: str) -> None:
+    def __init__(self, store: Store, folder: str, hints: dict[str, tuple[int, str]] | None = None) -> None:
         self.store, self.folder = store, folder
         self.hint_key, self.where = f"{folder}/{HINT}", f"{store.url}/{folder}"
+        #: by `where`: the hint as this process last wrote or read it, and its tag, which saves reading it again
+        self.hints: dict[str, tuple[int, str]] = {} if hints is None else hints
 
     def create(self, data: bytes) -> bool:
         """Creates version 1 where no table ever was; returns whether this call created it."""
         if self._begun():
             return False
         try:
-            create_once(self.store, self._key(1), data)
+            create_once(self.store, self.key(1), data)
         except AlreadyExists:
             return False
         return self._raise_hint(1) == 1
 
     def newest(self) -> Version:
         """The table now; raises NoSuchTableError, StorageUnavailable."""
-        hint = self._hint()[0]
+        hint, _ = self.hints[self.where] = self._hint()
         data, version = self._from(hint)
         if version > hint:
             # A process that loaded this version may delete older ones, so the hint must not stay behind.
@@ -83,7 +85,7 @@ class Versions:
         Raises CommitStateUnknownException when it is unknown whether this version counts: a later load shows it.
         """
         try:
-            create_once(self.store, self._key(version), data)
+            create_once(self.store, self.key(version), data)
         except AlreadyExists as exc:
             raise CommitFailedException(f"version {version} was committed by another process") from exc
         hint = self._raise_hint(version)
@@ -100,7 +102,8 @@ class Versions:
                 continue
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
-    def _key(self, version: int) -> str:
+    def key(self, version: int) -> str:
+        """The object of a version."""
         return f"{self.folder}/{name(version)}"
 
     def _begun(self) -> bool:
@@ -132,15 +135,22 @@ class Versions:
             raise StorageUnavailable(f"{self.where}/{HINT} is not a number") from exc
 
     def _raise_hint(self, version: int) -> int:
-        """Raises the hint to `version` if it is lower; returns the hint."""
+        """
+        Raises the hint to `version` if it is lower; returns the hint.
+
+        The hint never goes back, so one from memory is as good as one just read: it is at least that, and where it is
+        lower than `version`, the put succeeds only if it is still the same. An error forgets it.
+        """
+        hint, tag = self.hints.pop(self.where, None) or self._hint()
         for _ in range(_TRIES):
-            hint, tag = self._hint()
             if hint >= version:
                 return hint
             try:
-                self.store.replace(self.hint_key, b"%d" % version, if_match=tag)
+                tag = self.store.replace(self.hint_key, b"%d" % version, if_match=tag)
             except Changed:
+                hint, tag = self._hint()
                 continue
+            self.hints[self.where] = version, tag
             return version
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
@@ -160,7 +170,7 @@ class Versions:
 
     def _read(self, *versions: int) -> dict[int, bytes]:
         """The versions that exist; raises StorageUnavailable when one cannot be read."""
-        asked = self.store.read_many([self._key(version) for version in versions if version > 0])
+        asked = self.store.read_many([self.key(version) for version in versions if version > 0])
         result = {}
         for key, answer in asked.items():
             if isinstance(answer, StorageUnavailable):

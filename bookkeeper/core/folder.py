@@ -100,7 +100,7 @@ class Folder:
 
     def __init__(self, store: Store, makes: bool = False) -> None:
         self.store = store if makes else kept(store)
-        #: card.json and marks.json as they were when last read here, with their tags
+        #: card.json and marks.json as they were when last read or written here, with their tags
         self._known_card: _KnownCard | None = None
         self._known_marks: tuple[MarksCopy | None, str] | None = None
 
@@ -332,18 +332,25 @@ class Folder:
         """
         Makes marks.json say `copy`, unless a newer one is there; returns whether it wrote.
 
-        `even_older` is for a person who took the table back on purpose.
+        One conditional put, where it is still what was read or written here last. Where it is not (another
+        bookkeeper, a person, or our own put whose reply was lost), it is read: the same is done, a newer one stays, a
+        missing one is created. `even_older` is for a person who took the table back on purpose.
         Raises StorageUnavailable; after a lost race against another bookkeeper it tries again.
         """
+        known = self._known_marks
+        if known is None or known[0] == copy:
+            known = self._marks()  # only reading it shows whether it still says so
+        self._known_marks = None
         for _ in range(5):
-            there, tag = self._marks()
+            there, tag = known
             same_table = there is not None and there.table_uuid == copy.table_uuid
             newer = there is not None and same_table and there.sequence_number > copy.sequence_number
             if there == copy or (newer and not even_older):
                 return False
             try:
-                self.store.replace(MARKS, _marks_bytes(copy), if_match=tag)
+                self._known_marks = copy, self.store.replace(MARKS, _marks_bytes(copy), if_match=tag)
             except Changed:
+                known = self._marks()
                 continue
             return True
         raise StorageUnavailable(

@@ -36,7 +36,7 @@ from bookkeeper.format.skim import EntrySummary, Skimmer
 from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digester, union
 from bookkeeper.ledger.contents import MANIFEST_BYTES, with_inherited
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.stores.store import Store, key_in
+from bookkeeper.stores.store import Reading, key_in
 
 #: the header that a manifest is written anew with; None for a manifest that cannot be written anew
 Headers = Callable[[ManifestFile], Header | None]
@@ -90,7 +90,7 @@ class OpenManifest:
 
 
 def open_manifest(
-    store: Store, manifest: ManifestFile, header: Header | None, cache: BlockCache, wanted: Callable[[Range], bool]
+    store: Reading, manifest: ManifestFile, header: Header | None, cache: BlockCache, wanted: Callable[[Range], bool]
 ) -> OpenManifest:
     """
     A data manifest; raises Reject when it does not decode.

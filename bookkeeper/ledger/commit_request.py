@@ -5,9 +5,10 @@ Append, delete and replace are separate snapshots in that call, each the child o
 `overwrite` snapshot, because Spark's streams stop at one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from secrets import randbits
 
 from pyiceberg.manifest import ManifestFile
@@ -24,7 +25,9 @@ from pyiceberg.table.update import (
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.marks import Marks
+from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger.view import MAIN, View
+from bookkeeper.stores.store import Store, create_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +39,49 @@ class Attempt:
     tag: str
 
 
+class Unsent:
+    """
+    Takes objects to be created, under keys that no other process uses, and keeps them until the commit sends them.
+
+    It is read like the store that they will be in; `others` are more objects that the same commit sends.
+    """
+
+    def __init__(self, store: Store, others: Mapping[str, bytes] | None = None) -> None:
+        self.store, self.url, self.others = store, store.url, others or {}
+        self.objects: dict[str, bytes] = {}
+
+    @property
+    def writes(self) -> list[Callable[[], None]]:
+        """What makes them durable; safe to repeat when a reply was lost."""
+        return [partial(create_once, self.store, key, data) for key, data in self.objects.items()]
+
+    def create(self, key: str, data: bytes) -> None:
+        """Keeps it."""
+        self.objects[key] = data
+
+    def read(self, key: str, most: int | None = None) -> bytes:
+        """As in Store."""
+        here = {**self.objects, **self.others}
+        return here[key] if key in here else self.store.read(key, most)
+
+    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | BookkeeperError]:
+        """As in Store."""
+        here = {**self.objects, **self.others}
+        return {**self.store.read_many([key for key in keys if key not in here]), **here}
+
+
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """One snapshot of a commit: what it does, the manifests it lists, and its part of the summary."""
+    """
+    One snapshot of a commit: what it does, the manifests it lists, its part of the summary, and what must be durable
+    before it may be committed.
+    """
 
     id: int
     operation: Operation
     manifests: Sequence[ManifestFile]
     counts: Mapping[str, str]
+    unsent: Unsent
 
 
 def new_snapshot_id(taken: Sequence[int] = ()) -> int:

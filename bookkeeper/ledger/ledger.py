@@ -4,6 +4,12 @@ The ledger: the table as the bookkeeper commits to it. One load, one guarded com
 Every commit adds its snapshots and sets the marks together. It is guarded by the table's uuid and by `main` still
 being the snapshot those marks were read with. So a commit does both or neither, and an attempt that is applied late
 is refused by its own guard once another commit moved `main`.
+
+What a commit writes first (manifests, manifest lists, with SQL catalogs metadata.json) is sent at once, because the
+names are known before: they hold the attempt's random tag. Only the compare-and-swap at the end makes any of it part
+of the table, and it waits until all of it is durable. So a crash may leave any subset of these files: no snapshot
+names them, no later attempt uses their names, and the orphan sweep deletes them. The same holds for a put that
+arrives after its attempt was given up.
 """
 
 import logging
@@ -11,6 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -28,13 +35,14 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents, merge, summary
 from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
-from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, guards, new_snapshot_id, updates
+from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, Unsent, guards, new_snapshot_id, updates
 from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
 from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.ledger.view import view as checked_view
 from bookkeeper.stores.open import stores_with
-from bookkeeper.stores.store import Creating, Nowhere, Store
+from bookkeeper.stores.store import Store
+from bookkeeper.stores.together import together
 
 log = logging.getLogger("bookkeeper")
 
@@ -65,6 +73,8 @@ class Ledger:
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
+        #: location and manifests of the list that this process committed last; a list never changes
+        self._listed: tuple[str, tuple[ManifestFile, ...]] | None = None
 
     def load(self, folder: str, accept_rollback: bool = False) -> View:
         """
@@ -74,75 +84,84 @@ class Ledger:
         """
         return checked_view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
 
-    def append(self, view: View, groups: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(
+        self,
+        view: View,
+        groups: Sequence[TxlogGroup],
+        marks: Marks,
+        names: Sequence[TxlogName],
+        beside: Sequence[Callable[[], object]] = (),
+    ) -> View:
         """
         ONE fast append of all groups, together with their marks; small manifests are merged in the same commit.
 
+        `beside` is done at once with the writes, and the commit waits for it too: what it raises ends the attempt.
         Raises Retry; then the outcome is unknown: load again, read the marks, build a new attempt.
         """
         attempt = self._attempt(view)
-        append = self._build_append(view, self.metadata_store(view), attempt.tag, groups, names)
+        append = self._build_append(view, attempt.tag, groups, names)
         append = replace(append, manifests=[*append.manifests, *_with_live_files(self.manifests(view))])
-        return self._commit(view, attempt, [append, *self._merge(view, attempt, append)], marks)
+        return self._commit(view, attempt, [append, *self._merge(view, attempt, append)], marks, beside)
 
     def rehearse(self, view: View, txlogs: Sequence[Txlog]) -> None:
         """
-        What an append does with these txlogs before its commit, written nowhere; raises what they make it raise.
+        What an append does with these txlogs before it sends anything; raises what they make it raise.
         """
         names = [txlog.name for txlog in txlogs]
-        append = self._build_append(view, Nowhere(view.metadata_path), "rehearsal", grouped_by_spec(txlogs), names)
+        append = self._build_append(view, "rehearsal", grouped_by_spec(txlogs), names)
         self.writer.rehearse(append.manifests)
         summary.summary(append.operation, append.counts, append.manifests, view.head)
 
     def _build_append(
-        self, view: View, store: Creating, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
+        self, view: View, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
     ) -> NewSnapshot:
         """The snapshot of an append, with its own manifests only."""
         snapshot_id, sequence = new_snapshot_id(), view.metadata.last_sequence_number + 1
-        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        written, partitions, unsent = list[ManifestFile](), set[PartitionKey](), Unsent(self.metadata_store(view))
         for index, group in enumerate(groups):
             header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id])
             records = group.records(header)
-            written.append(self.writer.write(store, f"{tag}-m{index}.avro", header, records, snapshot_id, sequence))
+            written.append(self.writer.write(unsent, f"{tag}-m{index}.avro", header, records, snapshot_id, sequence))
             partitions |= header.partition_keys(records.partitions)
         entries = [entry for group in groups for txlog in group.txlogs for entry in txlog.rows]
         counts = summary.append_counts(entries) | summary.partition_count(partitions) | summary.txlog_names(names)
         if sum(manifest.added_files_count or 0 for manifest in written) != int(counts["added-data-files"]):
             raise AssertionError("the summary does not count what the manifests hold")
-        return NewSnapshot(snapshot_id, Operation.APPEND, written, counts)
+        return NewSnapshot(snapshot_id, Operation.APPEND, written, counts, unsent)
 
     def _merge(self, view: View, attempt: Attempt, append: NewSnapshot) -> list[NewSnapshot]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
         snapshot_id, sequence = new_snapshot_id([append.id]), view.metadata.last_sequence_number + 2
         written, replaced = list[ManifestFile](), set[str]()
+        unsent = Unsent(self.metadata_store(view), append.unsent.objects)
         self.cache.forget_unlisted(manifest.manifest_path for manifest in append.manifests)
         readable = [manifest for manifest in append.manifests if manifest.manifest_path not in self.unreadable]
         for index, group in enumerate(merge.groups(readable)):
-            merged = self._merge_group(view, group, f"{attempt.tag}-r{index}.avro", snapshot_id, sequence)
+            merged = self._merge_group(view, unsent, group, f"{attempt.tag}-r{index}.avro", snapshot_id, sequence)
             if merged is not None:
                 written.append(merged)
                 replaced.update(manifest.manifest_path for manifest in group)
         kept = [manifest for manifest in append.manifests if manifest.manifest_path not in replaced]
         counts = summary.merge_counts(written, replaced, kept)
-        return [NewSnapshot(snapshot_id, Operation.REPLACE, written + kept, counts)] if written else []
+        return [NewSnapshot(snapshot_id, Operation.REPLACE, written + kept, counts, unsent)] if written else []
 
     def _merge_group(
-        self, view: View, group: Sequence[ManifestFile], key: str, snapshot_id: int, sequence: int
+        self, view: View, unsent: Unsent, group: Sequence[ManifestFile], key: str, snapshot_id: int, sequence: int
     ) -> ManifestFile | None:
         """One manifest for a group. None when the group stays as it is: a merge never makes an append fail."""
         header = self.header_for(view, group[0])
         if header is None:
             return None
         try:
-            body = merge.merge(self.metadata_store(view), group, header, self.cache)
-            return self._write(view, key, header, body, self.cache, snapshot_id, sequence)
+            body = merge.merge(unsent, group, header, self.cache)
+            return self._write(unsent, key, header, body, self.cache, snapshot_id, sequence)
         except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
             self._leave_unmerged(view, group, error)
             return None
 
     def _write(
         self,
-        view: View,
+        unsent: Unsent,
         key: str,
         header: Header,
         body: ManifestBody,
@@ -150,7 +169,7 @@ class Ledger:
         snapshot_id: int,
         sequence: int,
     ) -> ManifestFile:
-        written = self.writer.write(self.metadata_store(view), key, header, body.records, snapshot_id, sequence)
+        written = self.writer.write(unsent, key, header, body.records, snapshot_id, sequence)
         cache.put_manifest(written.manifest_path, body.range, body.digests)
         return written
 
@@ -175,6 +194,8 @@ class Ledger:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
         if view.manifests is not None:
             return list(view.manifests)
+        if self._listed and view.head and view.head.manifest_list == self._listed[0]:
+            return list(self._listed[1])
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             found = list(view.head.manifests(view.table.io)) if view.head else []
         return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
@@ -204,25 +225,26 @@ class Ledger:
         """
         attempt, snapshot_id, sequence = self._attempt(view), new_snapshot_id(), view.metadata.last_sequence_number + 1
         written, partitions = list[ManifestFile](), set[PartitionKey]()
+        unsent = Unsent(self.metadata_store(view))
         for index, item in enumerate(deletes):
             partitions |= item.header.partition_keys(entry.partition for entry in item.dropped)
             cache = item.source.cache
             body = assemble(copy_entries(item.source, item.header, item.deleted, snapshot_id), item.header, cache)
             key = f"{attempt.tag}-m{index}.avro"
-            written.append(self._write(view, key, item.header, body, cache, snapshot_id, sequence))
+            written.append(self._write(unsent, key, item.header, body, cache, snapshot_id, sequence))
         replaced = {item.manifest.manifest_path for item in deletes}
         others = [manifest for manifest in self.manifests(view) if manifest.manifest_path not in replaced]
         counts = summary.delete_counts([entry for item in deletes for entry in item.dropped])
         counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "retention"}
-        delete = NewSnapshot(snapshot_id, Operation.DELETE, written + _with_live_files(others), counts)
+        delete = NewSnapshot(snapshot_id, Operation.DELETE, written + _with_live_files(others), counts, unsent)
         return self._commit(view, attempt, [delete], view.marks)
 
     def record(self, view: View, marks: Marks, why: str) -> View:
         """
         Changes marks only, with an empty `replace` snapshot, which streams pass over. Raises Retry like `append`.
         """
-        attempt, counts = self._attempt(view), {"bookkeeper.reason": why}
-        empty = NewSnapshot(new_snapshot_id(), Operation.REPLACE, self.manifests(view), counts)
+        attempt, counts, unsent = self._attempt(view), {"bookkeeper.reason": why}, Unsent(self.metadata_store(view))
+        empty = NewSnapshot(new_snapshot_id(), Operation.REPLACE, self.manifests(view), counts, unsent)
         return self._commit(view, attempt, [empty], marks)
 
     def check_clock(self, view: View) -> datetime:
@@ -249,36 +271,71 @@ class Ledger:
         parent_ms = view.head.timestamp_ms + 1 if view.head else 0
         return Attempt(started, max(now_ms, view.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))
 
-    def _commit(self, view: View, attempt: Attempt, planned: Sequence[NewSnapshot], marks: Marks) -> View:
-        """Sends all snapshots as one guarded commit; the marks name the last of them."""
+    def _commit(
+        self,
+        view: View,
+        attempt: Attempt,
+        planned: Sequence[NewSnapshot],
+        marks: Marks,
+        beside: Sequence[Callable[[], object]] = (),
+    ) -> View:
+        """
+        Sends all snapshots as one guarded commit; the marks name the last of them.
+
+        Snapshots after the first are merges: when one of their files cannot be written, the first is committed alone.
+        """
         snapshots: list[Snapshot] = []
         for new in planned:
             snapshots.append(
                 self._snapshot(view, attempt, new, len(snapshots), snapshots[-1] if snapshots else view.head)
             )
-        moved = replace(marks, snapshot=planned[-1].id)
+        moved, self._listed = replace(marks, snapshot=planned[-1].id), None
+        prepared = catalogs.prepare(view.table, guards(view), updates(view, snapshots, moved))
+        needed = [*beside, *planned[0].unsent.writes, *prepared.writes]
+        if not self._send(view, needed, [write for new in planned[1:] for write in new.unsent.writes]):
+            return self._commit(view, attempt, planned[:1], marks)
         if self.clock() - attempt.started > ATTEMPT_AGE:
             raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
-        response = catalogs.commit(view.table, guards(view), updates(view, snapshots, moved))
+        response = prepared.swap()
         table = Table(view.table.name(), response.metadata, response.metadata_location, view.table.io, self.catalog)
-        return View(table, moved, tuple(planned[-1].manifests))
+        after = View(table, moved, tuple(planned[-1].manifests))
+        self._listed = snapshots[-1].manifest_list, tuple(planned[-1].manifests)
+        return after
+
+    def _send(self, view: View, needed: Sequence[Callable[[], object]], spare: Sequence[Callable[[], None]]) -> bool:
+        """
+        Does all of this at once, and returns when none of it is under way; whether what can be spared was done too.
+
+        Raises the first error of what is `needed`.
+        """
+        failed: list[Exception] = []
+        together([*needed, *(partial(_note, write, failed) for write in spare)], self.metadata_store(view).at_once)
+        if failed:
+            self._leave_unmerged(view, [], failed[0])
+        return not failed
 
     def _snapshot(
         self, view: View, attempt: Attempt, new: NewSnapshot, number: int, parent: Snapshot | None
     ) -> Snapshot:
-        """The snapshot with this number in its commit, from 0; its manifest list is durable."""
+        """The snapshot with this number in its commit, from 0; its manifest list is added to what it must send."""
         parent_id = parent.snapshot_id if parent else None
         sequence, key = view.metadata.last_sequence_number + 1 + number, f"snap-{new.id}-1-{attempt.tag}.avro"
-        store = self.metadata_store(view)
         return Snapshot(
             snapshot_id=new.id,
             parent_snapshot_id=parent_id,
             sequence_number=sequence,
             timestamp_ms=attempt.timestamp_ms + number,
-            manifest_list=self.writer.write_list(store, key, new.manifests, new.id, parent_id, sequence),
+            manifest_list=self.writer.write_list(new.unsent, key, new.manifests, new.id, parent_id, sequence),
             summary=summary.summary(new.operation, new.counts, new.manifests, parent),
             schema_id=view.metadata.current_schema_id,
         )
+
+
+def _note(write: Callable[[], None], failed: list[Exception]) -> None:
+    try:
+        write()
+    except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
+        failed.append(error)
 
 
 def _with_live_files(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:

@@ -1,6 +1,6 @@
 """
-Writes data manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists"); each is durable when the
-function returns.
+Writes data manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists") to a store, or to what keeps
+them until a commit sends them.
 
 A crash leaves files that no snapshot names; the orphan sweep deletes them. Nothing here does, because a
 refused attempt may have been sent twice.
@@ -25,7 +25,7 @@ from bookkeeper.format.partition import summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.ledger.block_cache import digester
 from bookkeeper.stores.locations import join
-from bookkeeper.stores.store import Creating, Store, create_once
+from bookkeeper.stores.store import Creating, create_once
 
 #: spec id and comparable values
 PartitionKey = tuple[Any, ...]
@@ -74,7 +74,7 @@ class ManifestWriter:
 
     def write_list(
         self,
-        store: Store,
+        store: Creating,
         key: str,
         manifests: Sequence[ManifestFile],
         snapshot_id: int,

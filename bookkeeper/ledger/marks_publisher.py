@@ -2,7 +2,8 @@
 The one publisher of marks: every commit to a table is followed by its copy in marks.json.
 
 A writer that starts lists pending/ first and reads marks.json second, so marks.json must say what is in before a
-consumed txlog is deleted. A crash in between is harmless: every tick compares marks.json with the table.
+consumed txlog is deleted. A crash in between is harmless: marks.json is compared with the table at each load, in each
+tick that finds nothing pending, and by the condition of each put.
 """
 
 import logging
@@ -44,15 +45,18 @@ class MarksPublisher:
         self.publish(view, even_older)
         return view
 
-    def publish(self, view: View, even_older: bool = False) -> None:
+    def publish(self, view: View, even_older: bool = False, verify: bool = False) -> None:
         """
         Makes marks.json say what the table says, unless that is of a later commit; raises StorageUnavailable.
 
-        `even_older` is for a person who took the table back on purpose.
+        Sends nothing when it is known to say so; `verify` reads it all the same. `even_older` is for a person who took
+        the table back on purpose.
         """
         if view.marks.snapshot is None:
             return
         copy = view.marks_copy
+        if copy == self._published and not (even_older or verify):
+            return
         if self.folder.publish_marks(copy, even_older) and copy == self._published:
             self._warn_behind("it has changed since we wrote it")
         self._published, self._highest = copy, max(self._highest, copy.sequence_number)
@@ -63,7 +67,7 @@ class MarksPublisher:
         lost = copy is None and view.marks.snapshot is not None
         if (self._highest < 0 or sequence < self._highest) and (lost or is_behind(view, copy)):
             self._warn_behind("it is gone" if lost else f"it is of sequence number {sequence}")
-            self._published = None
+        self._published = copy if copy == view.marks_copy else None
         self._highest = max(sequence, 0)
 
     def _warn_behind(self, cause: str) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
+from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, assemble, copy_entries, open_manifest
+from bookkeeper.ledger.commit_request import Unsent
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.stores.store import Store
+from bookkeeper.stores.store import Store, key_in
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
@@ -64,9 +66,26 @@ def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
     return chosen
 
 
-def merge(store: Store, group: Sequence[ManifestFile], header: Header, cache: BlockCache) -> ManifestBody:
+def merge(store: Store | Unsent, group: Sequence[ManifestFile], header: Header, cache: BlockCache) -> ManifestBody:
     """
     The live records of a group as EXISTING, with snapshot id and both sequence numbers written out.
+
+    The whole group is read at once: it is to become one manifest, so it fits.
     """
-    sources = (open_manifest(store, manifest, header, cache, lambda _: False) for manifest in group)
+    read = _AllRead(store, group)
+    sources = (open_manifest(read, manifest, header, cache, lambda _: False) for manifest in group)
     return assemble((block for source in sources for block in copy_entries(source, header)), header, cache)
+
+
+class _AllRead:
+    """Manifests that were read at once; raises what reading one of them raised."""
+
+    def __init__(self, store: Store | Unsent, group: Sequence[ManifestFile]) -> None:
+        self.url = store.url
+        self._found = store.read_many([key_in(store, manifest.manifest_path) for manifest in group])
+
+    def read(self, key: str, most: int | None = None) -> bytes:
+        found = self._found[key]
+        if isinstance(found, BookkeeperError):
+            raise found
+        return found

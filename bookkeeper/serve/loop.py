@@ -163,10 +163,13 @@ def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) 
 
 
 def close(slot: TableLoop) -> None:
-    """Releases the lease and closes the discovery; the next tick opens the table anew."""
+    """
+    Waits for its last deletion, releases the lease and closes the discovery; the next tick opens the table anew.
+    """
     book, slot.book = slot.book, None
     if book is not None:
         book.pending_index.discovery.close()
+        book.consumed.wait()
         with suppress(BookkeeperError):
             book.lease.release()
 

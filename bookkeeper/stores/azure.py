@@ -120,13 +120,14 @@ class AzureRemote:
         at: datetime = found.last_modified
         return at
 
-    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> str:
         condition: dict[str, Any] = {"overwrite": if_match != ""}
         if if_match:
             condition |= {"etag": if_match, "match_condition": MatchConditions.IfNotModified}
         try:
             with self._translated(path):
-                await self._blob(path).upload_blob(bytes(data), length=len(data), **condition, **_ONCE)
+                reply = await self._blob(path).upload_blob(bytes(data), length=len(data), **condition, **_ONCE)
+                return str(reply.get("etag", ""))
         except Missing as exc:
             raise Changed(f"{self._where(path)} is not there any more") from exc
 

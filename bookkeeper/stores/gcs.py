@@ -76,10 +76,11 @@ class GcsRemote:
     async def modified(self, path: str) -> datetime:
         return datetime.fromisoformat((await self._about(path))["updated"])
 
-    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> str:
         condition = {} if if_match is None else {"ifGenerationMatch": if_match or "0"}
         where = f"{self.fs._location}/upload/storage/v1/b/{quote(self.bucket)}/o"
-        await self._ask("POST", path, where, data=data, uploadType="media", name=path, **condition)
+        _, body = await self._ask("POST", path, where, data=data, uploadType="media", name=path, **condition)
+        return str(self._json(path, body).get("generation", ""))
 
     async def copy(self, path: str, to: str) -> None:
         there = f"{quote(path, safe='')}/rewriteTo/b/{quote(self.bucket)}/o/{quote(to, safe='')}"

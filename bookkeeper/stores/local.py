@@ -53,6 +53,8 @@ FOLDER_GONE = (
 class LocalStore:
     """Implements Store below the directory `root`."""
 
+    at_once = 1
+
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
@@ -102,7 +104,7 @@ class LocalStore:
             with _temporary(path, data) as temporary:
                 _link(temporary, path)
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
         path = self._path(key)
         with self._writing(key):
             self._make_parent(path)
@@ -111,6 +113,7 @@ class LocalStore:
                 with _temporary(path, data) as temporary:
                     os.rename(temporary, path)
                 _sync_directory(os.path.dirname(path))
+        return _tag(data)
 
     def move(self, key: str, to: str) -> None:
         # Not by a hard link: the kernel may forbid those to files of another user.

@@ -31,6 +31,8 @@ _MEMORY = threading.RLock()
 class MemoryStore:
     """Implements Store below `url`; conditional writes are atomic within this process (memory)."""
 
+    at_once = 1
+
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.url = url.rstrip("/")
         protocol = url.split(":", 1)[0]
@@ -70,11 +72,12 @@ class MemoryStore:
                 raise AlreadyExists(f"{self.url}/{key} is there already")
             self._put(key, data)
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
         with _MEMORY:
             if if_match is not None and self._tag(key) != if_match:
                 raise Changed(f"{self.url}/{key} was replaced by another process")
             self._put(key, data)
+        return content_tag(data)
 
     def move(self, key: str, to: str) -> None:
         with _MEMORY:

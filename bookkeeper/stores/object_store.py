@@ -33,6 +33,8 @@ Page = tuple[list[Listed], str | None]
 PAUSES = (0.1, 0.3, 1.0, 2.0)
 BLOCK = 8 * 2**20
 AT_ONCE = 64
+#: calls of one commit that each wait in a thread of their own; a call for many keys has up to AT_ONCE under way
+WRITES_AT_ONCE = 8
 BLOCKS_AT_ONCE = 4
 #: longest name of an object on S3, Azure and Google alike, in bytes
 LONGEST = 1024
@@ -82,8 +84,8 @@ class Remote(Protocol):
     async def modified(self, path: str) -> datetime:
         """When it was written; raises Missing."""
 
-    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
-        """Whole or not at all; `if_match` as in Store.replace, then raises Changed."""
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> str:
+        """Whole or not at all; `if_match` as in Store.replace, then raises Changed. Returns the new tag."""
 
     async def copy(self, path: str, to: str) -> None:
         """The storage's own copy, at most MOST_COPIED bytes; whole or not at all; replaces an object at `to`."""
@@ -109,6 +111,8 @@ class Remote(Protocol):
 
 class ObjectStore:
     """Implements Store below `url`, which is `root` in the remote's bucket or container."""
+
+    at_once = WRITES_AT_ONCE
 
     def __init__(
         self,
@@ -159,8 +163,8 @@ class ObjectStore:
         except Changed as exc:
             raise AlreadyExists(f"{self.url}/{key} is there already") from exc
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        self._put(key, data, if_match)
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
+        return self._put(key, data, if_match)
 
     def move(self, key: str, to: str) -> None:
         check_bound(f"{self.url}/{key}", size := self.size(key), MOST_COPIED)
@@ -223,9 +227,9 @@ class ObjectStore:
             raise Missing(f"{self.url}/{key[:100]}... is too long for an object's name")
         return path
 
-    def _put(self, key: str, data: Buffer, if_match: str | None) -> None:
+    def _put(self, key: str, data: Buffer, if_match: str | None) -> str:
         try:
-            self._wait(self._retry(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
+            return self._wait(self._retry(self.remote.put, self._path(key), data, if_match, slow=len(data) / _SLOWEST))
         except Missing as exc:
             raise StorageUnavailable(f"{self.url}/{key} cannot be written") from exc
 

@@ -126,10 +126,12 @@ class S3Remote:
         found: datetime = reply["LastModified"]
         return found
 
-    async def put(self, path: str, data: Buffer, if_match: str | None) -> None:
+    async def put(self, path: str, data: Buffer, if_match: str | None) -> str:
         condition = {} if if_match is None else {"IfMatch": if_match} if if_match else {"IfNoneMatch": "*"}
         try:
-            await self._ask("put_object", path, Body=bytes(data), **condition, **self.fs.s3_additional_kwargs)
+            more = {**condition, **self.fs.s3_additional_kwargs}
+            reply = await self._ask("put_object", path, Body=bytes(data), **more)
+            return str(reply.get("ETag", ""))
         except Missing as exc:
             raise Changed(f"{self._where(path)} is not there any more") from exc
 

@@ -62,6 +62,8 @@ class Store(Protocol):
     """
 
     url: str
+    #: requests that are worth sending at once; 1 where a call is a system call, which threads would only slow down
+    at_once: int
 
     def read(self, key: str, most: int | None = None) -> bytes:
         """The whole object. Raises Missing, TooLarge, NotAFile."""
@@ -92,9 +94,9 @@ class Store(Protocol):
         Raises AlreadyExists when the key is taken; of several creates at once exactly one succeeds.
         """
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
         """
-        Writes the object, atomic and durable: a reader sees the old object or the new one.
+        Writes the object, atomic and durable: a reader sees the old object or the new one. Returns the new tag.
 
         With `if_match`, only if the object still has this tag ("": does not exist yet); otherwise raises Changed.
         """
@@ -132,29 +134,20 @@ class Store(Protocol):
         """Deletes these objects and ignores missing ones; returns the number of keys given."""
 
 
-class Creating(Protocol):
-    """The part of a Store that `create_once` needs."""
+class Reading(Protocol):
+    """The part of a Store that reads one object."""
 
     url: str
 
     def read(self, key: str, most: int | None = None) -> bytes:
         """As in Store."""
 
+
+class Creating(Reading, Protocol):
+    """The part of a Store that `create_once` needs."""
+
     def create(self, key: str, data: bytes) -> None:
         """As in Store."""
-
-
-class Nowhere:
-    """Accepts objects and keeps none, for a rehearsal."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def read(self, key: str, most: int | None = None) -> bytes:
-        raise Missing(f"{self.url}/{key} was never written")
-
-    def create(self, key: str, data: bytes) -> None:
-        """Does nothing."""
 
 
 def bound_of(key: str, most: Most) -> int | None:
@@ -188,7 +181,7 @@ def checked_key(key: str) -> str:
     return key
 
 
-def key_in(store: Store, location: str) -> str:
+def key_in(store: Reading, location: str) -> str:
     """
     The key of the object at `location`; raises PathRefused when it is outside of the store.
     """

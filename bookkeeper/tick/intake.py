@@ -27,6 +27,7 @@ from bookkeeper.errors import (
     Unfit,
     without_frames,
 )
+from bookkeeper.format.skim import EntrySummary
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Head, Store
 from bookkeeper.tick.check import Rules, check, is_format
@@ -45,9 +46,10 @@ class Intake:
     decoded: dict[TxlogName, Txlog] = field(default_factory=dict)
     bad: dict[TxlogName, Reject] = field(default_factory=dict)
     held: dict[TxlogName, Hold] = field(default_factory=dict)
-    #: txlogs whose data files could not be looked up: storage trouble, by name
+    #: txlogs that could not be read, or whose data files could not be looked up: storage trouble, by name
     troubles: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
-    looked_up: set[TxlogName] = field(default_factory=set)
+    #: txlogs whose data files were looked up: None where nothing is wrong with them
+    looked_up: dict[TxlogName, Reject | None] = field(default_factory=dict)
 
     def read_unlisted(
         self, names: Sequence[TxlogName], most: int
@@ -87,7 +89,9 @@ class Intake:
 
     def check(self, rules: Rules, now_ms: int) -> None:
         """Moves what the table cannot take from good to bad; called again whenever the table was loaded again."""
-        self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded}
+        # What is wrong with its files no newer schema mends.
+        of_files = {name: error for name, error in self.looked_up.items() if error is not None}
+        self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded} | of_files
         for name, txlog in self.decoded.items():
             try:
                 check(txlog, rules, now_ms)
@@ -102,34 +106,26 @@ class Intake:
         else:
             self.held[name] = defect(error)
 
-    def check_files(self, store: Store) -> None:
-        """Checks that every data file is there, with the size and the format its txlog says."""
-        against = self.bad.keys() | self.held.keys() | self.looked_up
-        todo = {name: txlog for name, txlog in self.decoded.items() if name not in against}
-        keys = {name: _keys(store, txlog) for name, txlog in todo.items()}
+    def check_files(self, store: Store, names: Iterable[TxlogName]) -> None:
+        """
+        Checks that every data file of these is there, with the size and the format its txlog says; each once.
+        """
+        against = self.bad.keys() | self.held.keys() | self.looked_up.keys()
+        todo = [self.decoded[name] for name in names if name in self.decoded and name not in against]
+        keys = {txlog.name: _keys(store, txlog) for txlog in todo}
         heads = store.heads([key for named in keys.values() for key in named])
-        for name, txlog in todo.items():
-            self._compare(txlog, [heads[key] for key in keys[name]])
+        for txlog in todo:
+            self._compare(txlog, [heads[key] for key in keys[txlog.name]])
 
     def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
         for file, head in zip(txlog.rows, heads, strict=True):
             if isinstance(head, StorageUnavailable):
                 self.troubles[txlog.name] = head
                 return
-            if isinstance(head, Missing):
-                self.bad[txlog.name] = FileMissing(f"{file.path[:300]} does not exist")
+            if (error := _file_error(file, head)) is not None:
+                self.looked_up[txlog.name] = self.bad[txlog.name] = error
                 return
-            if head.size != file.size_bytes:
-                self.bad[txlog.name] = FileSizeDiffers(
-                    f"{file.path[:300]} has {head.size} bytes, the txlog says {file.size_bytes}"
-                )
-                return
-            if not is_format(file.file_format, head.start):
-                self.bad[txlog.name] = FileFormatDiffers(
-                    f"{file.path[:300]} begins with {head.start!r}, which no {file.file_format} file does"
-                )
-                return
-        self.looked_up.add(txlog.name)
+        self.looked_up[txlog.name] = None
         self.troubles.pop(txlog.name, None)
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
@@ -148,6 +144,17 @@ class Intake:
         """Txlogs with nothing known against them."""
         against = self.bad.keys() | self.troubles.keys() | self.held.keys()
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
+
+
+def _file_error(file: EntrySummary, head: Head | Missing) -> Reject | None:
+    if isinstance(head, Missing):
+        return FileMissing(f"{file.path[:300]} does not exist")
+    if head.size != file.size_bytes:
+        return FileSizeDiffers(f"{file.path[:300]} has {head.size} bytes, the txlog says {file.size_bytes}")
+    if not is_format(file.file_format, head.start):
+        wrong = f"{file.path[:300]} begins with {head.start!r}, which no {file.file_format} file does"
+        return FileFormatDiffers(wrong)
+    return None
 
 
 def defect(error: Exception) -> Hold:

@@ -45,27 +45,27 @@ class Rejects:
             if item.size > most and item.name in tick.result.left and self.clock() - began < MOVING:
                 self._reject(tick, item.name, TxlogTooLarge(f"{item.size} bytes, at most {most} are allowed"))
 
-    def reject(self, tick: Tick, refused: Mapping[Any, BookkeeperError]) -> None:
-        """Rejects each of these, once in a tick."""
-        for name, why in refused.items():
-            self._reject(tick, name, why)
+    def reject(self, tick: Tick, refused: Mapping[Any, BookkeeperError]) -> BookkeeperError | None:
+        """Rejects each of these, once in a tick; returns why some of them stayed in pending/, if they did."""
+        troubles = [self._reject(tick, name, why) for name, why in refused.items()]
+        return next((trouble for trouble in troubles if trouble is not None), None)
 
-    def _reject(self, tick: Tick, name: TxlogName | str, why: BookkeeperError) -> None:
+    def _reject(self, tick: Tick, name: TxlogName | str, why: BookkeeperError) -> BookkeeperError | None:
         result, text = tick.result, str(name)
         if text in result.rejected or self._is_left_alone(tick, name):
-            return
+            return None
         try:
             self.folder.reject(name, why, tick.now, self.settings.max_txlog_bytes)
         except Missing:
-            return  # another bookkeeper was quicker
+            return None  # another bookkeeper was quicker
         except NotMoved as error:
             self.unmoved.add(text)
             self._is_left_alone(tick, name)
             log.error("txlog not moved", extra=self._about("hold", text, why) | {"hint": error.hint})
-            return
+            return None
         except BookkeeperError as error:
             result.trouble = error  # it stays where it is
-            return
+            return error
         result.rejected.append(text)
         result.reasons[text] = why
         if isinstance(name, TxlogName):
@@ -73,6 +73,7 @@ class Rejects:
             self.pending.forget([name])
             result.waiting -= 1
         log.warning("txlog rejected", extra=self._about("reject", text, why))
+        return None
 
     def _is_left_alone(self, tick: Tick, name: TxlogName | str) -> bool:
         """Whether it is too large to be moved to rejected/: it is held, and makes nothing late."""

@@ -2,7 +2,8 @@
 The bookkeeper of one table: `tick(now)` does one tick and returns what it did. Recovery is the next tick.
 
 The order of a tick is the protocol: list, then marks, then read, check, plan, ONE commit, marks.json, delete.
-A crash after any step leaves txlogs that the next tick recognises by their marks.
+A crash after any step leaves txlogs that the next tick recognises by their marks. Data files are looked up beside what
+the commit writes: nothing of that is in the table before the compare-and-swap, which waits for both.
 """
 
 import logging
@@ -41,6 +42,7 @@ from bookkeeper.retention.apply import with_commit_time
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of
 from bookkeeper.tick.check import rules_of
+from bookkeeper.tick.consumed import Consumed
 from bookkeeper.tick.culprits import culprits
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.intake import Intake, defect
@@ -99,6 +101,7 @@ class Bookkeeper:
         self.clock = StorageClock(settings, folder, ledger)
         self.rejects = Rejects(settings, folder, self.pending_index, ledger.clock)
         self.pace = Pace(folder.store.url, settings.name)
+        self.consumed = Consumed(folder, settings.name)
         self.prune = Prune(settings, folder, self.clock)
         self.duties = Duties(settings, folder, ledger, self.clock)
         self.view: View | None = None
@@ -108,6 +111,8 @@ class Bookkeeper:
         self.most_recent = max(LEAST_RECENT_PATHS, RECENT_PATHS // max(tables, 1))
         #: incarnations that could not go on at the last plan
         self.blocked: set[IncarnationKey] = set()
+        #: txlogs whose files could not be looked up last time: these are looked up before the next plan
+        self.doubted: set[TxlogName] = set()
         #: pending txlogs that the engine fails on, found once for as long as this process lives
         self.defects: dict[TxlogName, Hold] = {}
         #: held txlogs and the causes that the log has named
@@ -122,7 +127,8 @@ class Bookkeeper:
         with ExitStack() as reserved:
             tick = self._discover(now, reserved)
             self._refresh(tick)
-            self.publisher.publish(tick.view)  # a crash or a restored folder left it behind
+            # A crash or a restored folder left it behind; a commit finds that out by its own put.
+            self.publisher.publish(tick.view, verify=not (tick.found or tick.fresh))
             self.rejects.misnamed(tick, self.pending_index.misnamed)
             if tick.found:
                 with self._part_of_read_budget(tick):
@@ -159,7 +165,9 @@ class Bookkeeper:
         self.clock.begin(now)
         self.result = TickResult()
         intake = Intake(self.folder, self.settings.max_txlog_bytes)
-        found = self.pending_index.found(self.folder, partial(self._read_unlisted, now, intake, reserved))
+        self.consumed.before_listing()
+        read = partial(self._read_unlisted, now, intake, reserved)
+        found = self.consumed.without(self.pending_index.found(self.folder, read))
         self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.result = TickResult.of(found)
         names = frozenset(item.name for item in found)
@@ -236,8 +244,12 @@ class Bookkeeper:
     def _check(self, tick: Tick) -> None:
         tick.intake.check(rules_of(tick.view), tick.now_ms)
         tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
-        if self.settings.check_files:
-            tick.intake.check_files(self.open_store(tick.view.data_root))
+        if self.doubted:  # or each of its ticks would write a commit in vain
+            self._look_up(tick, [name for name in tick.names if name in self.doubted])
+
+    def _look_up(self, tick: Tick, names: Sequence[TxlogName]) -> None:
+        if self.settings.check_files and names:
+            tick.intake.check_files(self.open_store(tick.view.data_root), names)
 
     def _plan(self, tick: Tick) -> Next:
         """Rejects what is bad and plans the batch, unless a newer view or a second listing must come first."""
@@ -248,7 +260,8 @@ class Bookkeeper:
         # A txlog from the future is its writer's fault only if our own clock is right.
         if any(isinstance(why, FromTheFuture) for why in intake.bad.values()) and not self.clock.agrees():
             raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
-        self.rejects.reject(tick, intake.bad)
+        # Only what this attempt read: others may be in the table by now.
+        self.rejects.reject(tick, {name: intake.bad[name] for name in tick.names if name in intake.bad})
         missing, rejected = intake.look_for(gaps(tick.names, view.marks))
         not_pending = missing | rejected
         marks = resumed(view.marks, tick.names, intake.good, not_pending, self.folder.rejected)
@@ -271,8 +284,6 @@ class Bookkeeper:
         batch, view = tick.batch, tick.view
         if not batch.txlogs:
             return Next.DONE
-        # A path named twice is rejected before the commit: after a crash the first txlog of that path is forgotten.
-        self.rejects.reject(tick, {n: why for n, why in batch.rejected.items() if isinstance(why, DuplicatePath)})
         at = self.ledger.stamp(tick.now)
         marks = batch.before.advanced(batch.names, batch.positions, int(at.timestamp() * 1000))
         marks = self.prune.pruned(marks, tick.now)
@@ -280,7 +291,10 @@ class Bookkeeper:
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
-            self.view = tick.view = self.ledger.append(view, grouped_by_spec(batch.txlogs), marks, batch.names)
+            groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick)]
+            self.view = tick.view = self.ledger.append(view, groups, marks, batch.names, beside)
+        except _NotConfirmed:
+            return Next.RELOAD
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
             self.view = None  # the commit may be in, and others may have expired what the view names
             self._recover(tick, error)
@@ -289,6 +303,23 @@ class Bookkeeper:
         tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock())
         tick.result.settle(batch.names)
         return Next.DONE
+
+    def _confirm(self, tick: Tick) -> None:
+        """
+        What must be so before the batch may be committed, found out beside the commit's writes.
+
+        Raises _NotConfirmed when data files are missing or wrong, or cannot be looked up: the next attempt does without
+        those txlogs. The first txlog of a path must be known to be good before the second is rejected for it.
+        """
+        batch = tick.batch
+        self._look_up(tick, batch.names)
+        good = tick.intake.good
+        if any(name not in good for name in batch.names):
+            raise _NotConfirmed
+        # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
+        doubles = {name: why for name, why in batch.rejected.items() if isinstance(why, DuplicatePath)}
+        if (trouble := self.rejects.reject(tick, doubles)) is not None:
+            raise trouble
 
     def _recover(self, tick: Tick, error: Exception) -> None:
         """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""
@@ -319,13 +350,11 @@ class Bookkeeper:
         result.held, result.holes = list(batch.held), batch.holes
         result.waiting -= len(batch.names)
         result.trouble = result.trouble or next(iter(tick.intake.troubles.values()), None)
+        self.doubted = set(tick.intake.troubles)
 
     def _delete(self, names: Sequence[TxlogName]) -> None:
         self.pending_index.forget(names)
-        try:
-            self.folder.delete(names)
-        except BookkeeperError as error:  # what stays is recognised by its mark next time
-            log.warning("consumed txlogs not deleted", extra=self._about("delete", cause=str(error)))
+        self.consumed.delete(names)
 
     def _run_duties(self, tick: Tick) -> None:
         after = self.view = self.duties.run(tick.view, tick.now)
@@ -340,6 +369,10 @@ class Bookkeeper:
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
+
+
+class _NotConfirmed(Exception):
+    """A txlog of the batch is not what it says, or cannot be looked up: nothing was committed."""
 
 
 def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime) -> Commit:

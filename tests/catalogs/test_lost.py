@@ -164,15 +164,14 @@ def test_a_commit_during_which_the_file_goes_away_counts_as_unknown_and_keeps_it
 ) -> None:
     book = lake.book()
     writer.publish("a")
-    commit, seen = type(book.ledger.catalog).commit_table, list[str]()
+    swap, seen = type(book.ledger.catalog)._swap, list[str]()
 
-    def then_moved(self: Any, *how: Any) -> Any:
-        done = commit(self, *how)
+    def then_moved(self: Any, *how: Any) -> None:
+        swap(self, *how)
         os.replace(file_of(lake), lake.root / "away.db")
         seen.append("moved")
-        return done
 
-    monkeypatch.setattr(type(book.ledger.catalog), "commit_table", then_moved)
+    monkeypatch.setattr(type(book.ledger.catalog), "_swap", then_moved)
     with pytest.raises(CatalogMissing):
         lake.tick(book)
     monkeypatch.undo()

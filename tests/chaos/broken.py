@@ -3,7 +3,7 @@ The protocol broken on purpose, rule by rule: what the tests of the tests put in
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +32,9 @@ from reaper.expiry.verify_journal import Verdict
 class StockLedger(Ledger):
     """Commits as pyiceberg's documentation says, with pyiceberg's own retry."""
 
-    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(
+        self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName], *beside: Any
+    ) -> View:
         transaction = seen.table.transaction()
         # The snapshot's id is not known yet, so these marks name none.
         carried = replace(marks, snapshot=None)
@@ -81,9 +83,11 @@ class DeafLedger(Ledger):
 class TrustingLedger(Ledger):
     """Takes an unknown outcome for success."""
 
-    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(
+        self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName], *beside: Any
+    ) -> View:
         try:
-            return super().append(seen, shares, marks, names)
+            return super().append(seen, shares, marks, names, *beside)
         except CommitUnknown:
             return View(seen.table, replace(marks, snapshot=seen.marks.snapshot))
 
@@ -91,8 +95,10 @@ class TrustingLedger(Ledger):
 class MarksApart(Ledger):
     """Commits the files first, and the marks that say so in a commit of their own."""
 
-    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
-        after = super().append(seen, shares, seen.marks, names)
+    def append(
+        self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName], *beside: Any
+    ) -> View:
+        after = super().append(seen, shares, seen.marks, names, *beside)
         carried = replace(marks, snapshot=after.marks.snapshot)
         change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(carried)})
         catalogs.commit(after.table, (), (change,))
@@ -102,10 +108,26 @@ class MarksApart(Ledger):
 class MarksFirst(Ledger):
     """Commits the marks first, and the files that they speak of in a commit of their own."""
 
-    def append(self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName]) -> View:
+    def append(
+        self, seen: View, shares: Sequence[TxlogGroup], marks: Marks, names: Sequence[TxlogName], *beside: Any
+    ) -> View:
         change = SetPropertiesUpdate(updates={marks_format.PROPERTY: marks_format.dumps(marks)})
         catalogs.commit(seen.table, (), (change,))
-        return super().append(View(self.catalog.load_table(self.identifier), marks), shares, marks, names)
+        return super().append(View(self.catalog.load_table(self.identifier), marks), shares, marks, names, *beside)
+
+
+class SwapFirst(Ledger):
+    """Sends what a commit writes, and does not wait for it: it arrives after the compare-and-swap."""
+
+    def _send(self, view: View, needed: Sequence[Callable[[], object]], spare: Sequence[Callable[[], None]]) -> bool:
+        self.under_way = [*needed, *spare]
+        return True
+
+    def _commit(self, *given: Any) -> View:
+        after = super()._commit(*given)
+        for task in self.under_way:
+            task()
+        return after
 
 
 class HastyBookkeeper(Bookkeeper):

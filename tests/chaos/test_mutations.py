@@ -56,6 +56,9 @@ BROKEN = {
     "delete before the commit": (
         "tests.support.lake.Bookkeeper", broken.HastyBookkeeper, crash, Ticking, BEFORE, "commit_table", "missing",
     ),
+    "the compare-and-swap before its files are durable": (
+        "tests.support.lake.Ledger", broken.SwapFirst, crash, Ticking, AFTER, "commit_table", "wrong",
+    ),
     "holes are not recorded": (
         "bookkeeper.core.marks.Mark.advanced", broken.holes_forgotten, crash, Ticking, AFTER, "commit_table", "wrong",
     ),

@@ -48,6 +48,48 @@ def test_the_same_marks_are_not_written_again(store: Store) -> None:
     assert "replace" not in counting.calls
 
 
+def test_marks_that_follow_those_that_were_written_here_are_one_conditional_put(store: Store) -> None:
+    counting = CrashingStore(store)
+    folder = Folder(counting)
+    assert folder.publish_marks(copy(1))
+    counting.calls.clear()
+    for number in range(2, 5):
+        assert folder.publish_marks(copy(number))
+    assert counting.calls == ["replace"] * 3
+    assert Folder(store).marks() == copy(4)
+
+
+@pytest.mark.parametrize(
+    ("there", "after"),
+    [(copy(2), copy(5)), (copy(5), copy(5)), (copy(9), copy(9)), (copy(9, table="another"), copy(5)), (None, copy(5))],
+    ids=["older", "the same", "newer", "another table's", "gone"],
+)
+def test_marks_that_changed_since_they_were_written_here_are_read_and_compared(
+    store: Store, there: MarksCopy | None, after: MarksCopy
+) -> None:
+    folder = Folder(store)
+    folder.publish_marks(copy(4))
+    store.delete_many(["marks.json"])
+    if there is not None:
+        Folder(store).publish_marks(there)
+    assert folder.publish_marks(copy(5)) == (there != after)
+    assert Folder(store).marks() == folder.marks() == after
+    assert folder.publish_marks(copy(10))
+    assert Folder(store).marks() == copy(10)
+
+
+def test_marks_whose_reply_was_lost_are_found_to_be_written(store: Store) -> None:
+    for number in (1, 3):
+        lossy = CrashingStore(store)
+        folder = Folder(lossy)
+        folder.publish_marks(copy(number))
+        lossy._lost = {"replace": StorageUnavailable("no answer")}
+        with pytest.raises(StorageUnavailable):
+            folder.publish_marks(copy(number + 1))
+        assert not folder.publish_marks(copy(number + 1))
+        assert Folder(store).marks() == copy(number + 1)
+
+
 def test_other_marks_of_the_same_sequence_number_are_mended(folder: Folder) -> None:
     folder.publish_marks(copy(1, last=7))
     assert folder.publish_marks(copy(1, last=8))

@@ -160,6 +160,58 @@ def test_a_storage_that_does_not_answer_hides_no_version(catalog: StorageCatalog
         Versions(Silent(versions.store), "demo/t/metadata").newest()  # type: ignore[arg-type]
 
 
+def test_a_load_after_which_nothing_changed_reads_no_metadata_again(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    calls = list[str]()
+    counting = counting_calls(catalog, calls)
+    set_property(counting.load_table("demo.t"), "p")
+    calls.clear()
+    assert "p" in counting.load_table("demo.t").metadata.properties
+    assert calls == ["read_many"]
+
+
+def test_what_others_did_is_seen_by_the_next_load(catalog: StorageCatalog, versions: Versions) -> None:
+    others = StorageCatalog("lake", **catalog.properties)
+    hint = f"demo/t/metadata/{HINT}"
+    for index in range(3):
+        set_property(catalog.load_table("demo.t"), f"ours{index}")
+        before = versions.store.read(hint)
+        set_property(others.load_table("demo.t"), f"theirs{index}")
+        if index == 1:  # they died before they moved the hint
+            versions.store.replace(hint, before)
+        now = catalog.load_table("demo.t")
+        assert number(now.metadata_location) == 3 + 2 * index
+        assert f"theirs{index}" in now.metadata.properties
+    others.drop_table("demo.t")
+    with pytest.raises(NoSuchTableError):
+        catalog.load_table("demo.t")
+    made = others.create_table("demo.t", SCHEMA)
+    assert catalog.load_table("demo.t").metadata.table_uuid == made.metadata.table_uuid
+
+
+def test_a_commit_that_follows_ours_is_two_requests(catalog: StorageCatalog, versions: Versions) -> None:
+    calls = list[str]()
+    counting = counting_calls(catalog, calls)
+    for index in range(3):
+        table = counting.load_table("demo.t")
+        calls.clear()
+        set_property(table, f"p{index}")
+        assert calls == ["create", "replace"]
+    assert versions.store.read(f"demo/t/metadata/{HINT}") == b"4"
+
+
+def counting_calls(catalog: StorageCatalog, calls: list[str]) -> StorageCatalog:
+    """The same catalog in another process, which notes its calls of stores."""
+
+    def opened(url: str) -> Any:
+        store = CrashingStore(open_store(url))
+        store.calls = calls
+        return store
+
+    return StorageCatalog("lake", opened, **catalog.properties)
+
+
 def test_a_table_that_is_dropped_and_made_again_never_meets_its_old_versions(
     catalog: StorageCatalog, versions: Versions
 ) -> None:

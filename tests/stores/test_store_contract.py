@@ -77,6 +77,17 @@ def test_replace_with_the_tag_of_what_is_there_replaces_it(store: Store) -> None
     assert store.read("a") == b"2"
 
 
+def test_replace_returns_the_tag_of_what_it_wrote(store: Store) -> None:
+    tag = store.replace("a", b"1")
+    assert tag == store.read_tagged("a")[1]
+    tag = store.replace("a", b"2", if_match=tag)
+    assert (b"2", tag) == store.read_tagged("a")
+    store.replace("a", b"3", if_match=tag)
+    with pytest.raises(Changed):
+        store.replace("a", b"4", if_match=tag)
+    assert store.read("a") == b"3"
+
+
 def test_replace_with_the_tag_of_another_version_changes_nothing(store: Store) -> None:
     store.create("a", b"1")
     _, tag = store.read_tagged("a")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.stores.store import bound_of
 
 T = TypeVar("T")
@@ -133,6 +134,9 @@ def crash(operation: str) -> BaseException:
 class FaultyStore:
     """A Store whose every operation goes through `faults`; `label` names it there."""
 
+    #: operations are numbered, so they come one after another
+    at_once = 1
+
     def __init__(self, store: Any, faults: Faults, label: str) -> None:
         self.store, self.faults, self.label, self.url = store, faults, label, store.url
 
@@ -195,15 +199,15 @@ class FaultyStore:
     def create(self, key: str, data: bytes) -> None:
         self._write("create", key, data, lambda: self.store.create(key, data))
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        self._write("replace", key, data, lambda: self.store.replace(key, data, if_match))
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> Any:
+        return self._write("replace", key, data, lambda: self.store.replace(key, data, if_match))
 
     def upload(self, key: str, data: Any) -> None:
         self._write("upload", key, data, lambda: self.store.upload(key, data))
 
-    def _write(self, verb: str, key: str, data: Any, act: Callable[[], None]) -> None:
+    def _write(self, verb: str, key: str, data: Any, act: Callable[[], T]) -> T:
         try:
-            self.faults.around(f"{verb} {self.label}/{key}", act)
+            return self.faults.around(f"{verb} {self.label}/{key}", act)
         except HalfDone as half:
             # Torn: an upload under its own name, else an unfinished temporary file beside it.
             torn = key if verb == "upload" else f"{key}.0123456789ab.tmp"
@@ -228,13 +232,26 @@ class FaultyCatalog:
     """A catalog whose loads and changes go through `faults`; the tables it gives commit through it too."""
 
     WATCHED = ("load_table", "commit_table", "create_table", "create_namespace")
+    #: what writes the metadata file of a commit whose compare-and-swap is `commit_table`
+    METADATA = "create metadata.json"
 
     def __init__(self, catalog: Any, faults: Faults) -> None:
         self._catalog, self._faults = catalog, faults
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._catalog, name)
-        return self._watched(name, found) if name in self.WATCHED else found
+        return self._watched(name, found) if name in self.WATCHED else self._prepares(name, found)
+
+    def _prepares(self, name: str, found: Any) -> Any:
+        if name != "prepare_commit":
+            return found
+
+        def prepare(*args: Any) -> PreparedCommit:
+            made: PreparedCommit = found(*args)
+            writes = [self._watched(self.METADATA, write) for write in made.writes]
+            return PreparedCommit(writes, self._watched("commit_table", made.swap))
+
+        return prepare
 
     def _watched(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:

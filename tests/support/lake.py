@@ -67,9 +67,10 @@ class TimedStore(LocalStore):
         with suppress(FileNotFoundError):  # a daemon beside the test has taken it already
             self._stamp(key)
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        super().replace(key, data, if_match)
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
+        tag = super().replace(key, data, if_match)
         self._stamp(key)
+        return tag
 
     def _stamp(self, key: str) -> None:
         seconds = self.clock.now.timestamp()

@@ -4,7 +4,7 @@ A catalog and a store whose requests go over a line that loses, delays and doubl
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import CommitTableResponse, Table
@@ -12,9 +12,12 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.stores.store import Buffer, Store
 from tests.servers.line import Answered, Line, Lost
+
+T = TypeVar("T")
 
 
 class LossyCatalog:
@@ -41,6 +44,18 @@ class LossyCatalog:
     ) -> CommitTableResponse:
         with _as_a_driver_says():
             return self.line.play(lambda: self.catalog.commit_table(table, requirements, updates))
+
+    def prepare_commit(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> PreparedCommit:
+        """Only the compare-and-swap goes over the line."""
+        made = self.catalog.prepare_commit(table, requirements, updates)  # type: ignore[attr-defined]
+
+        def swap() -> CommitTableResponse:
+            with _as_a_driver_says():
+                return self.line.play(made.swap)
+
+        return PreparedCommit(made.writes, swap)
 
 
 @contextmanager
@@ -71,14 +86,14 @@ class LossyStore:
     def create(self, key: str, data: bytes) -> None:
         self._put(key, lambda: self.store.create(key, data))
 
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> None:
-        self._put(key, lambda: self.store.replace(key, data, if_match))
+    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
+        return self._put(key, lambda: self.store.replace(key, data, if_match))
 
     def upload(self, key: str, data: Buffer) -> None:
         self._put(key, lambda: self.store.upload(key, data))
 
-    def _put(self, key: str, put: Callable[[], None]) -> None:
+    def _put(self, key: str, put: Callable[[], T]) -> T:
         try:
-            self.line.play(put)
+            return self.line.play(put)
         except (Lost, Answered) as exc:
             raise StorageUnavailable(f"{self.url}/{key}: {exc or 'no answer'}") from exc

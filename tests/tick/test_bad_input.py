@@ -304,6 +304,77 @@ def test_a_path_named_twice_is_out_of_the_way_before_the_commit(lake: Lake, writ
     assert (lake.keys(), list(lake.rejected())) == (["a", "b"], [str(name)])
 
 
+@pytest.mark.parametrize("part", ["create folder/rejected/", "delete folder/pending/"])
+def test_while_a_path_named_twice_cannot_be_put_out_of_the_way_nothing_is_committed(
+    lake: Lake, writer: Writes, faults: Faults, part: str
+) -> None:
+    file = writer.file(["a"])
+    for _ in range(2):
+        name, data = writer.encoded([file])
+        lake.folder.publish(name, data)
+    writer.publish("b")
+    with pytest.raises(StorageUnavailable):
+        lake.tick(lake.book(faults.on(part, BEFORE, StorageUnavailable)))
+    assert "commit_table" not in faults.seen and lake.keys() == []
+    lake.drain()
+    assert (lake.keys(), list(lake.rejected()), lake.pending()) == (["a", "b"], [str(name)], [])
+
+
+def test_of_two_that_name_a_path_the_later_gets_in_when_the_earlier_lies_about_its_size(lake: Lake) -> None:
+    one, two = Writes(lake, "w1"), Writes(lake, "w2")
+    file = one.file(["a"])
+    first, data = one.encoded([replace(file, size_bytes=file.size_bytes + 1)])
+    lake.folder.publish(first, data)
+    second, data = two.encoded([file])
+    lake.folder.publish(second, data)
+    lake.tick()
+    assert lake.rejected() == {str(first): "FileSizeDiffers"}
+    assert (lake.keys(), lake.pending()) == (["a"], [])
+
+
+def test_a_bad_data_file_is_found_in_a_second_attempt_and_condemned_only_after_a_load(
+    lake: Lake, writer: Writes, faults: Faults
+) -> None:
+    """Another bookkeeper may have committed it meanwhile, and its file be gone since."""
+    book = lake.book(faults)
+    lake.tick(book)
+    name = writer.publish("a")
+    path = f"{writer.name.incarnation}-a.parquet"
+
+    def committed_and_gone() -> None:
+        lake.tick()
+        lake.store(lake.folder.card().data_path).delete_many([path])
+        name_again, data = writer.encoded([writer.file(["a"])], sequence=name.sequence)
+        lake.store(lake.folder.card().data_path).delete_many([path])
+        lake.folder.publish(name_again, data)  # its delete is lost: it is still pending
+
+    faults.between(f"data/{path}", committed_and_gone)
+    lake.tick(book)
+    assert faults.hooks == [] and faults.seen.count("load_table") == 2
+    assert (lake.rejected(), lake.pending(), lake.operations()) == ({}, [], ["append"])
+
+
+def test_a_txlog_whose_files_cannot_be_looked_up_costs_one_attempt_and_then_none(
+    lake: Lake, writer: Writes, faults: Faults
+) -> None:
+    book = lake.book(faults)
+    lost = Writes(lake, "lost")
+    lost.publish("x")
+    faults.on(f"data/{lost.name.incarnation}", BEFORE, StorageUnavailable)
+    for number in range(3):
+        writer.publish(f"a{number}")
+        faults.seen.clear()
+        result = lake.tick(book)
+        assert (result.commit.txlogs, type(result.trouble)) == (1, StorageUnavailable)
+        assert faults.seen.count("commit_table") == 1
+        lists = [operation for operation in faults.seen if operation.startswith("create metadata/snap-")]
+        assert len(lists) == 1, "its lookup comes before the plan, or each tick would write in vain"
+    assert lake.rejected() == {}
+    faults.clear()
+    lake.tick(book)
+    assert (lake.keys(), lake.pending()) == (["a0", "a1", "a2", "x"], [])
+
+
 def test_a_file_check_can_be_turned_off(lake: Lake) -> None:
     name, data = elsewhere("{data}/never-written.parquet")(Writes(lake), "x")
     lake.put(f"pending/{name}", data)

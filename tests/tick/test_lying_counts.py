@@ -207,9 +207,9 @@ def test_a_txlog_that_the_engine_fails_on_is_held_and_the_others_get_in(
 def count_appends(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[TxlogName]]:
     tried, right = [], Ledger.append
 
-    def append(self: Ledger, seen: Any, shares: Any, marks: Any, names: Sequence[TxlogName]) -> Any:
+    def append(self: Ledger, seen: Any, shares: Any, marks: Any, names: Sequence[TxlogName], *beside: Any) -> Any:
         tried.append(names)
-        return right(self, seen, shares, marks, names)
+        return right(self, seen, shares, marks, names, *beside)
 
     monkeypatch.setattr(Ledger, "append", append)
     return tried

@@ -2,12 +2,15 @@
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Transaction
 
+from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.errors import CatalogUnavailable, CommitConflict
 from tests.support.faults import AFTER, BEFORE, Faults
 from tests.support.lake import Lake, Writes, append_by_others
@@ -88,8 +91,13 @@ class Late:
         self.catalog = catalog
         self.kept: Callable[[], object] | None = None
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.catalog, name)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.catalog, name)
+        return partial(self._prepare, found) if name == "prepare_commit" else found
+
+    def _prepare(self, prepare: Callable[..., PreparedCommit], *args: object) -> PreparedCommit:
+        made = prepare(*args)
+        return PreparedCommit(made.writes, lambda: self._send(made.swap))
 
     def load_table(self, identifier: str) -> object:
         table = self.catalog.load_table(identifier)  # type: ignore[attr-defined]
@@ -97,11 +105,14 @@ class Late:
         return table
 
     def commit_table(self, *args: object) -> object:
+        return self._send(lambda: self.catalog.commit_table(*args))  # type: ignore[attr-defined]
+
+    def _send(self, commit: Callable[[], Any]) -> Any:
         if self.kept is None:
-            self.kept = lambda: self.catalog.commit_table(*args)  # type: ignore[attr-defined]
+            self.kept = commit
             raise TimeoutError("no answer")
         self.before_retry()
-        return self.catalog.commit_table(*args)  # type: ignore[attr-defined]
+        return commit()
 
     def before_retry(self) -> None:
         """What happens between our look at the table and our second attempt."""

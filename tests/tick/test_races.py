@@ -20,7 +20,7 @@ SPOTS = [
     "list folder/pending",
     "load_table",
     "read folder/pending",
-    "size data",
+    "size events/data/",
     "create metadata",
     "commit_table",
     "folder/marks.json",

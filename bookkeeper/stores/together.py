@@ -1,0 +1,49 @@
+"""
+Requests that do not depend on each other, sent at once.
+
+Stores are synchronous, so each call waits in a thread. On a disk nothing is gained by that: the calls are made one
+after another, in the caller's thread.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Thread
+
+
+def together(tasks: Sequence[Callable[[], object]], at_once: int) -> None:
+    """
+    Does all tasks, `at_once` of them at a time; returns when none is under way any more.
+
+    Raises the first error in the order of `tasks`; after an error no further task is begun. So what a caller does
+    next never runs beside one of them. Only an exception in the calling thread itself (a signal's) ends the wait
+    early: that process is about to end, and its requests are those of a crash.
+    """
+    if at_once < 2 or len(tasks) < 2:
+        for task in tasks:
+            task()
+        return
+    waiting, errors = deque(enumerate(tasks)), dict[int, BaseException]()
+
+    def work() -> None:
+        while waiting and not errors:
+            try:
+                number, task = waiting.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                task()
+            except BaseException as error:  # noqa: BLE001  (it is raised again, in the calling thread)
+                errors[number] = error
+
+    threads = [Thread(target=work, name="request", daemon=True) for _ in range(min(at_once, len(tasks)))]
+    begun: list[Thread] = []
+    try:
+        for thread in threads:
+            thread.start()
+            begun.append(thread)
+    finally:
+        for thread in begun:
+            thread.join()
+    if errors:
+        # What must not be caught comes first.
+        raise errors[min(errors, key=lambda number: (isinstance(errors[number], Exception), number))]

@@ -1,0 +1,158 @@
+"""What a commit writes, on real object stores: under way at once, and whatever part of it a crash leaves undone."""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from threading import Barrier, BrokenBarrierError
+from typing import Any
+
+import pytest
+
+from bookkeeper.catalogs.open import load_table, open_catalog
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Catalog, Table
+from bookkeeper.core.folder import Folder
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.open import open_store, stores_with
+from bookkeeper.stores.store import Store
+from bookkeeper.tick.tick import Bookkeeper
+from tests.chaos.objects import _rows
+from tests.servers.line import Lost
+from tests.servers.objects import azure_properties, s3_properties
+from tests.servers.proxy import Proxy, Reply, Request, proxy
+from tests.servers.shared import place, wanted
+from tests.stores.wires import OBJECTS
+from tests.support.faults import Crash
+from tests.support.lake import Clock
+from writers.writer import Writer
+
+#: how the requests of one append's flight are recognised: data file, manifest, manifest list, metadata.json
+FLIGHT = ("data/", "-m0.avro", "/snap-", ".metadata.json")
+SECONDS = 30
+
+
+class Queue:
+    """A queue whose catalog is a file, whose all else is on an object store, and whose writer has published a row."""
+
+    def __init__(self, kind: str, root: Path) -> None:
+        self.properties = dict(wanted(kind).properties)
+        catalog = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": place(kind)}
+        self.clock, self.kind, self.settings = Clock(), kind, Table(name="events", identifier="demo.events")
+        self.catalog_properties = {**self.properties, **catalog}
+        self.catalog = open_catalog(Catalog("lake", self.catalog_properties), create=True)
+        self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
+        self.writer = Writer.open(self.made.folder, "w1", clock=self.clock, stores=stores_with(self.properties))
+
+    def publish(self, key: str) -> None:
+        self.writer.write(_rows([key], self.clock))
+        self.writer.publish()
+
+    def book(self, store: Callable[[str], Store] | None = None, **far: str) -> Bookkeeper:
+        """A bookkeeper that remembers nothing."""
+        properties = {**self.properties, **far}
+        opened = store or stores_with(properties)
+        catalog = open_catalog(Catalog("lake", {**self.catalog_properties, **far}))
+        ledger = Ledger(catalog, self.settings.identifier, self.clock, opened)
+        return Bookkeeper(self.settings, Folder(opened(self.made.folder)), ledger)
+
+    def tick(self, book: Bookkeeper) -> Any:
+        done = book.tick(self.clock.move(seconds=1))
+        book.consumed.wait()
+        return done
+
+    def keys(self) -> list[str]:
+        rows = load_table(self.catalog, self.settings.identifier).scan(selected_fields=("key",)).to_arrow()
+        return sorted(str(key) for key in rows["key"].to_pylist())
+
+    def pending(self) -> list[Any]:
+        return Folder(open_store(self.made.folder, self.properties)).pending()
+
+
+@pytest.fixture(params=OBJECTS)
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Queue:
+    made = Queue(request.param, tmp_path)
+    made.publish("a")
+    made.tick(made.book())
+    made.publish("b")
+    return made
+
+
+class AllAtOnce(Proxy):
+    """Holds each request of a flight until all of them are there; one that comes alone is never answered."""
+
+    there: Barrier | None = None
+
+    def forward(self, request: Request) -> Reply:
+        if self.there is not None and any(part in request.path for part in FLIGHT):
+            try:
+                self.there.wait(SECONDS)
+            except BrokenBarrierError:
+                raise Lost from None
+        return super().forward(request)
+
+
+def test_lookups_manifest_list_and_metadata_are_under_way_at_the_same_time(queue: Queue) -> None:
+    with proxy(wanted(queue.kind).port, AllAtOnce) as between:
+        assert isinstance(between, AllAtOnce)
+        far = {"azurite": azure_properties, "s3": s3_properties}[queue.kind](between.port)
+        book = queue.book(**far)
+        queue.tick(book)
+        for key in ("c", "d"):
+            queue.publish(key)
+        between.there = Barrier(2 + 3)  # two data files
+        queue.tick(book)
+        between.there = None
+    assert (queue.keys(), queue.pending()) == (["a", "b", "c", "d"], [])
+
+
+class Dying:
+    """A store whose user dies in the middle of the flight: only the writes and lookups with these numbers are done."""
+
+    def __init__(self, store: Store, done: Sequence[int]) -> None:
+        self.store, self.done, self.url, self.at_once = store, done, store.url, store.at_once
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def create(self, key: str, data: bytes) -> None:
+        self._survive(key)
+        self.store.create(key, data)
+
+    def heads(self, keys: Sequence[str]) -> Any:
+        self._survive(keys[0])
+        return self.store.heads(keys)
+
+    def _survive(self, key: str) -> None:
+        if next(number for number, part in enumerate(FLIGHT) if part in f"/{key}") not in self.done:
+            raise Crash
+
+
+PARTS = [done for count in range(len(FLIGHT) + 1) for done in combinations(range(len(FLIGHT)), count)]
+
+
+def test_a_crash_in_the_middle_of_a_flight_leaves_every_row_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, done in enumerate(PARTS):
+        with monkeypatch.context() as patched:
+            dies_in_flight(queue, patched, done)
+        assert queue.tick(queue.book()).commit.txlogs == 1
+        queue.publish(f"more-{number}")
+    queue.tick(queue.book())
+    assert queue.keys() == sorted(["a", "b", *(f"more-{number}" for number in range(len(PARTS)))])
+    assert queue.pending() == []
+
+
+def dies_in_flight(queue: Queue, patched: pytest.MonkeyPatch, done: Sequence[int]) -> None:
+    """A bookkeeper that ends in its flight, with this part of it done; with all of it, at the swap."""
+
+    def store(url: str, *_: Any) -> Any:
+        return Dying(open_store(url, queue.properties), done)
+
+    patched.setattr("bookkeeper.catalogs.sql.open_store", store)
+    if len(done) == len(FLIGHT):
+        patched.setattr(type(queue.catalog), "_swap", _crash)
+    with pytest.raises(Crash):
+        queue.tick(queue.book(store))
+
+
+def _crash(*_: Any) -> None:
+    raise Crash

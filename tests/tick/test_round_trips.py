@@ -1,0 +1,144 @@
+"""How many round trips a tick takes one after another on an object store, and how many requests: exactly."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.core.folder import Folder
+from bookkeeper.ledger import merge
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.stores.store import Store
+from bookkeeper.tick.tick import Bookkeeper
+from tests.support.catalog_lake import Place, place
+from tests.support.lake import Lake, Writes
+from tests.support.round_trips import FarCatalog, FarStore, Trips
+
+SQL, REST, STORAGE = "sql", "rest", "storage"
+
+
+class FarLake:
+    """A lake whose storage and catalog are a round trip away, and a bookkeeper that has had its first tick."""
+
+    def __init__(self, lake: Lake, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lake, self.trips = lake, Trips()
+        catalog: Any = open_catalog(lake.catalog_settings)
+        if kind == STORAGE:
+            catalog.open_store = self.store
+        monkeypatch.setattr("bookkeeper.catalogs.sql.open_store", lambda url, options: self.store(url))
+        monkeypatch.setattr("bookkeeper.ledger.ledger.together", self.trips.together)
+        far = FarCatalog(catalog, self.trips, swap=kind != STORAGE)
+        ledger = Ledger(far, lake.settings.identifier, lake.clock, self.store)  # type: ignore[arg-type]
+        self.book = Bookkeeper(lake.settings, Folder(self.store(lake.made.folder)), ledger, store=self.store)
+
+    def store(self, url: str) -> Store:
+        label = "folder" if url == self.lake.made.folder else url.rsplit("/", 1)[-1]
+        return FarStore(self.lake.store(url), self.trips, label)  # type: ignore[return-value]
+
+    def tick(self, **move: float) -> Trips:
+        """One tick, after which nothing is under way; what it asked for, from its listing on."""
+        self.trips.now, self.trips.requests = 0, []
+        self.lake.tick(self.book, **move)
+        self.book.consumed.wait()
+        return self.trips
+
+
+@pytest.fixture(params=[SQL, REST, STORAGE])
+def far(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A REST catalog is told what to commit and writes the metadata itself: pyiceberg's SQL catalog stands for it."""
+    if request.param != STORAGE:
+        yield FarLake(Lake(tmp_path / "lake", stock=request.param == REST), request.param, monkeypatch)
+        return
+    with place("storage") as where:
+        yield FarLake(stamped(where), STORAGE, monkeypatch)
+
+
+def stamped(where: Place) -> Lake:
+    """A lake in the storage catalog, on a disk with the test's clock."""
+    lake = where.lake()
+    lake.disk_clock = lake.clock
+    return lake
+
+
+def kind_of(far: FarLake) -> str:
+    return {"FlatSqlCatalog": SQL, "StorageCatalog": STORAGE}.get(type(far.book.ledger.catalog._catalog).__name__, REST)
+
+
+def visible(trips: Trips) -> int:
+    """When the rows were in the table for every reader."""
+    return max(trips.of("swap") + trips.of("version-hint"))
+
+
+def published(far: FarLake, count: int) -> Writes:
+    writer = Writes(far.lake)
+    for number in range(count):
+        writer.publish(f"k{number}")
+    return writer
+
+
+def test_five_txlogs_are_visible_after_four_round_trips_and_cost_seventeen_requests(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    for _ in range(3):
+        published(far, 5)
+        trips = far.tick()
+        assert visible(trips) == (5 if kind_of(far) == STORAGE else 4)
+        assert trips.now == visible(trips) + 1, "only marks.json comes after it; nothing waits for the deletion"
+        assert len(trips.requests) <= 17
+    assert len(far.lake.keys()) == 16 and far.lake.pending() == []
+
+
+def test_what_a_commit_writes_goes_beside_the_lookup_of_data_files_and_before_the_swap(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    published(far, 2)
+    trips = far.tick()
+    flight = {*trips.of("heads"), *trips.of("create metadata/snap-"), *trips.of("-m0.avro")}
+    if kind_of(far) == SQL:
+        flight |= {*trips.of(".metadata.json")}
+    assert flight == {3}
+    assert trips.of("read_many folder/pending") == [2, 2]
+    assert trips.of("marks.json") == [trips.now]
+    assert not trips.of("read_tagged folder/marks.json")
+
+
+def test_a_merge_costs_one_round_trip_more_whatever_it_reads(far: FarLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "FAN", 4)
+    for _ in range(3):
+        published(far, 1)
+        before = visible(far.tick())
+    published(far, 1)
+    trips = far.tick()
+    assert far.lake.operations()[-2:] == ["append", "replace"]
+    assert visible(trips) == before + 1
+    assert len(trips.of("read_many metadata")) == 3, "its own manifest is not read back"
+
+
+def test_an_idle_tick_is_two_requests(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    assert [what for _, what in far.tick().requests] == ["list folder/pending/", "read_tagged folder/marks.json"]
+
+
+def test_a_reload_does_not_read_the_manifest_list_that_was_just_committed(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    published(far, 1)
+    trips = far.tick(seconds=60)
+    assert not trips.of("read metadata/snap-")
+    assert far.book.ledger.manifests(far.book.view) == far.book.ledger.manifests(far.lake.view())
+
+
+def test_a_bad_data_file_costs_an_attempt_and_no_other_txlog_waits(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    good, bad = Writes(far.lake, "good"), Writes(far.lake, "bad")
+    good.publish("a")
+    name, data = bad.encoded([bad.file(["b"])])
+    far.lake.folder.publish(name, data)
+    far.lake.store(far.lake.folder.card().data_path).delete_many([f"{bad.name.incarnation}-b.parquet"])
+    trips = far.tick()
+    assert far.lake.rejected() == {str(name): "FileMissing"}
+    assert (far.lake.keys(), far.lake.pending()) == (["a", "k0"], [])
+    assert len(trips.of("heads")) == 2, "what was looked up is not asked again"
