@@ -17,6 +17,7 @@ ALL = (
     "curve",
     "retained",
     "retention",
+    "expire",
     "memory",
     "visibility",
     "writing",
@@ -52,7 +53,7 @@ def _run(name: str, chosen: harness.Chosen) -> bool:
     try:
         importlib.import_module(f"benchmarks.{name}").measure(chosen)
     except Exception as exc:  # noqa: BLE001 half an hour of figures must not be lost for one of them
-        print(f"\n{name} failed: {exc!r}", flush=True)
+        print(f"\n{name} failed: {harness.reason(exc)}", flush=True)
         return False
     print(f"  [{name}: {time.monotonic() - started:.0f} s]", flush=True)
     return True

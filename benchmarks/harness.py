@@ -171,6 +171,12 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+def reason(exc: Exception) -> str:
+    """Why a benchmark failed, in one line: an error may list a hundred thousand files."""
+    text = f"{type(exc).__name__}: {exc}".partition("\n")[0]
+    return text if len(text) <= 300 else f"{text[:300]} ..."
+
+
 Measure = Callable[[Chosen], None]
 
 
@@ -193,7 +199,7 @@ def chosen(given: argparse.Namespace) -> Chosen:
 
 
 def alone(measure: Measure, description: str | None, words: Sequence[str] | None = None) -> None:
-    """One benchmark as a program."""
+    """One benchmark as a program; raises SystemExit, with the reason in one line, when it fails."""
     from benchmarks.machine import machine
 
     what = chosen(parser(description).parse_args(sys.argv[1:] if words is None else words))
@@ -201,4 +207,7 @@ def alone(measure: Measure, description: str | None, words: Sequence[str] | None
     facts = machine(what)
     print(facts["line"])
     what.report.keep({"machine": facts})
-    measure(what)
+    try:
+        measure(what)
+    except Exception as exc:
+        raise SystemExit(f"failed: {reason(exc)}") from exc

@@ -95,18 +95,19 @@ class Guard:
     def holds(self, table: Table, checkpoints: Iterable[CheckpointRead]) -> tuple[Hold, ...]:
         """What each consumer keeps of main."""
         history = MainHistory(table.metadata)
-        limit = hold_limit(history, self.settings.reaper, self.now)
-        holds = (self._hold(consumer, history, limit) for consumer in self.states(table, checkpoints))
+        holds = (self._hold(consumer, history) for consumer in self.states(table, checkpoints))
         found = tuple(hold for hold in holds if hold)
         floor = self.floor(table)
         return found if floor is None else (*found, Hold(CONSUMER, floor))
 
-    def _hold(self, consumer: ConsumerState, history: MainHistory, limit: int) -> Hold | None:
+    def _hold(self, consumer: ConsumerState, history: MainHistory) -> Hold | None:
         if consumer.first is None or not history.snapshots:
             return None
         warned = self.warned.get(consumer.name)
         may_be_cut_off = warned is not None and warned <= self.now - notice_period(self.settings.reaper)
-        first = max(consumer.first, limit) if may_be_cut_off else consumer.first
+        first = consumer.first
+        if may_be_cut_off:
+            first = max(first, hold_limit(history, self.settings.reaper, self.now))
         reason = f"consumer {consumer.name}" + ("" if consumer.state == LIVE else f" ({consumer.state})")
         needs_everything = consumer.state in NEED_UNKNOWN and not first
         return Hold(reason, None if needs_everything else history.snapshots[first].snapshot_id)

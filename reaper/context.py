@@ -2,11 +2,12 @@
 One table and its surroundings during one run of the reaper.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as TableSettings
@@ -29,6 +30,8 @@ class ReaperContext:
     storage: Storage
     reader: ManifestReader
     guard: Guard
+    #: of the last two loads, by location: a metadata file never changes
+    metadata: dict[str, TableMetadata] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -50,7 +53,7 @@ class ReaperContext:
             # On a disk the folder is a directory. Elsewhere the lease would be written where there is no folder.
             Folder(folder).check()
         guard = Guard.of(folder, settings, now, open_store, floor)
-        return cls(settings, catalog, folder, storage, ManifestReader(table.io), guard)
+        return cls(settings, catalog, folder, storage, ManifestReader(table.io, storage.read), guard)
 
     @property
     def name(self) -> str:
@@ -59,4 +62,9 @@ class ReaperContext:
 
     def load(self) -> Table:
         """The table as it is now; raises CatalogUnavailable, TableUnusable."""
-        return catalogs.load_table(self.catalog, self.settings.identifier)
+        table = catalogs.load_table(self.catalog, self.settings.identifier)
+        self.metadata.pop(table.metadata_location, None)
+        self.metadata[table.metadata_location] = table.metadata
+        if len(self.metadata) > 2:
+            self.metadata.pop(next(iter(self.metadata)))
+        return table

@@ -190,15 +190,12 @@ def _referenced(table: Table, reader: ManifestReader) -> Iterator[str]:
     yield normalize(table.metadata_location)
     yield from (normalize(entry.metadata_file) for entry in metadata.metadata_log)
     yield from (normalize(item.statistics_path) for item in (*metadata.statistics, *metadata.partition_statistics))
-    seen: set[str] = set()
-    for snapshot in metadata.snapshots:
-        yield normalize(snapshot.manifest_list)
-        for manifest in reader.manifests(snapshot):
-            if manifest.manifest_path not in seen:
-                seen.add(manifest.manifest_path)
-                yield normalize(manifest.manifest_path)
-                # DELETED entries too: an older snapshot that stays may still have the file.
-                yield from (entry.path for entry in reader.entries(manifest))
+    yield from (normalize(snapshot.manifest_list) for snapshot in metadata.snapshots)
+    manifests = reader.by_path(metadata.snapshots)
+    yield from manifests
+    # DELETED entries too: an older snapshot that stays may still have the file.
+    for _, entries in reader.entries(manifests.values()):
+        yield from (entry.path for entry in entries)
 
 
 def _read_sweep(context: ReaperContext) -> tuple[str, datetime | None, dict[str, datetime]]:

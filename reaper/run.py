@@ -149,14 +149,9 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
     if spared:
         _warn(context, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
-    _delete_files(context, verdict.files)
+    context.storage.delete(verdict.files.sizes())
     journals.drop(context.folder, journal)
     return Reaped.of(len(journal.expire), verdict.files)
-
-
-def _delete_files(context: ReaperContext, files: Files) -> None:
-    for _, sizes in files.kinds():
-        context.storage.delete(sizes)
 
 
 def _plan_now(context: ReaperContext, now: datetime) -> tuple[list[CheckpointRead], Table, Plan]:
@@ -177,9 +172,7 @@ def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) ->
     if files.data:
         files = files.without(txlogs.named(context.folder))
     refused = tuple(location for location in files.sizes() if not context.storage.owns(location))
-    files = files.without(refused)
-    lists = {**files.manifest_lists, **context.storage.sizes(files.manifest_lists)}
-    return replace(files, manifest_lists=lists), refused
+    return files.without(refused), refused
 
 
 def _begin(context: ReaperContext, now: datetime, release_brake: bool, steady: Steady | None) -> dict[str, int]:

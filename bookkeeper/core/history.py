@@ -13,7 +13,7 @@ That is never guessed, only proven:
 3. Without such a file neither is proven, and the table is halted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -31,11 +31,18 @@ def ancestors(metadata: TableMetadata, start: int | None = None) -> Iterator[Sna
     The snapshot `start` (None: the head of `main`) and its ancestors, as far as they are kept, newest first.
     """
     kept = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    current = metadata.current_snapshot_id if start is None else start
-    while current is not None and current in kept:
-        snapshot = kept.pop(current)  # each once, whatever the parents say
-        yield snapshot
-        current = snapshot.parent_snapshot_id
+    return walk(kept, metadata.current_snapshot_id if start is None else start)
+
+
+def walk(kept: Mapping[int, Snapshot], start: int | None) -> Iterator[Snapshot]:
+    """
+    The snapshot `start` and its ancestors, as far as they are `kept`, newest first.
+    """
+    met = set[int]()  # each once, whatever the parents say
+    while start is not None and start in kept and start not in met:
+        met.add(start)
+        yield kept[start]
+        start = kept[start].parent_snapshot_id
 
 
 def is_ours(snapshot: Snapshot) -> bool:

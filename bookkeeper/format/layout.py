@@ -77,7 +77,7 @@ def _fields(schema: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _plain(written: Any, kind: Any, name: str, partition: list[tuple[int, Physical]]) -> Any:
-    optional, inner = _unwrapped(written)
+    optional, inner = unwrapped(written)
     if kind == "data_file":
         plain: Any = _record(inner, "data_file", DATA_FILE, partition)
     elif kind == "partition":
@@ -91,7 +91,10 @@ def _plain(written: Any, kind: Any, name: str, partition: list[tuple[int, Physic
     return ["null", plain] if optional else plain
 
 
-def _unwrapped(written: Any) -> tuple[bool, Any]:
+def unwrapped(written: Any) -> tuple[bool, Any]:
+    """
+    Whether a field is optional, and its type; raises TxlogCorrupt for another union.
+    """
     if isinstance(written, list):
         if len(written) != 2 or written[0] != "null":
             raise TxlogCorrupt(f"the union {str(written)[:80]} is not an optional field")
@@ -125,7 +128,7 @@ def _partition(written: Any, partition: list[tuple[int, Physical]]) -> dict[str,
     fields: list[dict[str, Any]] = []
     named: dict[str, Physical] = {}
     for index, item in enumerate(_fields(written, "partition")):
-        optional, inner = _unwrapped(item.get("type"))
+        optional, inner = unwrapped(item.get("type"))
         # Avro defines a fixed type once and then names it: Java does so for a second uuid or decimal field.
         known = named.get(inner) if isinstance(inner, str) else None
         kind, number = known or physical(inner), item.get("field-id")

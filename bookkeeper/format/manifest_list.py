@@ -1,19 +1,23 @@
 """
-Manifest lists (Iceberg spec, "Manifest Lists", format v2): encoding of their lines, in Iceberg Java's layout.
+Manifest lists (Iceberg spec, "Manifest Lists", format v2): encoding of their lines, in Iceberg Java's layout, and
+decoding of what Iceberg Java, pyiceberg and we write.
 
 A line never changes while its manifest is listed, so its bytes are made once and joined into every list.
 """
 
 import io
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from fastavro import parse_schema, schemaless_writer
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from pyiceberg.manifest import ManifestFile
 
+from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro
-from bookkeeper.format.avro import Block
+from bookkeeper.format.avro import Block, Cursor
+from bookkeeper.format.layout import physical, unwrapped
 
 _SUMMARY: dict[str, Any] = {
     "type": "record",
@@ -84,3 +88,107 @@ def encode_line(manifest: ManifestFile) -> bytes:
     out = io.BytesIO()
     schemaless_writer(out, _PARSED, record)
     return out.getvalue()
+
+
+class Line(NamedTuple):
+    """What a line says of its manifest; a count is None where an old list does not give it."""
+
+    path: str
+    length: int
+    spec_id: int
+    snapshot_id: int | None
+    sequence: int
+    added_files: int | None
+    deleted_files: int | None
+
+
+#: lines met before, by their path: the schema and bytes of each
+KnownLines = dict[bytes, tuple[Any, bytes, Line]]
+
+
+def decode(data: bytes, most_bytes: int, known: KnownLines) -> list[Line]:
+    """
+    The lines of a manifest list. pyiceberg resolves the schema anew for each list: 1.2 ms, this 0.05 ms.
+
+    Raises TxlogCorrupt for anything that is no list of format v2 as its libraries write it, and TxlogTooLarge.
+    """
+    meta, blocks = avro.decode(data, most_bytes)
+    schema = _plain_schema(meta.get("avro.schema", b""))
+    return [line for block in blocks for line in _lines(block, schema, known)]
+
+
+def _lines(block: Block, schema: Any, known: KnownLines) -> Iterator[Line]:
+    payload, at = block.payload, 0
+    if block.count > len(payload):
+        raise TxlogCorrupt(f"{block.count} lines in {len(payload)} bytes")
+    stream = io.BytesIO(payload)
+    for _ in range(block.count):
+        path = Cursor(payload, at).text()
+        its_schema, raw, line = known.get(path, (None, b"", None))
+        # The same bytes under the same schema are the same line, and most lists repeat those before them.
+        if line is None or its_schema is not schema or not payload.startswith(raw, at):
+            stream.seek(at)
+            line = _line(stream, schema)
+            raw = payload[at : stream.tell()]
+            known[path] = schema, raw, line
+        at += len(raw)
+        yield line
+    if at != len(payload):
+        raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last line of a block")
+
+
+def _line(stream: io.BytesIO, schema: Any) -> Line:
+    try:
+        record: Any = schemaless_reader(stream, schema, None)
+    except (EOFError, ValueError, TypeError, LookupError, OverflowError, MemoryError) as exc:
+        raise TxlogCorrupt(f"a line does not decode: {str(exc) or type(exc).__name__}") from exc
+    return Line(*[record.get(name) for name in _LINE])
+
+
+#: the fields of `Line`, by the names that `_plain_schema` gives them
+_LINE = ("f500", "f501", "f502", "f503", "f515", "f504", "f506")
+_REQUIRED = frozenset(("f500", "f501", "f502", "f515"))
+_KINDS = {item["field-id"]: item["type"] for item in SCHEMA["fields"] if isinstance(item["type"], str)}
+_PARTITIONS, _KEY_METADATA = 507, 519
+_SCHEMA_BYTES = 2**16
+
+
+@lru_cache(maxsize=64)
+def _plain_schema(written: bytes) -> Any:
+    """
+    The Avro schema of a list with its fields named by their ids, each of the type that the specification gives it.
+    """
+    if len(written) > _SCHEMA_BYTES:
+        raise TxlogCorrupt(f"the header's avro.schema has {len(written)} bytes, at most {_SCHEMA_BYTES} are read")
+    try:
+        fields = json.loads(written)["fields"]
+        plain = [{"name": f"f{item['field-id']:d}", "type": _plain_type(item)} for item in fields]
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
+        raise TxlogCorrupt(f"the header's avro.schema is not that of a manifest list: {exc!r}") from exc
+    names = [item["name"] for item in plain]
+    if len(set(names)) < len(names) or not _REQUIRED.issubset(names) or plain[0] != {"name": "f500", "type": "string"}:
+        raise TxlogCorrupt("the path is not first, or a field of the manifest list is missing or there twice")
+    return parse_schema({"type": "record", "name": "line", "fields": plain})
+
+
+def _plain_type(item: Any) -> Any:
+    number, (optional, inner) = item["field-id"], unwrapped(item["type"])
+    if number == _PARTITIONS:
+        # Each item has a byte at least: no count can make more of them than there are bytes.
+        kinds = [_summary_type(one["type"]) for one in inner["items"]["fields"]]
+        items = [{"name": f"s{index}", "type": kind} for index, kind in enumerate(kinds)]
+        if inner["type"] != "array" or not items:
+            raise TxlogCorrupt("the partitions are no list")
+        plain: Any = {"type": "array", "items": {"type": "record", "name": "summary", "fields": items}}
+    else:
+        plain = "bytes" if number == _KEY_METADATA else _KINDS[number]
+        if physical(inner) != plain:
+            raise TxlogCorrupt(f"field {number} is {str(inner)[:40]}, not {plain}")
+    return ["null", plain] if optional else plain
+
+
+def _summary_type(written: Any) -> Any:
+    optional, inner = unwrapped(written)
+    if physical(inner) not in ("boolean", "bytes"):
+        raise TxlogCorrupt(f"a partition summary has a field of type {str(inner)[:40]}")
+    return ["null", physical(inner)] if optional else physical(inner)

@@ -173,8 +173,11 @@ class LocalStore:
     def delete_many(self, keys: Iterable[str]) -> int:
         count = 0
         for key in keys:
-            with suppress(Missing), self._reading(key):
+            try:
                 os.unlink(self._path(key))
+            except OSError:
+                with suppress(Missing), self._reading(key):  # only to translate an error, as in `read`
+                    os.unlink(self._path(key))
             count += 1
         return count
 

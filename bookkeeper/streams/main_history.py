@@ -12,6 +12,8 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from bookkeeper.core.history import walk
+
 MAIN = "main"
 #: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
 _BARE_BYTES = 255
@@ -27,16 +29,9 @@ class MainHistory:
     def __init__(self, metadata: TableMetadata) -> None:
         self.by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
         main = metadata.refs.get(MAIN)
-        self.snapshots = list(self.ancestors(main.snapshot_id))[::-1] if main else []
+        self.snapshots = list(walk(self.by_id, main.snapshot_id))[::-1] if main else []
         self.index = {snapshot.snapshot_id: index for index, snapshot in enumerate(self.snapshots)}
         self.newest_append = max((index for index, item in enumerate(self.snapshots) if is_append(item)), default=0)
-
-    def ancestors(self, snapshot_id: int) -> Iterator[Snapshot]:
-        """This snapshot and its ancestors, newest first, as far back as they are kept."""
-        snapshot = self.by_id.get(snapshot_id)
-        while snapshot is not None:
-            yield snapshot
-            snapshot = self.by_id.get(snapshot.parent_snapshot_id or -1)
 
     def beside(self) -> list[Snapshot]:
         """The snapshots that are not on main, oldest first."""

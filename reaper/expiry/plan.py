@@ -22,7 +22,7 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.core import marks
 from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.history import is_older
+from bookkeeper.core.history import is_older, is_ours, walk
 from bookkeeper.errors import HistoryChanged, MarksLost
 from bookkeeper.streams.main_history import MAIN, MainHistory, is_append
 from reaper.clock import EPOCH
@@ -92,7 +92,7 @@ def _reasons_of_refs(metadata: TableMetadata, history: MainHistory) -> dict[int,
     for name, ref in metadata.refs.items():
         if name == MAIN:
             continue
-        for snapshot in history.ancestors(ref.snapshot_id):
+        for snapshot in walk(history.by_id, ref.snapshot_id):
             reasons.setdefault(snapshot.snapshot_id, []).append(f"{ref.snapshot_ref_type.value} {name}")
             if ref.snapshot_ref_type == SnapshotRefType.TAG or snapshot.snapshot_id in history.index:
                 break
@@ -189,8 +189,7 @@ def marked_snapshot(metadata: TableMetadata) -> int | None:
     text = metadata.properties.get(marks.PROPERTY)
     if text is not None:
         return marks.loads(text).snapshot
-    summaries = (item.summary.additional_properties for item in metadata.snapshots if item.summary)
-    if any(key.startswith("bookkeeper.") for summary in summaries for key in summary):
+    if any(map(is_ours, metadata.snapshots)):
         # These snapshots are the evidence, and old metadata files may be the cure.
         raise MarksLost(f"snapshots show that marks were committed, but {marks.PROPERTY} is gone")
     return None

@@ -51,7 +51,7 @@ def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, T
     refusal = _refusal(context, table.metadata, journal)
     if refusal:
         return Verdict(refusal=refusal), table
-    replaced = _replaced_metadata(table, journal)
+    replaced = _replaced_metadata(context, table, journal)
     if replaced is None:
         return Verdict(refusal="the metadata that the expiry replaced cannot be found"), table
     lost = _lost_refs(replaced, journal)
@@ -74,24 +74,29 @@ def _refusal(context: ReaperContext, metadata: TableMetadata, journal: Journal) 
     return None
 
 
-def _replaced_metadata(table: Table, journal: Journal) -> TableMetadata | None:
+def _replaced_metadata(context: ReaperContext, table: Table, journal: Journal) -> TableMetadata | None:
     """
     The last metadata that still had the journal's snapshots: the one our commit replaced.
 
     Each metadata file has a log of those before it. The logs are followed back until one begins before the commit. It
     is then found by bisection, as the last file before those that no longer have the snapshots.
     """
+
+    def read(location: str) -> TableMetadata | None:
+        # In the run that committed it is what the plan was made of.
+        return context.metadata.get(location) or _read(table.io, location)
+
     metadata: TableMetadata | None = table.metadata
     while metadata is not None and metadata.metadata_log:
         locations = [entry.metadata_file for entry in metadata.metadata_log]
-        metadata = _read(table.io, locations[-1])
+        metadata = read(locations[-1])
         if _is_after(metadata, journal):
-            metadata = _read(table.io, locations[0])
+            metadata = read(locations[0])
             if _is_after(metadata, journal):
                 # The log of the oldest goes further back.
                 continue
-            at = bisect.bisect_left(locations, True, key=lambda item: _is_after(_read(table.io, item), journal))
-            metadata = _read(table.io, locations[at - 1])
+            at = bisect.bisect_left(locations, True, key=lambda item: _is_after(read(item), journal))
+            metadata = read(locations[at - 1])
         return metadata if metadata is not None and _has_all(metadata, journal) else None
     return None
 
@@ -129,15 +134,8 @@ def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iter
     planned = journal.files.manifests
     later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in journal.known]
     ids = {snapshot.snapshot_id for snapshot in later}
-    seen: set[str] = set()
-    for snapshot in later:
-        yield normalize(snapshot.manifest_list)
-        for manifest in reader.manifests(snapshot):
-            path = normalize(manifest.manifest_path)
-            if path in seen or not (manifest.added_snapshot_id in ids or path in planned):
-                continue
-            seen.add(path)
-            yield path
-            for entry in reader.entries(manifest):
-                if entry.status != DELETED:
-                    yield entry.path
+    yield from (normalize(snapshot.manifest_list) for snapshot in later)
+    named = {path: line for path, line in reader.by_path(later).items() if line.snapshot_id in ids or path in planned}
+    yield from named
+    for _, entries in reader.entries(named.values()):
+        yield from (entry.path for entry in entries if entry.status != DELETED)

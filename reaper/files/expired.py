@@ -15,10 +15,10 @@ the same step or before.
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.format.manifest_list import Line
 from bookkeeper.format.records import DELETED
 from bookkeeper.streams.main_history import MAIN, MainHistory
 from reaper.files.manifest_reader import Entry, ManifestReader, normalize
@@ -56,7 +56,7 @@ class Files:
 
 def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collection[int]) -> Files:
     """
-    What goes with these snapshots, sizes as the table knows them (manifest lists: 0, it does not).
+    What goes with these snapshots, with sizes as the table knows them.
 
     Raises StorageUnavailable when a manifest or manifest list that matters cannot be read.
     """
@@ -79,8 +79,8 @@ def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collectio
     return Files(
         data=data,
         statistics=_statistics(metadata, expire),
-        manifests={path: manifest.manifest_length for path, manifest in unused.items()},
-        manifest_lists={normalize(item.manifest_list): 0 for item in expiring},
+        manifests={path: manifest.length for path, manifest in unused.items()},
+        manifest_lists={normalize(item.manifest_list): reader.list_bytes[item.manifest_list] for item in expiring},
     ).without(used.keys() | needed)
 
 
@@ -89,18 +89,16 @@ def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str
     return {normalize(item.statistics_path): item.file_size_in_bytes for item in files if item.snapshot_id in snapshots}
 
 
-def _deletions(reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]) -> Iterator[Entry]:
+def _deletions(reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]) -> Iterator[Entry]:
     """The entry of every deletion by a snapshot that expires."""
     ids = {snapshot.snapshot_id for snapshot in expiring}
-    for manifest in listed.values():
-        if manifest.added_snapshot_id in ids and manifest.deleted_files_count != 0:
-            for entry in reader.entries(manifest):
-                if entry.status == DELETED and entry.snapshot_id in ids:
-                    yield entry
+    deleting = (line for line in listed.values() if line.snapshot_id in ids and line.deleted_files != 0)
+    for _, entries in reader.entries(deleting, DELETED):
+        yield from (entry for entry in entries if entry.snapshot_id in ids)
 
 
 def _data_on_one_line(
-    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ManifestFile]
+    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]
 ) -> dict[str, int]:
     """The files that an expiring snapshot deleted and none added again since."""
     deleted_at: dict[str, int] = {}
@@ -111,11 +109,13 @@ def _data_on_one_line(
     # An undo by add_files adds a file again after its deletion: it stays. Of two files with one hash both would stay,
     # which only leaves an orphan.
     by_hash = {hash(path): path for path in deleted_at}
-    for index in range(min(deleted_at.values(), default=len(history.snapshots)), len(history.snapshots)):
-        for number in reader.added(history.snapshots[index]):
-            path = by_hash.get(number)
-            if path is not None and index >= deleted_at[path]:
-                sizes.pop(path, None)
+    first = min(deleted_at.values(), default=len(history.snapshots))
+    for snapshot, hashes in reader.added(history.snapshots[first:]):
+        if not by_hash.keys().isdisjoint(hashes):
+            again = (by_hash[number] for number in hashes if number in by_hash)
+            for path in again:
+                if history.index[snapshot] >= deleted_at[path]:
+                    sizes.pop(path, None)
     return sizes
 
 
@@ -123,19 +123,18 @@ def _data_beside_others(
     reader: ManifestReader,
     expiring: list[Snapshot],
     staying: list[Snapshot],
-    listed: Mapping[str, ManifestFile],
-    unused: Mapping[str, ManifestFile],
+    listed: Mapping[str, Line],
+    unused: Mapping[str, Line],
 ) -> dict[str, int]:
     """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
     sizes = {entry.path: entry.bytes for entry in _deletions(reader, expiring, listed)}
-    for manifest in unused.values():
-        for entry in reader.entries(manifest):
-            sizes[entry.path] = entry.bytes
+    for _, entries in reader.entries(unused.values()):
+        sizes |= {entry.path: entry.bytes for entry in entries}
     if not sizes:
         return {}
     ids = {item.snapshot_id for item in staying}
-    for manifest in reader.by_path(staying).values():
-        for entry in reader.entries(manifest):
+    for _, entries in reader.entries(reader.by_path(staying).values()):
+        for entry in entries:
             # Deleted by a snapshot that stays: the file goes when that snapshot goes.
             if entry.status != DELETED or entry.snapshot_id in ids:
                 sizes.pop(entry.path, None)

@@ -1,10 +1,11 @@
 """
-Reads manifest lists and manifests of a table; one that cannot be read now ends the run.
+Reads manifest lists and manifests of a table, several at once; one that cannot be read now ends the run.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import NamedTuple
 
 from pyiceberg.io import FileIO
@@ -13,11 +14,17 @@ from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
 from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format import manifest_list
 from bookkeeper.format.manifest import Manifest
+from bookkeeper.format.manifest_list import KnownLines, Line
 from bookkeeper.format.records import ADDED, read_prefix
 from bookkeeper.stores.locations import normal
 
 _MOST_BYTES = 2**31
+#: a manifest list of more bytes is read alone: 64 of them at once are no more than 64 MiB
+LIST_BYTES = 2**20
+#: reads several files at once, each up to the number of bytes given; None for one that has to be read alone
+ReadMany = Callable[[Mapping[str, int]], Iterator[tuple[str, bytes | None]]]
 
 
 class Entry(NamedTuple):
@@ -56,74 +63,127 @@ def reading(location: str) -> Iterator[None]:
 
 class ManifestReader:
     """
-    Reads manifest lists and manifests through the table's FileIO. A list never changes: each is read once in a run.
+    Reads manifest lists and manifests. A list never changes: each is read once in a run.
+
+    What `read_many` leaves out, because it is too large or lies elsewhere, is read alone through the table's FileIO.
     """
 
-    def __init__(self, io: FileIO) -> None:
-        self._io = io
-        #: manifests and manifest lists read so far
+    def __init__(self, io: FileIO, read_many: ReadMany) -> None:
+        self._io, self._read_many = io, read_many
+        #: manifests and manifest lists that were read alone
         self.reads = 0
-        self._lists: dict[str, tuple[ManifestFile, ...]] = {}
-        self._manifests: dict[str, ManifestFile] = {}
+        #: bytes of the manifest lists read so far, by location
+        self.list_bytes: dict[str, int] = {}
+        self._lists: dict[str, tuple[Line, ...]] = {}
+        self._known: KnownLines = {}
         self._hashes: dict[str, array[int]] = {}
 
-    def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests of a snapshot; raises StorageUnavailable."""
-        location = snapshot.manifest_list
-        if location not in self._lists:
-            self.reads += 1
-            with reading(location):
-                read = read_manifest_list(self._io.new_input(location))
-                # Lists share nearly all their manifests; kept once each, memory does not grow with their product.
-                self._lists[location] = tuple(self._manifests.setdefault(item.manifest_path, item) for item in read)
-        return self._lists[location]
+    def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, Line]:
+        """Every manifest of these snapshots, by its normalized location; raises StorageUnavailable."""
+        lines = {line.path: line for line in chain.from_iterable(self.lists(snapshots))}
+        return {normalize(path): line for path, line in lines.items()}
 
-    def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-        """Every manifest of these snapshots, by its normalized location."""
-        return {normalize(item.manifest_path): item for one in snapshots for item in self.manifests(one)}
+    def lists(self, snapshots: Iterable[Snapshot]) -> list[tuple[Line, ...]]:
+        """The manifests of each snapshot; raises StorageUnavailable."""
+        locations = [snapshot.manifest_list for snapshot in snapshots]
+        missing = {location: LIST_BYTES for location in locations if location not in self._lists}
+        for location, data in self._read(missing):
+            self.list_bytes[location] = len(data)
+            # Lists share nearly all their lines; kept once each, memory does not grow with their product.
+            self._lists[location] = tuple(self._decoded_list(location, data))
+        return [self._lists[location] for location in locations]
 
-    def entries(self, manifest: ManifestFile) -> Iterator[Entry]:
-        """All entries of a manifest, deleted ones too, with what they inherit; raises StorageUnavailable."""
-        self.reads += 1
-        with reading(manifest.manifest_path):
-            with self._io.new_input(manifest.manifest_path).open() as file:
-                data = file.read()
-            try:
-                return _skimmed(manifest_format.decode(data, _MOST_BYTES), manifest)
-            except BookkeeperError:
-                # A layout of another writer: pyiceberg reads every layout, more slowly.
-                entries = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
-                return iter([_decoded(entry) for entry in entries])
-
-    def added(self, snapshot: Snapshot) -> Iterator[int]:
+    def entries(self, manifests: Iterable[Line], status: int | None = None) -> Iterator[tuple[Line, Iterator[Entry]]]:
         """
-        The hash() of the normalized location of each file that this snapshot added.
+        Each manifest, and its entries (deleted ones too, or only those of this status) with what they inherit.
+
+        Raises StorageUnavailable.
+        """
+        lines = {line.path: line for line in manifests}
+        for path, data in self._read({path: max(0, line.length) for path, line in lines.items()}):
+            with reading(path):
+                found = self._decoded(data, lines[path], status)
+            yield lines[path], found
+
+    def added(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[int, Sequence[int]]]:
+        """
+        (snapshot, hash() of the normalized location of each file that it added), for each manifest with such files.
 
         Kept for a run, in 8 bytes a file: each step of a run looks at everything that was added since.
         """
-        for manifest in self.manifests(snapshot):
-            if manifest.added_snapshot_id != snapshot.snapshot_id or not manifest.has_added_files():
-                continue
-            if manifest.manifest_path not in self._hashes:
-                added = (item for item in self.entries(manifest) if item.status == ADDED)
-                own = (item.path for item in added if item.snapshot_id == snapshot.snapshot_id)
-                self._hashes[manifest.manifest_path] = array("q", (hash(path) for path in own))
-            yield from self._hashes[manifest.manifest_path]
+        listed = [(item.snapshot_id, item) for item in snapshots]
+        lists = self.lists(item for _, item in listed)
+        own = [line for (number, _), lines in zip(listed, lists, strict=True) for line in lines if _adds(line, number)]
+        new = [line for line in own if line.path not in self._hashes]
+        for line, entries in self.entries(new, ADDED):
+            paths = (entry.path for entry in entries if entry.snapshot_id == line.snapshot_id)
+            self._hashes[line.path] = array("q", map(hash, paths))
+        for line in own:
+            yield line.snapshot_id or 0, self._hashes[line.path]
+
+    def _read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+        for location, data in self._read_many(most):
+            yield location, self._alone(location) if data is None else data
+
+    def _alone(self, location: str) -> bytes:
+        self.reads += 1
+        with reading(location), self._io.new_input(location).open() as file:
+            return file.read()
+
+    def _decoded_list(self, location: str, data: bytes) -> list[Line]:
+        with reading(location):
+            try:
+                return manifest_list.decode(data, _MOST_BYTES, self._known)
+            except BookkeeperError:
+                # A layout of another writer: pyiceberg reads every layout, more slowly.
+                return [_line(item) for item in read_manifest_list(self._io.new_input(location))]
+
+    def _decoded(self, data: bytes, line: Line, wanted: int | None) -> Iterator[Entry]:
+        try:
+            return _skimmed(manifest_format.decode(data, _MOST_BYTES), line, wanted)
+        except BookkeeperError:
+            # The same.
+            manifest = ManifestFile.from_args(
+                manifest_path=line.path,
+                partition_spec_id=line.spec_id,
+                added_snapshot_id=line.snapshot_id,
+                sequence_number=line.sequence,
+            )
+            found = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
+            return (_entry(item) for item in found if wanted in (None, item.status))
 
 
-def _skimmed(found: Manifest, manifest: ManifestFile) -> Iterator[Entry]:
+def _adds(line: Line, snapshot_id: int) -> bool:
+    return line.snapshot_id == snapshot_id and (line.added_files is None or line.added_files > 0)
+
+
+def _line(manifest: ManifestFile) -> Line:
+    return Line(
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.added_snapshot_id,
+        manifest.sequence_number,
+        manifest.added_files_count,
+        manifest.deleted_files_count,
+    )
+
+
+def _skimmed(found: Manifest, line: Line, wanted: int | None) -> Iterator[Entry]:
     prefixes: dict[bytes, tuple[int, int]] = {}
     for row in found.rows:
         if row.entry is not None:  # decoded in full: its prefix may have another layout
-            status, snapshot = row.entry.status, row.entry.snapshot_id
-            yield Entry(status, snapshot or manifest.added_snapshot_id or 0, normalize(row.path), row.size_bytes)
-            continue
-        if row.prefix not in prefixes:
+            status, snapshot = row.entry.status, row.entry.snapshot_id or line.snapshot_id or 0
+        elif row.prefix in prefixes:
+            status, snapshot = prefixes[row.prefix]
+        else:
             prefix = read_prefix(row.prefix)
-            prefixes[row.prefix] = prefix.status, prefix.snapshot_id or manifest.added_snapshot_id or 0
-        yield Entry(*prefixes[row.prefix], normalize(row.path), row.size_bytes)
+            status, snapshot = prefix.status, prefix.snapshot_id or line.snapshot_id or 0
+            prefixes[row.prefix] = status, snapshot
+        if wanted is None or status == wanted:
+            yield Entry(status, snapshot, normalize(row.path), row.size_bytes)
 
 
-def _decoded(entry: ManifestEntry) -> Entry:
+def _entry(entry: ManifestEntry) -> Entry:
     file = entry.data_file
     return Entry(int(entry.status), entry.snapshot_id or 0, normalize(file.file_path), file.file_size_in_bytes)

@@ -73,12 +73,8 @@ def _replaced_at(table: Table, listed: Mapping[str, Listed]) -> dict[str, dateti
 def _of_this_table(unlogged: Mapping[str, int], storage: Storage, uuid: str) -> dict[str, int]:
     # A dropped table that lay here before may be wanted back: its files have another uuid.
     own = re.compile(rb'"table-uuid"\s*:\s*"%s"' % uuid.encode())
-    result: dict[str, int] = {}
-    locations = list(unlogged)
-    for start in range(0, len(locations), 32):
-        for location, data in storage.read(locations[start : start + 32]).items():
-            result |= {location: unlogged[location]} if own.search(_unzipped(data)) else {}
-    return result
+    read = storage.read(unlogged)
+    return {location: unlogged[location] for location, data in read if data and own.search(_unzipped(data))}
 
 
 def _unzipped(data: bytes) -> bytes:

@@ -3,7 +3,7 @@ The files that the reaper may delete: below the table's location or its data pat
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,8 +16,11 @@ from bookkeeper.stores.store import Listed, Store, key_in
 from reaper.files.manifest_reader import normalize
 
 OpenStore = Callable[[str], Store]
-AT_ONCE = 1000
-_OPERATIONS = ("read", "read_many", "read_tagged", "create", "replace", "size", "sizes", "list", "delete_many")
+#: deleted at once: what an object store takes in four requests (S3: 1,000 files each), which are on their way together
+AT_ONCE = 4000
+#: read at once: so many files, of so many bytes together
+READ_AT_ONCE, BYTES_AT_ONCE = 64, 2**26
+_OPERATIONS = ("read", "read_tagged", "create", "replace", "size", "sizes", "list", "delete_many")
 
 
 @dataclass
@@ -31,7 +34,7 @@ class Pace:
 
     @property
     def at_once(self) -> int:
-        """Files in one request: never more than one second's worth."""
+        """Files that are deleted together: never more than one second's worth."""
         return AT_ONCE if self.per_second is None else min(AT_ONCE, self.per_second)
 
     def after(self, count: int) -> None:
@@ -53,7 +56,7 @@ class Storage:
     """The table's own files, through stores opened at its location and its data path."""
 
     def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore, pace: Pace) -> None:
-        self._folder, self._pace = folder, pace
+        self._pace = pace
         #: operations by kind: what the run costs on an object store
         self.requests: Counter[str] = Counter()
         roots = [metadata.location]
@@ -76,20 +79,25 @@ class Storage:
             result |= {keys[key]: size for key, size in found.items() if isinstance(size, int)}
         return result
 
-    def read(self, locations: Iterable[str]) -> dict[str, bytes]:
-        """The content of those that are there and can be read."""
-        result: dict[str, bytes] = {}
-        for store, keys in self._by_store(locations):
-            found = store.read_many(list(keys))
-            result |= {keys[key]: data for key, data in found.items() if isinstance(data, bytes)}
-        return result
+    def read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes | None]]:
+        """
+        The content of each of these files, at most so many bytes; None where it is larger or cannot be read.
+
+        Several are read at once, BYTES_AT_ONCE of them at most.
+        """
+        for part in in_parts(most.items()):
+            found: dict[str, bytes] = {}
+            for store, keys in self._by_store(part):
+                self.requests["read_many"] += len(keys)
+                read = store.read_many([*keys], {key: most[location] for key, location in keys.items()})
+                found |= {keys[key]: data for key, data in read.items() if isinstance(data, bytes)}
+            yield from ((location, found.get(location)) for location in part)
 
     def delete(self, locations: Iterable[str]) -> None:
         """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
         for store, keys in self._by_store(locations, self._pace.at_once):
-            if keys:
-                store.delete_many(keys)
-                self._pace.after(len(keys))
+            store.delete_many(keys)
+            self._pace.after(len(keys))
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, listed object) of all files below a folder but the txlog folder's; none when it is not ours."""
@@ -98,7 +106,7 @@ class Storage:
             if is_root or _below(location, store.url):
                 for item in store.list("" if is_root else key_in(store, location) + "/"):
                     found = normalize(join(store.url, item.key))
-                    if not _below(found, self._folder):
+                    if not found.startswith(self._folder_root):
                         yield found, item
                 return
 
@@ -120,7 +128,8 @@ class Storage:
         while part := list(islice(remaining, at_once)):
             owned = [(location, self._store_and_key(location)) for location in part]
             for store in self._stores:
-                yield store, {found[1]: location for location, found in owned if found and found[0] is store}
+                if keys := {found[1]: location for location, found in owned if found and found[0] is store}:
+                    yield store, keys
 
 
 class _CountedStore:
@@ -133,6 +142,21 @@ class _CountedStore:
         if name in _OPERATIONS:
             self._requests[name] += 1
         return getattr(self._inner, name)
+
+
+def in_parts(sizes: Iterable[tuple[str, int]]) -> Iterator[dict[str, int]]:
+    """
+    What is read together, each with its size: READ_AT_ONCE names, and BYTES_AT_ONCE unless one alone has more.
+    """
+    part, size = dict[str, int](), 0
+    for name, bytes_there in sizes:
+        if part and (len(part) == READ_AT_ONCE or size + bytes_there > BYTES_AT_ONCE):
+            yield part
+            part, size = {}, 0
+        part[name] = bytes_there
+        size += bytes_there
+    if part:
+        yield part
 
 
 def _root(url: str) -> str:

@@ -5,7 +5,7 @@ A txlog is read within the bookkeeper's own bounds and the largest possible max-
 a lower limit can be replayed under a higher one. A txlog that no bookkeeper can ever take names nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from bookkeeper import errors
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
@@ -14,11 +14,9 @@ from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
 from bookkeeper.format import avro
 from bookkeeper.format.locations import locations
 from bookkeeper.stores.local import TEMPORARY
-from bookkeeper.stores.store import Listed, Store
+from bookkeeper.stores.store import Store
 from reaper.files.manifest_reader import normalize
-
-#: read at once: so many, of so many bytes together
-AT_ONCE, BYTES_AT_ONCE = 64, 2**26
+from reaper.files.storage import in_parts
 
 
 def named(store: Store) -> set[str]:
@@ -35,25 +33,13 @@ def named(store: Store) -> set[str]:
 def _named_in(store: Store, folder: str) -> Iterator[str]:
     # Also misnamed txlogs, and a second one that was rejected under the same name.
     txlogs = (item for item in store.list(folder) if SUFFIX in item.key and not item.key.endswith((REASON, TEMPORARY)))
-    for part in _parts(item for item in txlogs if item.size <= MOST_TXLOG_BYTES):
+    for part in in_parts((item.key, item.size) for item in txlogs if item.size <= MOST_TXLOG_BYTES):
         for key, read in store.read_many([*part], part).items():
             if isinstance(read, errors.StorageUnavailable):
                 raise read
             data = _read_again(store, key) if isinstance(read, errors.TooLarge) else read
             if isinstance(data, bytes):
                 yield from _paths(key, data, folder)
-
-
-def _parts(listed: Iterable[Listed]) -> Iterator[dict[str, int]]:
-    """Keys to be read together, each with its size."""
-    part = dict[str, int]()
-    for item in listed:
-        if part and (len(part) == AT_ONCE or sum(part.values()) + item.size > BYTES_AT_ONCE):
-            yield part
-            part = {}
-        part[item.key] = item.size
-    if part:
-        yield part
 
 
 def _read_again(store: Store, key: str) -> bytes | None:

@@ -1,21 +1,53 @@
-"""The figures for expiry, at toy size and without the peer."""
+"""The figures for expiry, at toy size and without the peer; and a benchmark that fails says why in a line."""
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
-from benchmarks import expire, harness
+import pytest
+
+from benchmarks import __main__, expire, harness
 
 
-def test_expiry_is_measured_by_phase_with_its_requests_and_its_memory(tmp_path: Path) -> None:
+def chosen(tmp_path: Path) -> harness.Chosen:
     results = tmp_path / "results.jsonl"
     work = tmp_path / "work"
     work.mkdir()
-    expire.measure(harness.chosen(Namespace(peer=None, big=False, toy=True, results=results, work=work)))
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
-    first = next(line["cells"] for line in lines if "cells" in line)
-    phases = {line["cells"][0].strip() for line in lines if "cells" in line}
-    below = " ".join(line["below"] for line in lines if "below" in line)
-    assert int(first[2]) >= 60 and int(first[3]) > 100
-    assert set(expire.PHASES.values()) <= phases
-    assert "requests: " in below and "delete_many" in below and "memory at its peak" in below
+    return harness.chosen(Namespace(peer=None, big=False, toy=True, results=results, work=work))
+
+
+def test_expiry_is_measured_by_phase_with_its_requests_and_its_memory(tmp_path: Path) -> None:
+    what = chosen(tmp_path)
+    expire.measure(what)
+    assert what.report.lines is not None
+    lines = [json.loads(line)["cells"] for line in what.report.lines.read_text().splitlines()]
+    rows = {cells[0]: cells[1] for cells in lines}
+    assert int(rows["snapshots that went"]) >= 60 and int(rows["data files that went"]) > 100
+    assert all(f"of it {title}" in rows for title in expire.TITLES)
+    assert "delete_many" in rows["operations on stores"] and float(rows["memory at its peak, MiB"]) > 0
+    assert not list(what.work.iterdir())
+
+
+def test_phases_do_not_count_what_other_phases_within_them_took() -> None:
+    phases = expire.Phases()
+    inner = phases.timing("inner", lambda: sum(range(100_000)))
+    phases.timing("outer", inner)()
+    assert phases.spent["outer"] < phases.spent["inner"]
+
+
+def test_a_benchmark_that_fails_says_why_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: harness.Chosen) -> None:
+        raise shutil.Error([(f"/a/{number}", f"/b/{number}", "Too many links") for number in range(100_000)])
+
+    with pytest.raises(SystemExit) as ended:
+        harness.alone(fail, "", ["--toy", "--results", str(tmp_path / "r"), "--work", str(tmp_path)])
+    assert "Too many links" in str(ended.value) and len(str(ended.value)) < 400
+
+    monkeypatch.setattr(expire, "measure", fail)
+    capsys.readouterr()
+    assert not __main__._run("expire", chosen(tmp_path))
+    said = capsys.readouterr().out.strip()
+    assert "expire failed: Error: " in said and len(said) < 400 and "\n" not in said

@@ -1,13 +1,24 @@
-"""Lines of a manifest list: what is carried on for manifests of others is what they said."""
+"""
+Lines of a manifest list: what is carried on for manifests of others is what they said, and what is read is what
+pyiceberg reads.
+"""
 
 import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from fastavro import schemaless_reader
-from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
 
-from bookkeeper.format.manifest_list import SCHEMA, encode_line
+from bookkeeper.catalogs.file_io import DiskFirst
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
+from bookkeeper.format import avro
+from bookkeeper.format.avro import Block
+from bookkeeper.format.manifest_list import SCHEMA, KnownLines, Line, decode, encode, encode_line
 
 COUNTS = [f"{status}_{what}_count" for status in ("added", "existing", "deleted") for what in ("files", "rows")]
 
@@ -38,3 +49,135 @@ def test_a_manifest_without_partition_summaries_is_not_given_an_empty_list_of_th
 def test_summaries_are_carried_on_with_what_is_not_known_of_them(nan: bool | None) -> None:
     (found,) = line([PartitionFieldSummary(True, nan, b"a", None)])["partitions"]
     assert found == {"contains_null": True, "contains_nan": nan, "lower_bound": b"a", "upper_bound": None}
+
+
+def listed(count: int, path: str = "file:///{}.avro", **more: Any) -> list[ManifestFile]:
+    """Manifests as pyiceberg knows them."""
+    return [
+        ManifestFile.from_args(
+            manifest_path=path.format(number),
+            manifest_length=10 + number,
+            partition_spec_id=number % 3,
+            content=ManifestContent.DATA,
+            sequence_number=3 + number,
+            min_sequence_number=2,
+            added_snapshot_id=7 + number,
+            partitions=[PartitionFieldSummary(True, None, b"a", None)],
+            key_metadata=None,
+            **{**dict.fromkeys(COUNTS, number), **more},
+        )
+        for number in range(count)
+    ]
+
+
+def facts(manifest: ManifestFile) -> Line:
+    return Line(
+        manifest.manifest_path,
+        manifest.manifest_length,
+        manifest.partition_spec_id,
+        manifest.added_snapshot_id,
+        manifest.sequence_number,
+        manifest.added_files_count,
+        manifest.deleted_files_count,
+    )
+
+
+def ours(manifests: list[ManifestFile]) -> bytes:
+    return encode(1, None, 1, [encode_line(item) for item in manifests])
+
+
+def theirs(manifests: list[ManifestFile]) -> bytes:
+    """As pyiceberg writes it."""
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/list.avro"
+        with write_manifest_list(2, DiskFirst().new_output(path), 1, None, 1, "deflate") as writer:
+            writer.add_manifests(manifests)
+        return Path(path).read_bytes()
+
+
+@pytest.mark.parametrize("written", [ours, theirs])
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_list_says_the_same_as_pyiceberg_reads(written: Callable[[list[ManifestFile]], bytes], count: int) -> None:
+    manifests = listed(count)
+    assert decode(written(manifests), 2**20, {}) == [facts(item) for item in manifests]
+
+
+def test_an_empty_list_of_ours_has_no_line_and_pyicebergs_is_left_to_pyiceberg() -> None:
+    assert decode(ours([]), 2**20, {}) == []
+    with pytest.raises(TxlogCorrupt, match="a block of 0 records"):
+        decode(theirs([]), 2**20, {})
+
+
+def test_lines_that_were_met_before_are_the_same_objects_and_a_changed_one_is_decoded() -> None:
+    known: KnownLines = {}
+    before = decode(ours(listed(3)), 2**20, known)
+    after = decode(ours([*listed(2), *listed(3, added_files_count=9)]), 2**20, known)
+    assert after[0] is before[0] and after[1] is before[1]
+    assert [line.added_files for line in after] == [0, 1, 9, 9, 9]
+
+
+def test_a_line_of_the_same_bytes_is_another_line_under_another_schema() -> None:
+    known: KnownLines = {}
+    data = ours(listed(3, existing_files_count=5))
+    assert [line.added_files for line in decode(data, 2**20, known)] == [0, 1, 2]
+    assert [line.added_files for line in decode(renamed(data, 504, 505, 505, 504), 2**20, known)] == [5, 5, 5]
+    assert [line.added_files for line in decode(data, 2**20, known)] == [0, 1, 2]
+
+
+def renamed(data: bytes, *numbers: int) -> bytes:
+    """The list with field ids exchanged, first for second, third for fourth."""
+    meta, blocks = avro.decode(data, 2**20)
+    schema = json.loads(meta["avro.schema"])
+    changes = dict(zip(numbers[::2], numbers[1::2], strict=True))
+    for item in schema["fields"]:
+        item["field-id"] = changes.get(item["field-id"], item["field-id"])
+    return avro.encode({**meta, "avro.schema": json.dumps(schema).encode()}, blocks)
+
+
+def with_schema(change: Callable[[list[Any]], object]) -> bytes:
+    meta, blocks = avro.decode(ours(listed(2)), 2**20)
+    schema = json.loads(meta["avro.schema"])
+    change(schema["fields"])
+    return avro.encode({**meta, "avro.schema": json.dumps(schema).encode()}, blocks)
+
+
+def with_block(change: Callable[[Block], Block]) -> bytes:
+    meta, blocks = avro.decode(ours(listed(2)), 2**20)
+    return avro.encode(meta, [change(Block(block.count, block.payload)) for block in blocks])
+
+
+FIELDS = [item["name"] for item in SCHEMA["fields"]]
+HOSTILE = {
+    "no Avro file": lambda: b"{}",
+    "cut short": lambda: ours(listed(2))[:-20],
+    "no schema": lambda: avro.encode({}, []),
+    "a schema that is no record": lambda: avro.encode({"avro.schema": b'"long"'}, []),
+    "a large schema": lambda: avro.encode({"avro.schema": b" " * 2**17 + b"{}"}, []),
+    "a field that is not known": lambda: with_schema(lambda fields: fields[3].update({"field-id": 777})),
+    "a field without an id": lambda: with_schema(lambda fields: fields[3].pop("field-id")),
+    "a field twice": lambda: with_schema(lambda fields: fields.append(fields[1])),
+    "no path": lambda: with_schema(lambda fields: fields.pop(0)),
+    "the path not first": lambda: with_schema(lambda fields: fields.insert(1, fields.pop(0))),
+    "a path of bytes": lambda: with_schema(lambda fields: fields[0].update({"type": "bytes"})),
+    "partitions without fields": lambda: with_schema(
+        lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"].update({"fields": []})
+    ),
+    "partitions of another type": lambda: with_schema(
+        lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"]["fields"][0].update({"type": "null"})
+    ),
+    "more lines than bytes": lambda: with_block(lambda block: Block(10**9, block.payload)),
+    "one line more": lambda: with_block(lambda block: Block(block.count + 1, block.payload)),
+    "one line less": lambda: with_block(lambda block: Block(block.count - 1, block.payload)),
+    "bytes behind": lambda: with_block(lambda block: Block(block.count, block.payload + b"\\0")),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_no_list_is_refused(what: str) -> None:
+    with pytest.raises(TxlogCorrupt):
+        decode(HOSTILE[what](), 2**20, {})
+
+
+def test_a_list_that_is_too_large_is_refused() -> None:
+    with pytest.raises(TxlogTooLarge):
+        decode(ours(listed(300)), 1000, {})

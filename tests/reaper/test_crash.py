@@ -12,11 +12,14 @@ import pytest
 
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
+from reaper.files import storage
 from tests.support.checkpoints import Query, offset
-from tests.support.reaper_faults import Crash, Faults
+from tests.support.reaper_faults import SOME, Crash, Faults
 from tests.support.reaper_lake import Lake
 
 HOUR = timedelta(hours=1)
+#: of each batch that is deleted, so many subsets are what a crash has left gone
+SUBSETS = 4
 CHANGES = {"create", "replace", "delete_many", "commit_table"}
 
 
@@ -93,11 +96,16 @@ def ways(faults: Faults) -> list[tuple[int, str]]:
     calls = list(enumerate(faults.calls))
     found = [(number, "after") for number, _ in calls]
     found += [(number, "before") for number, name in calls if name in CHANGES or number == 0]
-    return found + [(number, "middle") for number, name in calls if name == "delete_many"]
+    deletes = [number for number, name in calls if name == "delete_many"]
+    return found + [(number, f"{SOME}{seed}") for number in deletes for seed in range(SUBSETS)]
 
 
 @pytest.mark.slow
-def test_a_run_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [storage.AT_ONCE, 16])
+def test_a_run_killed_anywhere_is_finished_by_the_next(
+    tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "AT_ONCE", at_once)
     stage = made(tmp_path, stock=False)
     lake = stage.lake
     rows = lake.rows()

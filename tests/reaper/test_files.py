@@ -13,6 +13,7 @@ from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
 from bookkeeper.errors import StorageUnavailable
+from tests.support.pyiceberg_files import parquet_file
 from tests.support.reaper_lake import Lake
 
 
@@ -71,6 +72,30 @@ def test_a_file_that_was_added_again_after_its_deletion_lives(lake: Lake) -> Non
     assert lake.reap().data_files == 1
     assert gone.file_path not in lake.disk()
     assert lake.rows() == [0, 1, 3, 4]
+
+
+def test_a_file_that_was_added_again_under_another_spelling_lives(lake: Lake) -> None:
+    file = lake.data_file()
+    again = parquet_file(file.file_path, record_count=1)
+    again._data[1] = file.file_path.replace("file:///", "file:/")
+    lake.append(file)
+    lake.delete(file.file_path)
+    lake.append(again)
+    for _ in range(3):
+        lake.append()
+    assert lake.reap().data_files == 0
+    assert file.file_path in lake.disk()
+
+
+def test_files_that_stay_in_a_manifest_with_deletions_live(lake: Lake) -> None:
+    files = [lake.data_file() for _ in range(3)]
+    lake.append(*files)
+    lake.delete(files[1].file_path)
+    for _ in range(3):
+        lake.append()
+    assert lake.reap().data_files == 1
+    assert {files[0].file_path, files[2].file_path} <= lake.disk().keys()
+    assert lake.rows() == [0, 2, 3, 4, 5]
 
 
 def test_what_a_tag_or_branch_reads_survives(lake: Lake) -> None:

@@ -30,6 +30,11 @@ def test_an_empty_table_has_nothing_to_expire() -> None:
     assert make_plan(table(), TEN, minute(0)) == Plan((), ())
 
 
+def test_parents_in_a_circle_are_walked_along_once() -> None:
+    plan = make_plan(table(snapshot(1, 3), snapshot(2, 1), snapshot(3, 2)), TEN, minute(100))
+    assert plan.expire == (1,)
+
+
 def test_only_snapshots_older_than_the_limit_expire() -> None:
     plan = make_plan(table(*line(9)), TEN, minute(14))
     assert plan.expire == (1, 2, 3)

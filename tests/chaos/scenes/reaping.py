@@ -23,7 +23,7 @@ class Reaping(Scene):
         "create folder/reaper/journal.json",
         "commit_table",
         "delete events/data/",
-        "delete events/metadata/",
+        ",metadata/",  # in the same batch
         "delete folder/reaper/journal.json",
     )
 

@@ -1,0 +1,144 @@
+"""
+Manifest lists and manifests are read several at once, within bounds; what cannot be read so is read alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.errors import StorageUnavailable
+from bookkeeper.format import avro, manifest_list
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
+from reaper.files import manifest_reader, storage
+from reaper.files.storage import in_parts
+from tests.support.reaper_lake import Lake
+
+
+class Counting:
+    """A store that notes how many keys it was asked for at once, within how many bytes."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self.reads: list[int] = []
+        self.bytes: list[int] = []
+        self.deletes: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read_many(self, keys: Sequence[str], most: Any) -> Any:
+        if isinstance(most, Mapping):
+            self.reads.append(len(keys))
+            self.bytes.append(sum(most.values()))
+        return self._inner.read_many(keys, most)
+
+    def delete_many(self, keys: Any) -> int:
+        self.deletes.append(len(keys))
+        return self._inner.delete_many(keys)
+
+
+def opened(made: list[Counting], inner: Callable[[str], Store] = open_store) -> Callable[[str], Any]:
+    def open_one(url: str) -> Any:
+        made.append(Counting(inner(url)))
+        return made[-1]
+
+    return open_one
+
+
+def test_parts_are_bounded_in_files_and_in_bytes() -> None:
+    assert [*in_parts([])] == []
+    assert [len(part) for part in in_parts((str(number), 1) for number in range(130))] == [64, 64, 2]
+    half = storage.BYTES_AT_ONCE // 2
+    sizes = {"a": half, "b": half, "c": 1, "huge": 10 * half, "d": 1}
+    assert [[*part] for part in in_parts(sizes.items())] == [["a", "b"], ["c"], ["huge"], ["d"]]
+
+
+def test_a_run_reads_lists_and_manifests_together_and_deletes_every_kind_in_one_batch(lake: Lake) -> None:
+    files = [lake.data_file() for _ in range(3)]
+    lake.append(*files)
+    lake.delete(files[0].file_path)
+    for _ in range(40):
+        lake.append()
+    made: list[Counting] = []
+    done = lake.reap(open_store=opened(made, lake.stores(lake.now + timedelta(hours=1))))
+    assert done.snapshots == 40 and done.data_files == 1
+    reads = [count for store in made for count in store.reads]
+    assert max(reads) >= 40 and len(reads) < 10
+    assert max(total for store in made for total in store.bytes) <= storage.BYTES_AT_ONCE
+    deletes = [count for store in made for count in store.deletes if count > 1]
+    assert max(deletes) == done.data_files + done.manifests
+
+
+def test_five_thousand_files_go_in_two_batches(lake: Lake) -> None:
+    made: list[Counting] = []
+    table = storage.Storage(lake.table.metadata, f"file://{lake.folder}", opened(made), storage.Pace())
+    table.delete(f"file://{lake.location}/data/{number}" for number in range(5000))
+    assert [store.deletes for store in made] == [[4000, 1000]]
+
+
+def test_a_list_larger_than_it_may_be_among_others_is_read_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_reader, "LIST_BYTES", 100)
+    before = lake.append()
+    for _ in range(4):
+        lake.append()
+    planned = lake.outlook().files
+    assert lake.reap().snapshots == 3 and before not in lake.history()
+    assert all(size > 100 for size in planned.manifest_lists.values())
+    assert lake.reachable() <= lake.disk().keys()
+
+
+@pytest.mark.parametrize("length", [-1, 0, 10, 2**40])
+def test_a_manifest_whose_length_is_stated_wrong_is_read_all_the_same(
+    lake: Lake, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = lake.data_file()
+    lake.append(file)
+    lake.delete(file.file_path)
+    for _ in range(4):
+        lake.append()
+    decode = manifest_list.decode
+
+    def lying(*given: Any) -> list[manifest_list.Line]:
+        return [line._replace(length=length) for line in decode(*given)]
+
+    monkeypatch.setattr(manifest_list, "decode", lying)
+    assert lake.reap().data_files == 1
+    assert file.file_path not in lake.disk() and lake.reachable() <= lake.disk().keys()
+
+
+def test_a_list_of_a_layout_that_we_do_not_read_is_read_by_pyiceberg(lake: Lake) -> None:
+    file = lake.data_file()
+    lake.append(file)
+    lake.delete(file.file_path)
+    for _ in range(4):
+        lake.append()
+    for snapshot in lake.table.metadata.snapshots:
+        path = Path(snapshot.manifest_list.removeprefix("file://"))
+        meta, blocks = avro.decode(path.read_bytes(), 2**20)
+        changed = meta["avro.schema"].replace(b'"field-id": 517', b'"field-id": 9517')
+        assert changed != meta["avro.schema"]
+        path.write_bytes(avro.encode({**meta, "avro.schema": changed}, blocks))
+    assert lake.reap().data_files == 1
+    assert lake.reachable() <= lake.disk().keys() and lake.rows() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("which", ["list", "manifest"])
+def test_one_that_is_not_there_ends_the_run_before_anything_is_journaled(lake: Lake, which: str) -> None:
+    file = lake.data_file()
+    lake.append(file)
+    lake.delete(file.file_path)
+    for _ in range(4):
+        lake.append()
+    lists = lake._lists(lake.table)
+    oldest = lake.table.metadata.snapshot_by_id(lake.history()[1])
+    assert oldest is not None
+    gone = oldest.manifest_list if which == "list" else lists[oldest.snapshot_id][0]
+    Path(gone.removeprefix("file://")).unlink()
+    before = lake.disk()
+    with pytest.raises(StorageUnavailable):
+        lake.reap()
+    assert lake.disk() == before and not (lake.folder / "reaper/journal.json").exists()
