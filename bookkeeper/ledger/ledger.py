@@ -73,8 +73,6 @@ class Ledger:
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
-        #: location and manifests of the list that this process committed last; a list never changes
-        self._listed: tuple[str, tuple[ManifestFile, ...]] | None = None
 
     def load(self, folder: str, accept_rollback: bool = False) -> View:
         """
@@ -194,8 +192,6 @@ class Ledger:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
         if view.manifests is not None:
             return list(view.manifests)
-        if self._listed and view.head and view.head.manifest_list == self._listed[0]:
-            return list(self._listed[1])
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             found = list(view.head.manifests(view.table.io)) if view.head else []
         return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
@@ -289,7 +285,7 @@ class Ledger:
             snapshots.append(
                 self._snapshot(view, attempt, new, len(snapshots), snapshots[-1] if snapshots else view.head)
             )
-        moved, self._listed = replace(marks, snapshot=planned[-1].id), None
+        moved = replace(marks, snapshot=planned[-1].id)
         prepared = catalogs.prepare(view.table, guards(view), updates(view, snapshots, moved))
         needed = [*beside, *planned[0].unsent.writes, *prepared.writes]
         if not self._send(view, needed, [write for new in planned[1:] for write in new.unsent.writes]):
@@ -298,9 +294,7 @@ class Ledger:
             raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
         response = prepared.swap()
         table = Table(view.table.name(), response.metadata, response.metadata_location, view.table.io, self.catalog)
-        after = View(table, moved, tuple(planned[-1].manifests))
-        self._listed = snapshots[-1].manifest_list, tuple(planned[-1].manifests)
-        return after
+        return View(table, moved, tuple(planned[-1].manifests))
 
     def _send(self, view: View, needed: Sequence[Callable[[], object]], spare: Sequence[Callable[[], None]]) -> bool:
         """

@@ -100,7 +100,7 @@ def test_what_a_commit_writes_goes_beside_the_lookup_of_data_files_and_before_th
     assert flight == {3}
     assert trips.of("read_many folder/pending") == [2, 2]
     assert trips.of("marks.json") == [trips.now]
-    assert not trips.of("read_tagged folder/marks.json")
+    assert not trips.of("read_versions folder/marks.json")
 
 
 def test_a_merge_costs_one_round_trip_more_whatever_it_reads(far: FarLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_merge_costs_one_round_trip_more_whatever_it_reads(far: FarLake, monke
 def test_an_idle_tick_is_two_requests(far: FarLake) -> None:
     published(far, 1)
     far.tick()
-    assert [what for _, what in far.tick().requests] == ["list folder/pending/", "read_tagged folder/marks.json"]
+    assert [what for _, what in far.tick().requests] == ["list folder/pending/", "read_versions folder/marks.json"]
 
 
 def test_a_reload_does_not_read_the_manifest_list_that_was_just_committed(far: FarLake) -> None:
