@@ -20,12 +20,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import bindparam, update
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates, named
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
 _REMEMBERED = 8
-_GZIP = ".gz.metadata.json"
 _ROWS: Any = IcebergTables.__table__
 #: made once, without the ORM: 1 ms instead of 3
 _SWAP = (
@@ -67,7 +66,7 @@ class FlatSqlCatalog(SqlCatalog):
         """
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
-        location = provider.new_table_metadata_file_location(version)
+        location = named(provider.new_table_metadata_file_location(version), metadata)
         self._write_bytes(table, metadata, location)
         self._swap(table, location)
         self._remember(location, metadata)
@@ -95,11 +94,8 @@ class FlatSqlCatalog(SqlCatalog):
             self._metadata.popitem(last=False)
 
     def _write_bytes(self, table: Table, metadata: TableMetadata, location: str) -> None:
-        if location.endswith(_GZIP):
-            self._write_metadata(metadata, table.io, location)
-            return
         folder, _, name = location.rpartition("/")
-        create_once(open_store(folder, table.io.properties), name, self._json.dump(metadata))
+        create_once(open_store(folder, table.io.properties), name, self._json.encode(metadata, location))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

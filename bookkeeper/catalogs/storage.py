@@ -8,9 +8,13 @@ A catalog on storage alone: no server, no database, no lock.
 A commit is one exclusive create (versions.py). `<warehouse>/_catalog/` has one object for each table; a table that is
 created again gets a new directory. Only this catalog may commit to its tables: Java's Hadoop catalog reads them, but
 its commit renames over an existing version, and loses commits.
+
+`write.metadata.compression-codec` changes nothing here. The name of a version is what two commits race for: readers know
+a gzip file by another name, and then both could succeed.
 """
 
 import json
+import logging
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,7 +36,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson, apply_updates, wants_gzip
 from bookkeeper.catalogs.versions import Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
@@ -41,6 +45,8 @@ from bookkeeper.stores.store import Store, key_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 _INDEX = "_catalog"
 _NAMESPACE = "_namespace.json"
@@ -55,6 +61,8 @@ class StorageCatalog(MetastoreCatalog):
         self.warehouse = properties["warehouse"].rstrip("/")
         self.open_store = open_store or stores_with(properties)
         self._json = MetadataJson()
+        #: tables that ask for gzip, as far as that was logged
+        self._plain: set[uuid.UUID] = set()
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Raises NamespaceAlreadyExistsError."""
@@ -181,6 +189,10 @@ class StorageCatalog(MetastoreCatalog):
         """
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
+        if wants_gzip(metadata) and metadata.table_uuid not in self._plain:
+            self._plain.add(metadata.table_uuid)
+            facts = {"action": "codec", "table": _dotted(table.name()), "property": CODEC}
+            log.warning("metadata files of this catalog are never gzip", extra=facts)
         self._versions(place).commit(version, self._json.dump(metadata))
         return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
 
