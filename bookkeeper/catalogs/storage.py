@@ -9,8 +9,8 @@ A commit is one exclusive create (versions.py). `<warehouse>/_catalog/` has one 
 created again gets a new directory. Only this catalog may commit to its tables: Java's Hadoop catalog reads them, but
 its commit renames over an existing version, and loses commits.
 
-`write.metadata.compression-codec` changes nothing here. The name of a version is what two commits race for: readers know
-a gzip file by another name, and then both could succeed.
+`write.metadata.compression-codec` changes nothing here. Two commits race for the name of a version, and readers know a
+gzip file by another name: both could succeed.
 """
 
 import json
