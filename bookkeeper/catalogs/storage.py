@@ -189,12 +189,15 @@ class StorageCatalog(MetastoreCatalog):
         """
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
+        self._warn_of_gzip(table, metadata)
+        self._versions(place).commit(version, self._json.dump(metadata))
+        return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
+
+    def _warn_of_gzip(self, table: Table, metadata: TableMetadata) -> None:
         if wants_gzip(metadata) and metadata.table_uuid not in self._plain:
             self._plain.add(metadata.table_uuid)
             facts = {"action": "codec", "table": _dotted(table.name()), "property": CODEC}
             log.warning("metadata files of this catalog are never gzip", extra=facts)
-        self._versions(place).commit(version, self._json.dump(metadata))
-        return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Not possible: two objects cannot change at once."""
