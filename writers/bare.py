@@ -153,9 +153,8 @@ class _Run(Writer):
 
     def __init__(self, folder: Folder, name: str, **given: Any) -> None:
         super().__init__(folder, name, **given)
-        self._files = UnpublishedFiles(
-            f"{name}-{self.incarnation}-{secrets.token_hex(6)}", given["clock"], given["wait"]
-        )
+        stem = f"{name}-{self.incarnation}-{secrets.token_hex(6)}"
+        self._files = UnpublishedFiles(stem, self._clock, self._wait, self._at_once)
 
 
 def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, Any]:

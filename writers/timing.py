@@ -1,11 +1,12 @@
 """
-This machine's clock and its sleep, for programs that bring none of their own, and bounded retries of storage calls.
+This machine's clock and its sleep, for programs that bring none of their own; storage calls retried, and at once.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from threading import Thread
+from typing import Any, TypeVar
 
 from bookkeeper.errors import StorageUnavailable
 
@@ -13,6 +14,9 @@ T = TypeVar("T")
 Clock = Callable[[], datetime]
 #: waits so many seconds; returns True when the caller should not wait any longer (a stop was requested)
 Wait = Callable[[float], object]
+Act = Callable[[], Any]
+#: does several storage calls at once, like `at_once`
+AtOnce = Callable[[Sequence[Act]], list[Any]]
 
 ATTEMPTS = 8
 FIRST_PAUSE_SECONDS = 0.2
@@ -55,3 +59,34 @@ def retry(act: Callable[[], T], wait: Wait) -> T:
                 break
             seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
     return act()
+
+
+def at_once(acts: Sequence[Act]) -> list[Any]:
+    """
+    The results of `acts`, which do not depend on each other; they go at the same time, the last one in this thread.
+
+    Returns when all have ended, or raises the error of the first that failed: nothing is under way then. Only an
+    interrupt of this thread does not wait for the others.
+    """
+    results: list[Any] = [None] * len(acts)
+    errors: dict[int, BaseException] = {}
+
+    def do(index: int) -> None:
+        try:
+            results[index] = acts[index]()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            errors[index] = error
+
+    # Daemons: after an interrupt a storage that does not answer must not keep the process alive.
+    threads = [Thread(target=do, args=(index,), name="at once", daemon=True) for index in range(len(acts) - 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        results[-1:] = [act() for act in acts[-1:]]
+    except Exception as error:  # noqa: BLE001 - raised below
+        errors[len(acts)] = error
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return results

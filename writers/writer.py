@@ -27,10 +27,13 @@ from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlo
 from writers.metrics import WriterMetrics
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume_position
-from writers.timing import Clock, Wait, millis, pause, retry, utc_now
+from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.cast import as_table, cast, unknown_columns
 
 log = logging.getLogger(__name__)
+
+#: how old a card may be when a txlog is published: it is read beside the uploads, which can take minutes
+CARD_AGE = timedelta(seconds=1)
 
 
 class Writer:
@@ -50,11 +53,12 @@ class Writer:
         random: Callable[[int], bytes],
         patience: timedelta,
         stores: Callable[[str], Store],
+        at_once: AtOnce = at_once,
     ) -> None:
         self.name = check_writer(name)
         self.incarnation = new_incarnation(millis(clock()), random(10))
         self._folder, self._stores = folder, stores
-        self._clock, self._wait, self._patience = clock, wait, patience
+        self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
         self._process = os.getpid()
         try:
             card = folder.card()
@@ -62,10 +66,10 @@ class Writer:
             hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, make no new one."
             raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
         self._use(card)
-        self._files = UnpublishedFiles(f"{name}-{self.incarnation}", clock, wait)
+        self._files = UnpublishedFiles(f"{name}-{self.incarnation}", clock, wait, at_once)
         #: metrics of this run, for Prometheus
         self.figures = WriterMetrics(name)
-        self._monitor = PendingMonitor(folder, clock, wait, self.figures)
+        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures)
         position = retry(lambda: resume_position(folder, self.card, name), wait)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._last_position: bytes | None = None  # of the rows written last
@@ -82,16 +86,20 @@ class Writer:
         random: Callable[[int], bytes] = os.urandom,
         patience: timedelta = timedelta(minutes=5),
         stores: Callable[[str], Store] = open_store,
+        at_once: AtOnce = at_once,
     ) -> "Writer":
         """
         A new run of the writer `name`; `folder` is a URL or path. Every open is a new incarnation.
 
-        `patience` bounds how long `publish` waits for a bookkeeper that is behind. Raises ConfigInvalid,
-        NotPossible (no table there), StorageUnavailable.
+        `patience` bounds how long `publish` waits for a bookkeeper that is behind. What goes at once calls `clock`,
+        `wait` and the stores from several threads. Raises ConfigInvalid, NotPossible (no table there),
+        StorageUnavailable.
         """
         if isinstance(folder, str):
             folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
-        return cls(folder, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores)
+        return cls(
+            folder, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores, at_once=at_once
+        )
 
     @property
     def card(self) -> Card:
@@ -130,7 +138,7 @@ class Writer:
         """
         self._check()
         table = as_table(rows)
-        self._files.store(self._store)  # files that an outage left in memory must not pile up there
+        self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
         if open_since is not None and self._to_roll(open_since):
             self.roll()
@@ -149,7 +157,8 @@ class Writer:
         """
         self._check()
         self._finish_files()
-        self._adopt(self._newest_card())
+        card, _ = self._at_once([self._newest_card, self._store_files])
+        self._adopt(card)
 
     def publish(self, position: bytes | None = None) -> TxlogName | None:
         """
@@ -163,11 +172,7 @@ class Writer:
         if not self._files.rows():
             return None
         position = self._last_position if position is None else position
-        self._monitor.admit(self.card.pending_limit, self._patience)
-        self._finish_files()
-        half = timedelta(milliseconds=self.card.orphan_age_ms / 2)
-        self._files.renew(self._store, half, self._spec, self._publisher.sequence)
-        card = self._card_before_publish()
+        card = self._prepare_publish()
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()))
         self._monitor.published(name, chained=position is not None)
@@ -178,6 +183,27 @@ class Writer:
         log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
         self._adopt(card)
         return name
+
+    def _prepare_publish(self) -> Card:
+        """
+        All that a txlog waits for: its data files durable and young, room in pending/, and the card of this table.
+
+        The uploads, the listing and the card go at once. A crash here leaves data files that no txlog names.
+        """
+        if self._monitor.full(self.card.pending_limit):
+            # Files that are finished before every wait would be many and small.
+            self._monitor.look()
+            self._monitor.admit(self.card.pending_limit, self._patience)
+        self._finish_files()
+        began = self._clock()
+        card, _, _ = self._at_once([self._card_before_publish, self._monitor.look, self._store_files])
+        self._monitor.admit(self.card.pending_limit, self._patience)
+        # After everything that can take long: the orphan age counts to the publish, and the card may have changed.
+        half = timedelta(milliseconds=card.orphan_age_ms / 2)
+        self._files.renew(self._store, half, self._spec, self._publisher.sequence)
+        if not timedelta(0) <= self._clock() - began < CARD_AGE:
+            card = self._card_before_publish()
+        return card
 
     def close(self) -> None:
         """End this run without publishing."""
@@ -225,6 +251,8 @@ class Writer:
     def _finish_files(self) -> None:
         with self._broken_by_errors():
             self._files.finish(self._spec, self._publisher.sequence)
+
+    def _store_files(self) -> None:
         self._files.store(self._store)
 
     def _cast(self, table: pa.Table) -> pa.Table:
@@ -240,15 +268,15 @@ class Writer:
 
     def _store_finished(self) -> None:
         try:
-            self._files.store(self._store)
-            if self._newest_card() != self.card:
+            card, _ = self._at_once([self._newest_card, self._store_files])
+            if card != self.card:
                 self.roll()
         except StorageUnavailable as exc:
             # The rows are taken; the next write or publish tries again and raises before it takes more.
             log.warning("data file not stored yet", extra={**self._facts("keep"), "cause": str(exc)})
 
     def _card_before_publish(self) -> Card:
-        """The card right before a publish: where there is no card, no bookkeeper would find the txlog."""
+        """The card for a publish: where there is no card, no bookkeeper would find the txlog."""
         url = self._folder.store.url
         try:
             card = retry(self._folder.card, self._wait)

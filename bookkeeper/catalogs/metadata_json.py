@@ -3,8 +3,14 @@ The next metadata.json of a table (Iceberg spec, "Table Metadata"), at a cost th
 
 `apply_updates` makes the metadata of a commit, and `MetadataJson` its bytes: the same as pyiceberg's. At 10,000
 snapshots pyiceberg takes 76 ms for the bytes, this 3 ms, because each snapshot is serialized once.
+
+A table whose property `write.metadata.compression-codec` is `gzip` gets gzip files. They are one deflate stream made of
+pieces that refer to nothing before them, so a piece of old snapshots is compressed once: at 10,000 snapshots level 1
+takes 107 ms for the whole. One gzip member, not one for each piece: Java's reader may stop after the first.
 """
 
+import struct
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -25,7 +31,26 @@ from pyiceberg.table.update import (
 from pyiceberg.utils.datetime import datetime_to_millis
 
 _TABLES = 8
+CODEC = "write.metadata.compression-codec"
+_PLAIN, GZIP = ".metadata.json", ".gz.metadata.json"
+_LEVEL, _PIECE_BYTES = 1, 2**16
+#: of a gzip member: no name, no time, compressed fast, by a system that is not named
+_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 Key = tuple[object, ...]
+
+
+def wants_gzip(metadata: TableMetadata) -> bool:
+    """
+    Whether the table's metadata files are to be gzip; a codec that Iceberg does not know changes nothing.
+    """
+    return metadata.properties.get(CODEC, "").lower() == "gzip"
+
+
+def named(location: str, metadata: TableMetadata) -> str:
+    """
+    The location of a new metadata file, with the ending by which readers tell that it is gzip.
+    """
+    return location.removesuffix(_PLAIN) + GZIP if wants_gzip(metadata) else location
 
 
 class MetadataJson:
@@ -34,16 +59,40 @@ class MetadataJson:
     def __init__(self) -> None:
         self._tables: OrderedDict[object, tuple[Growing, Growing]] = OrderedDict()
 
+    def encode(self, metadata: TableMetadata, location: str) -> bytes:
+        """
+        The bytes of the metadata file at `location`: gzip where its name says so.
+        """
+        return self.zip(metadata) if location.endswith(GZIP) else self.dump(metadata)
+
     def dump(self, metadata: TableMetadata) -> bytes:
         """
         The bytes that pyiceberg would write for `metadata`.
         """
+        before, snapshots, middle, log, after = self._parts(metadata)
+        return b"".join((before, snapshots.kept, middle, log.kept, after))
+
+    def zip(self, metadata: TableMetadata) -> bytes:
+        """
+        The same as one gzip member.
+        """
+        before, snapshots, middle, log, after = self._parts(metadata)
+        checksum = size = 0
+        for text in (before, snapshots.kept, middle, log.kept, after):
+            checksum, size = zlib.crc32(text, checksum), size + len(text)
+        body = (_deflated(before), *snapshots.pieces(), _deflated(middle), *log.pieces())
+        end = _deflated(after, zlib.Z_FINISH) + struct.pack("<LL", checksum, size & 0xFFFFFFFF)
+        return b"".join((_HEADER, *body, end))
+
+    def _parts(self, metadata: TableMetadata) -> "tuple[bytes, Growing, bytes, Growing, bytes]":
         snapshots, log = self._lists(metadata.table_uuid)
         bare = metadata.model_copy(update={"snapshots": [], "snapshot_log": []}).model_dump_json().encode()
         # Inside a JSON string the quotes would be escaped, so each of these occurs once: at the top level.
         before, middle = _cut(bare, b'"snapshots":[')
         middle, after = _cut(middle, b'"snapshot-log":[')
-        return b"".join((before, snapshots.text(metadata.snapshots), middle, log.text(metadata.snapshot_log), after))
+        snapshots.text(metadata.snapshots)
+        log.text(metadata.snapshot_log)
+        return before, snapshots, middle, log, after
 
     def _lists(self, table: object) -> "tuple[Growing, Growing]":
         if table not in self._tables:
@@ -64,6 +113,12 @@ def _cut(text: bytes, at: bytes) -> tuple[bytes, bytes]:
     return before + found, after
 
 
+def _deflated(text: bytes | bytearray, end: int = zlib.Z_SYNC_FLUSH) -> bytes:
+    """Whole bytes of a deflate stream, which refer to nothing before them."""
+    packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(text) + packer.flush(end)
+
+
 class Growing:
     """The JSON of a list that mostly grows at its end; its items never change, and `key` identifies them."""
 
@@ -71,7 +126,9 @@ class Growing:
         self._key = key
         self._items: Sequence[Any] = ()
         self._known: dict[Key, bytes] = {}
-        self._text = bytearray()
+        #: the items without the brackets, as of the last call of `text`
+        self.kept = bytearray()
+        self._pieces: list[bytes] = []
 
     def text(self, items: Sequence[Any]) -> bytearray:
         """The items without the brackets; valid until the next call."""
@@ -79,15 +136,21 @@ class Growing:
         if len(items) < there or not all(map(is_, self._items, items)):
             self._start_over(items)
         for item in items[len(self._items) :]:
-            self._text += (b"," if self._text else b"") + self._one(item)
+            self.kept += (b"," if self.kept else b"") + self._one(item)
         self._items = items
-        return self._text
+        return self.kept
+
+    def pieces(self) -> list[bytes]:
+        """`kept` as pieces of a deflate stream; only the last one was not compressed by an earlier call."""
+        while (begin := len(self._pieces) * _PIECE_BYTES) + _PIECE_BYTES <= len(self.kept):
+            self._pieces.append(_deflated(self.kept[begin : begin + _PIECE_BYTES]))
+        return [*self._pieces, _deflated(self.kept[begin:])]
 
     def _start_over(self, items: Sequence[Any]) -> None:
         """After an expiry or a new load: keeps the text of listed items only."""
         listed = {self._key(item) for item in items}
         self._known = {key: text for key, text in self._known.items() if key in listed}
-        self._items, self._text = (), bytearray()
+        self._items, self.kept, self._pieces = (), bytearray(), []
 
     def _one(self, item: Any) -> bytes:
         key = self._key(item)

@@ -9,7 +9,6 @@ a metadata file that this process wrote is not read and validated again, and eve
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,13 +21,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import bindparam, update
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates, named
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
 _REMEMBERED = 8
-_GZIP = ".gz.metadata.json"
 _ROWS: Any = IcebergTables.__table__
 #: made once, without the ORM: 1 ms instead of 3
 _SWAP = (
@@ -83,14 +81,16 @@ class FlatSqlCatalog(SqlCatalog):
     def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
-        location = provider.new_table_metadata_file_location(version)
+        location = named(provider.new_table_metadata_file_location(version), metadata)
+        folder, _, name = location.rpartition("/")
+        store, data = open_store(folder, table.io.properties), self._json.encode(metadata, location)
 
         def swap() -> CommitTableResponse:
             self._swap(table, location)
             self._remember(location, metadata)
             return CommitTableResponse(metadata=metadata, metadata_location=location)
 
-        return PreparedCommit((self._write_of(table, metadata, location),), swap)
+        return PreparedCommit((partial(create_once, store, name, data),), swap)
 
     def repoint(self, table: Table, location: str) -> None:
         """Makes the entry of `table` name the metadata file at `location`; raises CommitFailedException."""
@@ -112,12 +112,6 @@ class FlatSqlCatalog(SqlCatalog):
         self._metadata.move_to_end(location)
         if len(self._metadata) > _REMEMBERED:
             self._metadata.popitem(last=False)
-
-    def _write_of(self, table: Table, metadata: TableMetadata, location: str) -> Callable[[], None]:
-        if location.endswith(_GZIP):
-            return partial(self._write_metadata, metadata, table.io, location)
-        folder, _, name = location.rpartition("/")
-        return partial(create_once, open_store(folder, table.io.properties), name, self._json.dump(metadata))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

@@ -8,9 +8,13 @@ A catalog on storage alone: no server, no database, no lock.
 A commit is one exclusive create (versions.py). `<warehouse>/_catalog/` has one object for each table; a table that is
 created again gets a new directory. Only this catalog may commit to its tables: Java's Hadoop catalog reads them, but
 its commit renames over an existing version, and loses commits.
+
+`write.metadata.compression-codec` changes nothing here. Two commits race for the name of a version, and readers know a
+gzip file by another name: both could succeed.
 """
 
 import json
+import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -33,7 +37,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
+from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson, apply_updates, wants_gzip
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
@@ -43,6 +47,8 @@ from bookkeeper.stores.store import Store, key_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 _REMEMBERED = 8
 _INDEX = "_catalog"
@@ -63,6 +69,8 @@ class StorageCatalog(MetastoreCatalog):
         self._newest: OrderedDict[str, Version] = OrderedDict()
         #: by identifier: the table's directory when it was loaded last
         self._places: dict[str | Identifier, str] = {}
+        #: tables that ask for gzip, as far as that was logged
+        self._plain: set[uuid.UUID] = set()
 
     def create_namespace(self, namespace: str | Identifier, properties: Properties = EMPTY_DICT) -> None:
         """Raises NamespaceAlreadyExistsError."""
@@ -228,6 +236,7 @@ class StorageCatalog(MetastoreCatalog):
     def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
+        self._warn_of_gzip(table, metadata)
         data = self._json.dump(metadata)
 
         def swap() -> CommitTableResponse:
@@ -237,6 +246,12 @@ class StorageCatalog(MetastoreCatalog):
             return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
 
         return PreparedCommit((), swap)
+
+    def _warn_of_gzip(self, table: Table, metadata: TableMetadata) -> None:
+        if wants_gzip(metadata) and metadata.table_uuid not in self._plain:
+            self._plain.add(metadata.table_uuid)
+            facts = {"action": "codec", "table": _dotted(table.name()), "property": CODEC}
+            log.warning("metadata files of this catalog are never gzip", extra=facts)
 
     def rename_table(self, from_identifier: str | Identifier, to_identifier: str | Identifier) -> Table:
         """Not possible: two objects cannot change at once."""

@@ -23,10 +23,12 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
 from reaper.context import ReaperContext
 from reaper.expiry.journal import Journal
 from reaper.expiry.verify_journal import Verdict
+from writers.files.unpublished import UnpublishedFiles
 
 
 class StockLedger(Ledger):
@@ -155,6 +157,16 @@ def holes_forgotten(mark: Mark, name: TxlogName, at_ms: int = 0) -> Mark:
     Whatever was passed over counts as in.
     """
     return Mark(max(mark.last, name.sequence), (), max(at_ms, mark.seen_ms))
+
+
+def uploaded_late(files: UnpublishedFiles, store: Store, item: Any) -> None:
+    """
+    A data file counts as durable at once; its bytes follow with the next one.
+    """
+    for key, data in vars(files).setdefault("late", []):
+        store.upload(key, data)
+    vars(files)["late"] = [(item.key, item.data)]
+    item.stored_at = files._clock()
 
 
 def any_position(planner: Any, txlog: Any) -> None:

@@ -11,6 +11,7 @@ from tests.chaos.pool import run_all
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
+from tests.chaos.scenes.writing import Writing
 from tests.chaos.storage import disturb_at
 from tests.chaos.tally import Budget, Tally
 from tests.support.enumerated import Point, crash_points, error_points, recorded
@@ -69,6 +70,10 @@ BROKEN = {
     "out of pending/ before it is in rejected/": (
         "tests.support.lake.Folder", broken.CarelessFolder, crash, Ticking, AFTER, "delete folder/pending/bad.",
         "wrong",
+    ),
+    "a txlog before its data files are durable": (
+        "writers.files.unpublished.UnpublishedFiles._upload", broken.uploaded_late, crash, Writing, AFTER,
+        "create folder/pending/source.", "wrong",
     ),
     "the reaper deletes without a second look": (
         "reaper.run.verify_journal", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",

@@ -4,12 +4,14 @@ Old metadata.json files: which go, and which must not.
 
 import gzip
 import os
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.config.settings import Reaper
+from reaper.files import old_metadata
 from reaper.files.old_metadata import still_old
 from tests.support.reaper_lake import NAME, Lake
 
@@ -73,6 +75,38 @@ def test_what_fell_out_of_the_log_and_what_a_lost_race_left_goes_by_its_own_age(
     assert in_flight.exists() and current.exists()
     assert not lost.exists() and not packed.exists()
     assert versions(lake) == [*range(12, 23), 99]
+
+
+def test_gzip_files_go_as_plain_ones_do(lake: Lake) -> None:
+    lake.properties(write__metadata__compression_codec="gzip")
+    for number in range(15):
+        lake.append()
+        stamp(lake, lake.table.metadata_location, 25 + number)
+    assert lake.table.metadata_location.endswith(".gz.metadata.json")
+    done = lake.reap(now=lake.now + timedelta(days=30))
+    assert (done.snapshots, done.metadata_files) == (0, 26)
+    assert versions(lake) == list(range(26, 37))
+    assert lake.rows() == list(range(35))
+
+
+@pytest.mark.parametrize("kind", ["bomb", "torn", "no gzip"])
+def test_a_gzip_file_of_no_table_stays_and_takes_no_memory(
+    lake: Lake, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_metadata, "MOST_UNPACKED", 2**16)
+    current = Path(lake.table.metadata_location.removeprefix("file://"))
+    bad = current.with_name("00005-bad.gz.metadata.json")
+    bomb = gzip.compress(b" " * 2**26 + current.read_bytes())
+    bad.write_bytes({"bomb": bomb, "torn": bomb[:1000], "no gzip": bomb[:2] + b"x" * 1000}[kind])
+    stamp(lake, str(bad), 5)
+    tracemalloc.start()
+    try:
+        lake.reap(now=lake.now + timedelta(days=30))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert bad.exists() and peak < 2**24
+    assert len(old_metadata._unzipped(bad.read_bytes())) <= 2**16
 
 
 def test_metadata_of_another_table_in_the_same_place_stays(lake: Lake) -> None:

@@ -1,6 +1,6 @@
 """Spark reads what the bookkeeper commits, and its stream walks appends, merges and retention."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -58,6 +58,25 @@ def test_a_stream_sees_every_row_once_across_merges_retention_and_foreign_mainte
     assert consumer.keys == writer.keys
     assert spark.table(f"lake.{queue.settings.identifier}").count() == len(writer.keys) - 1
     assert queue.keys() == writer.keys[1:]
+
+
+def test_gzip_metadata_of_ours_and_of_spark_is_read_by_both_and_by_a_running_stream(spark, queue, tmp_path):
+    name, consumer = f"lake.{queue.settings.identifier}", Consumer(spark, queue.table(), tmp_path)
+    writer, book = Writes(queue), queue.book()
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.compression-codec'='gzip')")
+    queue.clock.now = datetime.now(UTC)
+    commits(queue, 3, writer, book)
+    consumer.drain()
+    ours = queue.table().metadata_location
+    spark.sql(f"CALL lake.system.rewrite_manifests('{queue.settings.identifier}')").collect()
+    sparks = queue.table().metadata_location
+    queue.clock.now = datetime.now(UTC)  # Spark's, which the table has now
+    commits(queue, merge.FAN, writer, queue.book())
+    consumer.drain()
+    assert all(place.endswith(".gz.metadata.json") for place in (ours, sparks, queue.table().metadata_location))
+    assert len({ours, sparks, queue.table().metadata_location}) == 3
+    assert consumer.keys == writer.keys == queue.keys()
+    assert spark.table(f"{name}.snapshots").count() == len(queue.table().metadata.snapshots)
 
 
 def test_of_each_writer_rows_arrive_in_the_order_it_published(spark, queue, tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -19,9 +20,11 @@ from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
 from writers.files.open_file import OpenFile
 from writers.files.write_spec import WriteSpec
-from writers.timing import Clock, Wait, retry
+from writers.timing import AtOnce, Clock, Wait, retry
 
 MOST_HELD_BYTES = 512 * 2**20
+#: files and bytes that are uploaded at once: the storage's client copies what it sends
+MOST_UPLOADS, MOST_UPLOADED_BYTES = 16, 32 * 2**20
 _SLICE_BYTES = 64 * 2**20
 _UNSORTED = 0  # the id of "no sort order"
 
@@ -34,8 +37,9 @@ class _OpenPartition:
     file: OpenFile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _FinishedFile:
+    # An upload changes this object and not its list: after an interrupt it may end when another txlog is being written.
     key: str
     file: DataFile
     data: Any  # None once it is stored
@@ -47,8 +51,8 @@ class UnpublishedFiles:
     Takes rows in the schema of a WriteSpec and gives DataFiles; rows that were taken are never lost by an error here.
     """
 
-    def __init__(self, stem: str, clock: Clock, wait: Wait) -> None:
-        self._stem, self._clock, self._wait = stem, clock, wait
+    def __init__(self, stem: str, clock: Clock, wait: Wait, at_once: AtOnce) -> None:
+        self._stem, self._clock, self._wait, self._at_once = stem, clock, wait, at_once
         self._open: dict[tuple[Any, ...], _OpenPartition] = {}
         self._finished: list[_FinishedFile] = []
         self._count = 0
@@ -120,13 +124,21 @@ class UnpublishedFiles:
         return f"{path}/{name}" if path else name
 
     def store(self, store: Store) -> None:
-        """Upload finished files; raises StorageUnavailable, and then keeps them for the next call."""
-        for index, item in enumerate(self._finished):
-            if item.stored_at is None:
-                # Before the upload: the orphan sweep may see the file from then on.
-                now = self._clock()
-                retry(partial(store.upload, item.key, item.data), self._wait)
-                self._finished[index] = replace(item, data=None, stored_at=now)
+        """
+        Upload finished files, several at once; raises StorageUnavailable, and then keeps the others for the next call.
+
+        A crash leaves any part of them, whole or torn; no txlog names them, so the orphan sweep deletes them.
+        """
+        left = [item for item in self._finished if item.stored_at is None]
+        while left:
+            together = _at_most(left, MOST_UPLOADS, MOST_UPLOADED_BYTES)
+            left = left[len(together) :]
+            self._at_once([partial(self._upload, store, item) for item in together])
+
+    def _upload(self, store: Store, item: _FinishedFile) -> None:
+        now = self._clock()  # before the upload: the orphan sweep may see the file from then on
+        retry(partial(store.upload, item.key, item.data), self._wait)
+        item.stored_at, item.data = now, None
 
     def renew(self, store: Store, older_than: timedelta, spec: WriteSpec, sequence: int) -> None:
         """Write files that the orphan sweep could soon take for orphans again, under new names."""
@@ -148,6 +160,12 @@ class UnpublishedFiles:
     def clear(self) -> None:
         """Start over: a txlog names all these files now."""
         self._finished, self.since, self._count = [], None, 0
+
+
+def _at_most(items: list[_FinishedFile], count: int, most_bytes: int) -> list[_FinishedFile]:
+    """The first of them, at least one: `count`, or as many as begin within `most_bytes`."""
+    begins = accumulate((item.file.size_bytes for item in items), initial=0)
+    return [item for item, begin in zip(items[:count], begins, strict=False) if begin < most_bytes]
 
 
 def _sliced(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:

@@ -1,15 +1,17 @@
 """
 Backpressure and fencing: how many txlogs of the table are pending, and whether one of this run was rejected.
+
+`look` goes beside the uploads of a publish, `admit` waits for what it found.
 """
 
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.folder import REJECTED, Folder, MarksCopy
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
-from writers.timing import Clock, Wait, retry
+from writers.timing import AtOnce, Clock, Wait, retry
 
 EVERY = timedelta(seconds=1)
 
@@ -19,8 +21,9 @@ class PendingMonitor:
     Lists pending/ at most once a second.
     """
 
-    def __init__(self, folder: Folder, clock: Clock, wait: Wait, metrics: WriterMetrics) -> None:
-        self._folder, self._clock, self._wait, self._metrics = folder, clock, wait, metrics
+    def __init__(self, folder: Folder, clock: Clock, wait: Wait, at_once: AtOnce, metrics: WriterMetrics) -> None:
+        self._folder, self._clock, self._wait, self._at_once = folder, clock, wait, at_once
+        self._metrics = metrics
         self._listed_at: datetime | None = None
         self._pending = 0
         self._own: list[TxlogName] = []
@@ -31,35 +34,43 @@ class PendingMonitor:
         if chained:
             self._own.append(name)
 
+    def full(self, limit: int) -> bool:
+        """Whether `limit` txlogs were pending when pending/ was listed last."""
+        return self._pending >= limit
+
+    def look(self) -> None:
+        """
+        List pending/, unless that was done within the last second. Raises Fenced, StorageUnavailable.
+        """
+        now = self._clock()
+        if self._listed_at is not None and timedelta(0) <= now - self._listed_at < EVERY:
+            return
+        reads = [self._folder.marks, self._folder.pending] if self._own else [self._folder.pending]
+        *copies, pending = self._at_once([partial(retry, read, self._wait) for read in reads])
+        found = {item.name for item in pending}
+        self._listed_at, self._pending = now, len(found)
+        for copy in copies:
+            self._check_own(found, copy)
+
     def admit(self, limit: int, patience: timedelta) -> None:
         """
-        Return once fewer than `limit` txlogs are pending.
+        Return once fewer than `limit` txlogs are pending, as far as `look` knows.
 
         Raises Backpressure after `patience` or when `wait` returns True, Fenced, StorageUnavailable.
         """
         began = self._clock()
-        self._list()
-        while self._pending >= limit:
+        while self.full(limit):
             waited = self._clock() - began
             self._metrics.waits(self._pending)
             if waited >= patience or self._wait(EVERY.total_seconds()) is True:
                 raise Backpressure(f"{self._pending} txlogs are pending, the table's pending limit is {limit}")
-            self._list()
+            self.look()
             self._metrics.waits(self._pending, (self._clock() - began - waited).total_seconds())
         self._metrics.goes_on(self._pending)
 
-    def _list(self) -> None:
-        now = self._clock()
-        if self._listed_at is not None and timedelta(0) <= now - self._listed_at < EVERY:
-            return
-        found = {item.name for item in retry(self._folder.pending, self._wait)}
-        self._listed_at, self._pending = now, len(found)
-        if any(name not in found for name in self._own):
-            self._check_own(found)
-
-    def _check_own(self, found: set[TxlogName]) -> None:
-        # Listed first, marks read second: a txlog in neither was taken out of pending/ without a commit.
-        copy = retry(self._folder.marks, self._wait)
+    def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:
+        # The marks may be older than the listing, for both are read at once: a txlog in neither may be committed. Only
+        # its copy in rejected/ says that it is not.
         self._own = [name for name in self._own if copy is None or not copy.marks.is_in(name)]
         for name in self._own:
             if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):

@@ -14,6 +14,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import BookkeeperError, Fenced, UnknownOutcome
 from tests.chaos.scenes.scene import Scene, lake_at
 from tests.support.faults import Faults
+from tests.support.in_turn import in_turn
 from tests.support.lake import Lake, Writes
 from writers.writer import Writer
 
@@ -48,7 +49,8 @@ class Writing(Scene):
         lake, stores = self.lake, self.lake.faulty(faults)
         seed = next(self.runs).to_bytes(10, "big")
         given: dict[str, Any] = {"clock": lake.clock, "wait": lambda seconds: None, "random": lambda n: seed[:n]}
-        return Writer.open(Folder(stores(lake.made.folder)), name, stores=stores, **given)
+        # In turn: a point is the number of an operation. tests/writers/test_at_once.py has all orders.
+        return Writer.open(Folder(stores(lake.made.folder)), name, stores=stores, at_once=in_turn(), **given)
 
     def _plain(self, faults: Faults) -> None:
         keys = [f"plain-{next(self.runs)}"]
