@@ -19,6 +19,7 @@ from benchmarks.counting_proxy import Record, Wire, wire
 from benchmarks.crowd import Crowd
 from benchmarks.lake import written
 from benchmarks.places import PLACES, Place
+from benchmarks.round_trips import named
 from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
@@ -189,10 +190,17 @@ class Stand:
         """Waits until so many are in; raises RuntimeError with the end of the log."""
         self._wait(lambda: sum(line["txlogs"] for line in daemon.commits(self.log)) >= txlogs)
 
-    def until_between_ticks(self, latency_seconds: float, every_seconds: float) -> None:
-        """Waits until a tick has just ended."""
-        least, most = 1.2 * latency_seconds + 0.03, 0.3 * every_seconds + 1.2 * latency_seconds + 0.03
-        self._wait(lambda: least < time.time() - self._last_end() < most, 0.01)
+    def until_quiet(self, least_seconds: float, most_seconds: float) -> None:
+        """Waits until a moment so long after the last request ended: between two ticks, when one is not due yet."""
+        self._wait(lambda: least_seconds < time.time() - self._last_end() < most_seconds, 0.01)
+
+    def until_asked(self, what: str, seconds: float) -> None:
+        """Waits until a request of this name has ended, at most so long."""
+        self._last_end()
+        known, deadline = len(self.records), time.monotonic() + seconds
+        while time.monotonic() < deadline and what not in map(named, self.records[known:]):
+            time.sleep(0.02)
+            self._last_end()
 
     def _wait(self, done: Callable[[], bool], pause: float = 0.05) -> None:
         deadline = time.monotonic() + _LONGEST_SECONDS

@@ -8,6 +8,7 @@ a connection costs nothing: a real one costs a round trip more, or three with TL
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -190,23 +191,22 @@ async def _body(reader: StreamReader, head: bytes) -> bytes:
 
 async def _run(upstream: int) -> None:
     """Serves until its stdin ends; answers each line there with one line."""
-    between, loop = Proxy(upstream), asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    between = Proxy(upstream)
 
     def command() -> None:
         asked, answer = sys.stdin.readline().strip(), list[Record]()
-        if asked == "taken":
+        if not asked:
+            os._exit(0)  # there is nothing to save
+        elif asked == "taken":
             answer, between.records = between.records, answer
-        elif asked:
+        else:
             between.seconds = float(asked)
-        elif not ended.done():
-            ended.set_result(None)
         print(json.dumps(answer), flush=True)
 
     server = await asyncio.start_server(between.serve, _LOOPBACK, 0, limit=_MOST_BYTES, backlog=1024)
-    loop.add_reader(sys.stdin.fileno(), command)
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), command)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await ended
+    await server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ from writers.writer import Writer
 Latencies = Mapping[Kind, Sequence[int]]
 TXLOGS, WRITERS, ROWS, VALUE_BYTES = 5, 3, 300, 1_700
 #: of the ticks that are looked at one by one; a reload that often, so that a few seconds have one
-_EVERY, _RELOAD = 0.3, 2.0
+_EVERY, _RELOAD = 0.4, 3.0
+#: seconds without a request that separate two ticks
+_GAP = 0.15
 _POLLED = 0.5
 _LANES = 4
 
@@ -68,7 +70,7 @@ SIZES = {
     "toy": Size({_ON_S3[0]: (10,)}, 1, {_BY_EVENTS[0]: (10,)}, 1, {_ON_S3[0]: (10,)}, 3, {_ON_S3[0]: (10,)}, 2, 1),
     "short": Size(
         ticks=dict.fromkeys((*_ON_S3, _BY_EVENTS[0], _ON_AZURE[0]), _FEW),
-        rounds=2,
+        rounds=1,
         paces=dict.fromkeys((_ON_S3[0], _BY_EVENTS[0]), _FEW),
         seconds=4,
         rates={_ON_S3[0]: _FEW},
@@ -109,25 +111,27 @@ _MOST = {SQLITE: 4, REST: 4, ALONE: 5}
 _MOST_BY_EVENTS, _MOST_IN_ALL, _MOST_REQUESTS, _MOST_IDLE, _MOST_MORE = 3, 6, 17, 2, 2
 
 
-def ticks_of(stand: Stand, latency_ms: int, rounds: int) -> list[Tick]:
+def ticks_of(stand: Stand, rounds: int) -> list[Tick]:
     """
     The ticks of a bookkeeper that finds five txlogs now and then, after its first commit.
     """
     told = list[TxlogName]()
     crowd = stand.crowd(0, TXLOGS, told.append)
-    turns = [0.0, *[0.0] * rounds, *[_RELOAD + 2 * _EVERY + 0.004 * latency_ms, 0.0] * rounds]
+    turns = [False, *[True, False, False] * rounds]
     crowd.lay(len(turns))
     with stand.running():
-        for turn, idle in enumerate(turns):
-            time.sleep(idle)  # long enough for a reload in an idle tick
+        for turn, after_reload in enumerate(turns):
+            if after_reload:
+                stand.until_asked(f"GET {round_trips.CARD}", 2 * _RELOAD)
             if turn:
-                stand.until_between_ticks(latency_ms / 1000, _EVERY)
+                stand.until_quiet(_GAP, 0.7 * _EVERY)
             told.clear()
             crowd.greet(TXLOGS)
             stand.tell(0, told)
             stand.until((turn + 1) * TXLOGS)
-        stand.until_between_ticks(latency_ms / 1000, _EVERY)
-    found = [Tick.of(records) for records in separated(stand.records, _EVERY / 2)]
+        time.sleep(4 * _EVERY)
+        stand.until_quiet(_GAP, 0.7 * _EVERY)
+    found = [Tick.of(records) for records in separated(stand.records, _GAP)]
     ticks = [tick for tick in found if tick]
     first = next(index for index, tick in enumerate(ticks) if tick.committed)
     return ticks[first + 1 :]
@@ -135,7 +139,7 @@ def ticks_of(stand: Stand, latency_ms: int, rounds: int) -> list[Tick]:
 
 @dataclass(frozen=True)
 class Measured:
-    """The usual tick of each kind: `again` is the first commit after a reload or with one."""
+    """The usual tick of each kind: `again` is the first commit after an idle tick with a reload."""
 
     commit: Tick | None
     again: Tick | None
@@ -148,13 +152,13 @@ class Measured:
         kinds: dict[str, list[Tick]] = {"commit": [], "again": [], "idle": [], "reload": []}
         reloaded = False
         for tick in ticks:
-            reloaded = reloaded or tick.reloaded
-            if tick.committed:
-                if tick.txlogs == TXLOGS:
+            if not tick.txlogs:
+                kinds["reload" if tick.reloaded else "idle"].append(tick)
+                reloaded = reloaded or tick.reloaded
+            elif tick.committed:
+                if tick.txlogs == TXLOGS and not tick.reloaded:
                     kinds["again" if reloaded else "commit"].append(tick)
                 reloaded = False
-            elif not tick.txlogs:
-                kinds["reload" if tick.reloaded else "idle"].append(tick)
         return cls(**{name: _usual(found) for name, found in kinds.items()})
 
     def cells(self) -> list[Any]:
@@ -325,12 +329,13 @@ class Run:
         """Round trips in a row and requests of a tick; then what is in flight in each link."""
         self.report.table("latency", "Ticks behind latency", COLUMNS, NOTE)
         commits, reloads, beyond = dict[str, list[str]](), dict[str, list[str]](), list[str]()
-        keys = {"every": f"{_EVERY}s", "reload": f"{_RELOAD}s", "made": schema(3)}
+        # By events a listing comes every 10 ticks: the usual tick is one without.
+        keys = {"every": f"{_EVERY}s", "reload": f"{_RELOAD}s", "made": schema(3), "table": {"look_every": 1000}}
         for kind, latency, stand in self.each(self.size.ticks, **keys):
             if stand is None:
                 self.report.row(str(kind), latency, *([None] * (len(COLUMNS) - 2)))
                 continue
-            ticks = ticks_of(stand, latency, self.size.rounds)
+            ticks = ticks_of(stand, self.size.rounds)
             found = Measured.of(ticks)
             self.report.row(str(kind), latency, *found.cells())
             self.report.keep({"ticks": str(kind), "latency": latency, "chains": [chain(tick) for tick in ticks]})

@@ -96,7 +96,7 @@ class Tick:
     def of(cls, records: Iterable[Record]) -> "Tick | None":
         """None where nothing begins a tick."""
         ordered = sorted(records)
-        begins = {_LISTING, *(f"GET {what}" for what in (TXLOG, MARKS, CARD))}
+        begins = {_LISTING, f"HEAD {TXLOG}", *(f"GET {what}" for what in (TXLOG, MARKS, CARD))}
         first = next((number for number, record in enumerate(ordered) if named(record) in begins), None)
         return None if first is None else cls(ordered[first:], ordered[:first])
 
