@@ -89,9 +89,14 @@ def test_a_request_beside_the_tick_makes_it_no_longer() -> None:
 
 
 def test_ticks_are_separated_where_nothing_is_in_flight_for_long_enough() -> None:
-    long = asked(0.0, 3.0)
-    assert separated([asked(3.4, 4), long, asked(1.0, 1.5)], 0.5) == [[long, asked(1.0, 1.5), asked(3.4, 4)]]
+    long, short = asked(0.0, 3.0, path=LISTING), asked(1.0, 1.5, path=LISTING)
+    assert separated([asked(3.4, 4), long, short], 0.5) == [[long, short, asked(3.4, 4)]]
     assert len(separated([long, asked(3.6, 4)], 0.5)) == 2
+
+
+def test_a_commit_is_one_tick_however_long_it_waits_before_its_delete() -> None:
+    late = [record._replace(start=record.start + 9, end=record.end + 9) for record in COMMIT[6:]]
+    assert [len(records) for records in separated([*COMMIT[:6], *late, asked(20, 21)], 0.5)] == [9, 1]
 
 
 def test_requests_that_begin_no_tick_are_none() -> None:
