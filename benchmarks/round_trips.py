@@ -93,10 +93,10 @@ def links(records: Iterable[Record]) -> list[list[Record]]:
 
 @dataclass(frozen=True)
 class Tick:
-    """One tick: its requests, from its listing or from the txlogs that it was told of on."""
+    """One tick: its requests from its listing on, or from the txlogs that it was told of, and none of the lease."""
 
     records: Sequence[Record]
-    #: what was asked before: the lease's renewal, now and then
+    #: what it waited for before: the lease's renewal, now and then
     ahead: Sequence[Record] = ()
 
     @classmethod
@@ -105,7 +105,9 @@ class Tick:
         ordered = sorted(records)
         begins = {_LISTING, f"HEAD {TXLOG}", *(f"GET {what}" for what in (TXLOG, MARKS, CARD))}
         first = next((number for number, record in enumerate(ordered) if named(record) in begins), None)
-        return None if first is None else cls(ordered[first:], ordered[:first])
+        if first is None:
+            return None
+        return cls([record for record in ordered[first:] if not named(record).endswith(" lease")], ordered[:first])
 
     @property
     def names(self) -> Counter[str]:
