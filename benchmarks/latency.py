@@ -129,7 +129,7 @@ def ticks_of(stand: Stand, rounds: int) -> list[Tick]:
             crowd.greet(TXLOGS)
             stand.tell(0, told)
             stand.until((turn + 1) * TXLOGS)
-        time.sleep(2 * _EVERY)
+        time.sleep(3 * _EVERY)
         stand.until_quiet(_GAP, 0.7 * _EVERY)
     found = [Tick.of(records) for records in separated(stand.records, _GAP)]
     ticks = [tick for tick in found if tick]
