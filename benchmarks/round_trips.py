@@ -107,7 +107,8 @@ class Tick:
         first = next((number for number, record in enumerate(ordered) if named(record) in begins), None)
         if first is None:
             return None
-        return cls([record for record in ordered[first:] if not named(record).endswith(" lease")], ordered[:first])
+        ahead = [record for record in ordered[:first] if record.end <= ordered[first].start]
+        return cls([record for record in ordered[first:] if not named(record).endswith(" lease")], ahead)
 
     @property
     def names(self) -> Counter[str]:

@@ -84,7 +84,7 @@ def test_requests_one_after_the_other_are_as_many_links() -> None:
 
 
 def test_a_request_beside_the_tick_makes_it_no_longer() -> None:
-    beside = [asked(1.5, 2.5, "PUT", f"{FOLDER}/lease"), asked(2.6, 3.6, path=f"{FOLDER}/lease")]
+    beside = [asked(1.0, 2.5, "PUT", f"{FOLDER}/lease"), asked(2.6, 3.6, path=f"{FOLDER}/lease")]
     assert len(links([*COMMIT[1:], *beside])) == len(links(COMMIT[1:])) == 5
     tick = Tick.of([*COMMIT[1:], *beside])
     assert tick and tick.records == COMMIT[1:] and tick.ahead == []
