@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from benchmarks import harness
 from benchmarks.machine import machine
 
-_LINE = 300
 ALL = (
     "drain",
     "commit",
@@ -54,18 +53,10 @@ def _run(name: str, chosen: harness.Chosen) -> bool:
     try:
         importlib.import_module(f"benchmarks.{name}").measure(chosen)
     except Exception as exc:  # noqa: BLE001 half an hour of figures must not be lost for one of them
-        print(f"\n{name} failed: {said(exc)}", flush=True)
+        print(f"\n{name} failed: {exc!r}", flush=True)
         return False
     print(f"  [{name}: {time.monotonic() - started:.0f} s]", flush=True)
     return True
-
-
-def said(exc: Exception) -> str:
-    """
-    What went wrong, in a line: some errors carry a whole log.
-    """
-    text = f"{type(exc).__name__}: {' '.join(str(exc).split())}"
-    return text if len(text) <= _LINE else f"{text[:_LINE]}..."
 
 
 if __name__ == "__main__":

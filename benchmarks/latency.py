@@ -361,22 +361,25 @@ class Run:
         title = f"From closed to committed: {WRITERS} writers behind the same latency, a txlog each every 0.7-0.9 s"
         note = f"polling every {_POLLED * 1000:.0f} ms; an event is sent when its txlog is published"
         self.report.table("latency-pace", title, columns, f"{note}. The bound is 1,000 ms at p99, by events 400")
+        began = os.getloadavg()[0]
         for kind, latency, stand in self.each(self.size.paces, every=f"{_POLLED}s"):
             row: list[Any] = [None] * 3
             if stand is not None:
                 late, commits = pace_of(stand, self.size.seconds)
                 row = [" / ".join(number(percentile(late, share)) for share in (0.5, 0.99)), len(late), commits]
             self.report.row(str(kind), latency, *row)
+        self._load_since(began)
 
     def rates(self) -> None:
         """Commits a second of one table."""
         title = f"One table that always has txlogs pending: {self.size.backlog} commits of five in a row"
         columns = ("storage, catalog", "latency, ms", "commits/s", "txlogs/s")
         self.report.table("latency-rate", title, columns, "The bound is 5 commits a second behind 30 ms")
-        keys = {"every": "10ms", "made": schema(3), "table": {"max_txlogs": TXLOGS}}
+        began, keys = os.getloadavg()[0], {"every": "10ms", "made": schema(3), "table": {"max_txlogs": TXLOGS}}
         for kind, latency, stand in self.each(self.size.rates, **keys):
             rate = rate_of(stand, self.size.backlog) if stand else None
             self.report.row(str(kind), latency, rate, rate and rate * TXLOGS)
+        self._load_since(began)
 
     def fleets(self) -> None:
         """Many tables in one daemon."""
@@ -388,6 +391,9 @@ class Run:
         keys = {"every": f"{_POLLED}s", "made": schema(3), "tables": self.size.tables}
         for kind, latency, stand in self.each(self.size.fleets, **keys):
             self.report.row(str(kind), latency, *(fleet_of(stand, self.size.fleet_seconds) if stand else [None] * 6))
+        self._load_since(began)
+
+    def _load_since(self, began: float) -> None:
         loads = f"{began:.1f} before, {os.getloadavg()[0]:.1f} after"
         self.report.note(f"load of this machine, which runs the servers and the proxies too: {loads}")
 

@@ -148,4 +148,4 @@ def shown(link: Iterable[Record]) -> str:
     What is in flight together.
     """
     counted = Counter(map(named, link))
-    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items())
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in sorted(counted.items()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import harness, publish
-from benchmarks.__main__ import ALL, said
+from benchmarks.__main__ import ALL
 
 PLACES = "".join(path.read_text() for path in publish.documents(publish.DOC))
 
@@ -30,12 +30,6 @@ def test_it_runs_prints_its_tables_and_keeps_them(name: str, tmp_path: Path, cap
         assert row["title"] in printed and len(row["cells"]) == len(row["columns"])
         assert all(text in printed for text in row["cells"])
         assert publish.BEGIN.format(name=row["benchmark"]) in PLACES
-
-
-def test_a_benchmark_that_fails_says_why_in_a_line():
-    assert said(OSError(28, "No space left on device", "/x")) == "OSError: [Errno 28] No space left on device: '/x'"
-    long = said(RuntimeError("Traceback\n  in a\n" + "b" * 10_000))
-    assert long.startswith("RuntimeError: Traceback in a bbb") and len(long) < 310
 
 
 def test_a_benchmark_has_a_toy_a_short_and_a_big_size():
