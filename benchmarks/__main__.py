@@ -24,6 +24,7 @@ ALL = (
     "planning",
     "article",
     "discovery",
+    "latency",
     "isolation",
     "capacity",
     "endurance",

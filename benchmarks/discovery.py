@@ -113,7 +113,7 @@ class Stand:
 
         def told(name: TxlogName) -> None:
             if tell is not None:
-                tell(parts.username or parts.netloc, f"{parts.path.lstrip('/')}/pending/{name}")
+                tell(parts.username or parts.netloc, [f"{parts.path.lstrip('/')}/pending/{name}"])
 
         folder = Folder(store)
         card = folder.card()

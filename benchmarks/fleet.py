@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from benchmarks import lake
 from benchmarks.lake import Watch
 from benchmarks.synthetic import BASE_US, data_file, moment
 from bookkeeper.catalogs.open import open_catalog
@@ -125,25 +126,11 @@ class Fleet:
             "reaper": reaper or {},
             **{f"tables.{name}": {"identifier": f"{NAMESPACE}.{name}", **self.table} for name in names},
         }
-        lines = [
-            line
-            for name, keys in sections.items()
-            for line in (
-                f"[{name}]",
-                *(f"{key.replace('_', '-')} = {json.dumps(value)}" for key, value in keys.items()),
-            )
-        ]
-        path = self.root / "bookkeeper.toml"
-        path.write_text("\n".join(lines) + "\n")
-        return path
+        return lake.written(self.root / "bookkeeper.toml", sections)
 
     def pending(self, names: Sequence[str]) -> int:
         """How many txlogs wait."""
         return sum(name.endswith(".avro") for table in names for name in os.listdir(self.members[table].pending))
-
-
-def _lines(keys: Mapping[str, Any]) -> str:
-    return "".join(f"{key.replace('_', '-')} = {json.dumps(value)}\n" for key, value in keys.items())
 
 
 def _member(root: Path, name: str, folder: Folder, writers: int) -> Member:

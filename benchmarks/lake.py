@@ -56,13 +56,19 @@ def configured(
     """
     catalog = {"name": "lake", "type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"}
     catalog |= storage or {}
-    sections = {"catalog": catalog, "bookkeeper": bookkeeper, "tables.events": {"identifier": IDENTIFIER, **table}}
+    events = {"identifier": IDENTIFIER, **table}
+    return written(root / "bookkeeper.toml", {"catalog": catalog, "bookkeeper": bookkeeper, "tables.events": events})
+
+
+def written(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> Path:
+    """
+    Writes these sections of TOML to `path`, and gives that back; a key may have `_` for `-`.
+    """
     lines = [
         line
         for name, values in sections.items()
         for line in (f"[{name}]", *(f"{_key(key)} = {json.dumps(value)}" for key, value in values.items()))
     ]
-    path = root / "bookkeeper.toml"
     path.write_text("\n".join(lines) + "\n")
     return path
 

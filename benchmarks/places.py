@@ -9,7 +9,7 @@ import base64
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from benchmarks.sqs import Sqs, sqs
 from tests.servers.objects import azure_properties, azurite, bucket, s3, s3_properties
 
 LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"
-Tell = Callable[[str, str], None]
+Tell = Callable[[str, Sequence[str]], None]
 
 
 @dataclass
@@ -33,12 +33,12 @@ class Place:
     near: Mapping[str, str] = field(default_factory=dict)
     far: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=lambda: FREE)
-    wires: tuple[Wire | Sqs, ...] = ()
+    wires: tuple[Wire, ...] = ()
     #: how often a bookkeeper asks its queue while nothing comes, a second
     polls: float = 0
     #: what a renewal of the lease is on the bill
     lease: str = ""
-    #: makes a queue; its name or URL, and what tells it of (bucket, key)
+    #: makes a queue; its name or URL, and what tells it of (bucket, keys) in one message
     queue: Callable[[], tuple[str, Tell]] | None = None
 
     def fresh(self) -> str:
@@ -65,15 +65,15 @@ def s3_server(root: Path) -> Iterator[Place]:
     """
     with ExitStack() as stack:
         server, events = stack.enter_context(s3()), stack.enter_context(sqs())
-        blobs, made = stack.enter_context(wire(server.port)), bucket(server, "bench")
-        far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{events.port}"}
-        name = f"{VERSITY} ({server.name})"
-        yield Place(name, made, server.properties, far, S3, (blobs, events), 0.1, "PUT", lambda: _told_by(events))
+        blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(events.port, queue=True))
+        far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{queues.port}"}
+        name, made = f"{VERSITY} ({server.name})", bucket(server, "bench")
+        yield Place(name, made, server.properties, far, S3, (blobs, queues), 0.1, "PUT", lambda: _told_by(events))
 
 
 def _told_by(events: Sqs) -> tuple[str, Tell]:
     url = events.url()
-    return url, lambda place, key: events.tell(url, place, key)
+    return url, lambda place, keys: events.tell(url, place, keys)
 
 
 @contextmanager
@@ -97,10 +97,10 @@ def _storage_queue(near: Mapping[str, str]) -> tuple[str, Tell]:
     client: Any = QueueClient.from_connection_string(near["adls.connection-string"], name)
     client.create_queue()
 
-    def tell(place: str, key: str) -> None:
-        subject = f"/blobServices/default/containers/{place}/blobs/{key}"
-        event = {"eventType": "Microsoft.Storage.BlobCreated", "subject": subject}
-        client.send_message(base64.b64encode(json.dumps(event).encode()).decode())
+    def tell(place: str, keys: Sequence[str]) -> None:
+        of = f"/blobServices/default/containers/{place}/blobs/"
+        events = [{"eventType": "Microsoft.Storage.BlobCreated", "subject": of + key} for key in keys]
+        client.send_message(base64.b64encode(json.dumps(events).encode()).decode())
 
     return name, tell
 

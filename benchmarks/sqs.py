@@ -1,5 +1,5 @@
 """
-An SQS queue in this process: what is told goes in, a bookkeeper receives and deletes over HTTP, and that is counted.
+An SQS queue in this process: what is told goes in, a bookkeeper receives and deletes over HTTP.
 
 It takes no credentials and loses nothing; moto's is too slow to measure beside.
 """
@@ -8,8 +8,7 @@ import json
 import queue
 import threading
 import uuid
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,7 +22,6 @@ class Sqs:
 
     def __init__(self) -> None:
         self.queues: dict[str, queue.Queue[str]] = {}
-        self.requests = 0
         self.port = 0
 
     def url(self) -> str:
@@ -32,19 +30,16 @@ class Sqs:
         self.queues[name] = queue.Queue()
         return f"http://{_LOOPBACK}:{self.port}/000000000000/{name}"
 
-    def tell(self, url: str, place: str, key: str) -> None:
-        """Puts in what S3 says of a new object."""
-        what = {"s3": {"bucket": {"name": place}, "object": {"key": key}}, "eventName": "ObjectCreated:Put"}
-        self.queues[url.rpartition("/")[2]].put(json.dumps({"Records": [what]}))
-
-    def counted(self) -> Counter[str]:
-        """Requests since it was asked last."""
-        seen, self.requests = self.requests, 0
-        return Counter({"QUEUE": seen})
+    def tell(self, url: str, place: str, keys: Sequence[str]) -> None:
+        """Puts in what S3 says of new objects, in one message."""
+        records = [
+            {"s3": {"bucket": {"name": place}, "object": {"key": key}}, "eventName": "ObjectCreated:Put"}
+            for key in keys
+        ]
+        self.queues[url.rpartition("/")[2]].put(json.dumps({"Records": records}))
 
     def answer(self, action: str, asked: Any) -> dict[str, Any]:
         """What ReceiveMessage and DeleteMessageBatch answer."""
-        self.requests += 1
         if action != "ReceiveMessage":
             return {"Successful": [{"Id": item["Id"]} for item in asked.get("Entries", ())], "Failed": []}
         waiting, bodies = self.queues[asked["QueueUrl"].rpartition("/")[2]], []
