@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
@@ -134,15 +135,18 @@ def _closed(made: Place) -> Iterator[Place]:
 
 
 class CatalogLake(Lake):
-    """A queue in a catalog of any kind; its disk has the machine's clock."""
-
-    store = staticmethod(open_store)
+    """A queue in a catalog of any kind."""
 
     def __init__(self, where: Place, settings: Table) -> None:
-        self.where, self.root = where, where.root
-        self.settings, self.catalog_settings, self.catalog = settings, where.settings, where.near
+        self.where = where
+        self.root = where.root
+        self.clock = Clock()
+        self.settings = settings
+        self.catalog_settings = where.settings
+        self.catalog = where.near
+        self.made = initialise(self.catalog, settings, schema_for(settings))
+        self.folder = Folder(open_store(self.made.folder))
         self.published: list[str] = []
-        self.init(Clock())
 
     def book(
         self,
@@ -186,7 +190,9 @@ class CatalogLake(Lake):
 
     def wrong(self) -> list[str]:
         """What `verify` calls an error, and what was rejected though all that was published is good."""
-        found = verify(Audit(self.view(), self.folder, self.ledger(), self.settings))
+        ledger = Ledger(self.catalog, self.settings.identifier, self.clock)
+        view = ledger.load(self.folder.card().folder)
+        found = verify(Audit(view, self.folder, ledger, self.settings))
         return [f"{item.what}: {item.where}" for item in found if item.severity == ERROR] + list(self.rejected())
 
 

@@ -95,19 +95,15 @@ class Lake:
         **settings: Any,
     ) -> None:
         self.root = root
+        self.clock = clock or Clock()
+        #: how far the disk's clock is ahead
+        self.disk_clock = self.clock
         self.settings = replace(Table(name="events", identifier="demo.events", schema=columns), **settings)
         kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
         self.catalog_settings = Catalog(
             catalog, {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
         )
         self.catalog = open_catalog(self.catalog_settings, create=True)
-        self.init(clock or Clock())
-
-    def init(self, clock: Clock) -> None:
-        """Makes the table and its folder, as `bookkeeper init` does."""
-        self.clock = clock
-        #: how far the disk's clock is ahead
-        self.disk_clock = clock
         self.made = initialise(self.catalog, self.settings, schema_for(self.settings))
         self.folder = Folder(self.store(self.made.folder))
 
@@ -149,11 +145,9 @@ class Lake:
     def table(self) -> Any:
         return self.catalog.load_table(self.settings.identifier)
 
-    def ledger(self) -> Ledger:
-        return Ledger(self.catalog, self.settings.identifier, self.clock, self.store)
-
     def view(self) -> View:
-        return self.ledger().load(self.folder.card().folder)
+        ledger = Ledger(self.catalog, self.settings.identifier, self.clock, self.store)
+        return ledger.load(self.folder.card().folder)
 
     def keys(self) -> list[str]:
         """The keys of all rows a reader sees, sorted."""
