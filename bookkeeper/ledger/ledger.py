@@ -5,10 +5,10 @@ Every commit adds its snapshots and sets the marks together. It is guarded by th
 being the snapshot those marks were read with. So a commit does both or neither, and an attempt that is applied late
 is refused by its own guard once another commit moved `main`.
 
-What a commit writes first (manifests, manifest lists, with SQL catalogs metadata.json) is sent at once, because the
-names are known before: they hold the attempt's random tag. Only the compare-and-swap at the end makes any of it part
-of the table, and it waits until all of it is durable. So a crash may leave any subset of these files: no snapshot
-names them, no later attempt uses their names, and the orphan sweep deletes them. The same holds for a put that
+What a commit writes first (manifests, manifest lists, with SQL catalogs metadata.json) is sent at once: their names,
+sizes and contents are known before. Only the compare-and-swap at the end makes any of it part of the table, and it
+waits until all of it is durable. So a crash may leave any subset of these files: no snapshot names them, no other
+attempt uses their names (each has a random UUID), and the orphan sweep deletes them. The same holds for a put that
 arrives after its attempt was given up.
 """
 
@@ -298,7 +298,7 @@ class Ledger:
 
     def _send(self, view: View, needed: Sequence[Callable[[], object]], spare: Sequence[Callable[[], None]]) -> bool:
         """
-        Does all of this at once, and returns when none of it is under way; whether what can be spared was done too.
+        Does all of this at once, and returns when none of it is under way: whether what is `spare` was done too.
 
         Raises the first error of what is `needed`.
         """

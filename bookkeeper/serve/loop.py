@@ -164,14 +164,14 @@ def _failed(slot: TableLoop, settings: Daemon, now: datetime, error: Exception) 
 
 def close(slot: TableLoop) -> None:
     """
-    Waits for its last deletion, releases the lease and closes the discovery; the next tick opens the table anew.
+    Releases the lease, closes the discovery, waits for the last deletion; the next tick opens the table anew.
     """
     book, slot.book = slot.book, None
     if book is not None:
         book.pending_index.discovery.close()
-        book.consumed.wait()
         with suppress(BookkeeperError):
             book.lease.release()
+        book.consumed.wait()
 
 
 def _about(slot: TableLoop, action: str, cause: str, hint: str) -> dict[str, object]:

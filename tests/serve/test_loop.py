@@ -28,6 +28,7 @@ class Book:
         self.lease: Any = NoLease()
         self.result = TickResult()
         self.pending_index = SimpleNamespace(discovery=Listing())
+        self.consumed = SimpleNamespace(wait=lambda: None)
 
     def tick(self, now: datetime) -> TickResult:
         self.ticks.append(now)

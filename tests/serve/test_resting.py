@@ -31,7 +31,9 @@ class Resting:
     ) -> None:
         self.now, self.meanwhile, self.waits, self.ticks = NOW, meanwhile, list[float](), list[float]()
         noticed = SimpleNamespace(discovery=discovery or Listing())
-        book: Any = SimpleNamespace(lease=lease, pending_index=noticed, result=TickResult(), tick=self.tick)
+        book: Any = SimpleNamespace(
+            lease=lease, pending_index=noticed, result=TickResult(), tick=self.tick, consumed=SimpleNamespace(wait=bool)
+        )
         self.slot = TableLoop("events", lambda: book)
 
     def run(self) -> "Resting":

@@ -50,6 +50,7 @@ class Book:
     def __init__(self, world: "World", table: Table) -> None:
         self.world, self.table, self.lease = world, table, Lease(table.name)
         self.pending_index, self.result = SimpleNamespace(discovery=Listing()), None
+        self.consumed = SimpleNamespace(wait=lambda: None)
 
     def tick(self, now: datetime) -> TickResult:
         self.world.ticks.append((self.table.name, (now - NOW).total_seconds()))

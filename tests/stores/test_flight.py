@@ -1,9 +1,11 @@
 """What a commit writes, on real object stores: under way at once, and whatever part of it a crash leaves undone."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
+from bookkeeper.errors import Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.stores.store import Store
@@ -152,6 +155,37 @@ def dies_in_flight(queue: Queue, patched: pytest.MonkeyPatch, done: Sequence[int
         patched.setattr(type(queue.catalog), "_swap", _crash)
     with pytest.raises(Crash):
         queue.tick(queue.book(store))
+
+
+def test_three_bookkeepers_without_a_lease_commit_every_row_once(queue: Queue) -> None:
+    ended, defects = Event(), list[BaseException]()
+
+    def runs() -> None:
+        book = queue.book()
+        book.limits = replace(book.limits, txlogs=2)
+        try:
+            while not ended.is_set():
+                with suppress(Retry):
+                    book.tick(queue.clock.now)
+            book.consumed.wait()
+        except BaseException as error:  # noqa: BLE001 - it is shown by the test's thread
+            defects.append(error)
+
+    running = [Thread(target=runs, daemon=True) for _ in range(3)]
+    for thread in running:
+        thread.start()
+    for number in range(9):
+        queue.clock.move(seconds=0.2)
+        queue.publish(f"k{number}")
+    for _ in range(600):
+        if not queue.pending():
+            break
+        ended.wait(0.1)
+    ended.set()
+    for thread in running:
+        thread.join(SECONDS)
+    assert defects == []
+    assert (queue.keys(), queue.pending()) == (sorted(["a", "b", *(f"k{number}" for number in range(9))]), [])
 
 
 def _crash(*_: Any) -> None:
