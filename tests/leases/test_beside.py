@@ -146,8 +146,11 @@ def test_a_renewal_under_way_takes_nothing_back_that_was_released() -> None:
     assert lease.hold(NOW)
     held._put = late  # type: ignore[method-assign]
     assert lease.hold(NOW + THIRD) and reached.wait(30)
+    renewal = lease._renewal
     threading.Timer(0.05, gate.set).start()
     lease.release()
+    assert renewal is not None
+    renewal.wait()
     assert PutLease(stores(), "lease", "other").hold(NOW + THIRD)
 
 

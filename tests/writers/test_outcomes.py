@@ -313,7 +313,7 @@ def test_the_writer_deletes_nothing(desk: Desk) -> None:
         writer.write(rows("a"))
         writer.publish(position=b"1")
         writer.write(rows("b"))
-    assert set(operations) <= {"read", "read_tagged", "read_many", "list", "create", "upload", "size"}
+    assert set(operations) <= {"read", "read_tagged", "read_versions", "read_many", "list", "create", "upload", "size"}
 
 
 def test_retries_are_bounded(desk: Desk) -> None:
