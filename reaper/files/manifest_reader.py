@@ -5,6 +5,7 @@ Reads manifest lists and manifests of a table, several at once; one that cannot 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import chain
 from typing import NamedTuple
 
@@ -13,8 +14,9 @@ from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
+from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format import manifest_list
+from bookkeeper.format.avro import Block
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.manifest_list import KnownLines, Line
 from bookkeeper.format.records import ADDED, read_prefix
@@ -77,6 +79,8 @@ class ManifestReader:
         self._lists: dict[str, tuple[Line, ...]] = {}
         self._known: KnownLines = {}
         self._hashes: dict[str, array[int]] = {}
+        #: of blocks that have no entry of a status: digest of the block's bytes and schema, and that status
+        self._without: set[tuple[bytes, int]] = set()
 
     def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, Line]:
         """Every manifest of these snapshots, by its normalized location; raises StorageUnavailable."""
@@ -140,7 +144,9 @@ class ManifestReader:
 
     def _decoded(self, data: bytes, line: Line, wanted: int | None) -> Iterator[Entry]:
         try:
-            return _skimmed(manifest_format.decode(data, _MOST_BYTES), line, wanted)
+            if wanted is None:
+                return _skimmed(manifest_format.decode(data, _MOST_BYTES), line)
+            return iter(self._entries_of(data, line, wanted))
         except BookkeeperError:
             # The same.
             manifest = ManifestFile.from_args(
@@ -151,6 +157,28 @@ class ManifestReader:
             )
             found = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
             return (_entry(item) for item in found if wanted in (None, item.status))
+
+    def _entries_of(self, data: bytes, line: Line, wanted: int) -> list[Entry]:
+        """
+        The entries of one status. A block that was read before and had none is known by its bytes, and not read again:
+        retention passes most blocks of a manifest on as they are.
+        """
+        header = avro.read_header(data)
+        if header.meta.get(avro.CODEC) != b"deflate":
+            return [
+                entry for entry in _skimmed(manifest_format.decode(data, _MOST_BYTES), line) if entry.status == wanted
+            ]
+        found, skims = list[Entry](), manifest_format.skimmer_of(header.meta)
+        for block in avro.packed_blocks(data, header.end):
+            known = sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest(), wanted
+            if known in self._without:
+                continue
+            proven = manifest_format.prove((Block(block.count, avro.payload_of(block)),), skims)
+            own = [entry for entry in _skimmed(proven, line) if entry.status == wanted]
+            found += own
+            if not own:
+                self._without.add(known)
+        return found
 
 
 def _adds(line: Line, snapshot_id: int) -> bool:
@@ -169,7 +197,7 @@ def _line(manifest: ManifestFile) -> Line:
     )
 
 
-def _skimmed(found: Manifest, line: Line, wanted: int | None) -> Iterator[Entry]:
+def _skimmed(found: Manifest, line: Line) -> Iterator[Entry]:
     prefixes: dict[bytes, tuple[int, int]] = {}
     for row in found.rows:
         if row.entry is not None:  # decoded in full: its prefix may have another layout
@@ -180,8 +208,7 @@ def _skimmed(found: Manifest, line: Line, wanted: int | None) -> Iterator[Entry]
             prefix = read_prefix(row.prefix)
             status, snapshot = prefix.status, prefix.snapshot_id or line.snapshot_id or 0
             prefixes[row.prefix] = status, snapshot
-        if wanted is None or status == wanted:
-            yield Entry(status, snapshot, normalize(row.path), row.size_bytes)
+        yield Entry(status, snapshot, normalize(row.path), row.size_bytes)
 
 
 def _entry(entry: ManifestEntry) -> Entry:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.io import FileIO
 
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format import avro, manifest_list
+from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.records import ADDED, DELETED
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from reaper.files import manifest_reader, storage
@@ -142,3 +145,23 @@ def test_one_that_is_not_there_ends_the_run_before_anything_is_journaled(lake: L
     with pytest.raises(StorageUnavailable):
         lake.reap()
     assert lake.disk() == before and not (lake.folder / "reaper/journal.json").exists()
+
+
+def test_a_block_without_an_entry_of_a_status_is_not_read_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = (Path(__file__).parents[1] / "golden/many.txlog.avro").read_bytes()
+    lines = [manifest_list.Line(f"file:///{number}.avro", len(data), 0, 7, 1, 1, 1) for number in range(2)]
+    reader = manifest_reader.ManifestReader(FileIO, lambda most: ((path, data) for path in most))  # type: ignore[arg-type]
+    proven: list[int] = []
+    prove = manifest_format.prove
+
+    def noted(blocks: Any, skims: Any) -> Any:
+        proven.append(len(blocks))
+        return prove(blocks, skims)
+
+    monkeypatch.setattr(manifest_format, "prove", noted)
+    blocks = len(avro.decode(data, 2**24).blocks)
+    added = [len([*entries]) for _, entries in reader.entries(lines, ADDED)]
+    assert added[0] == added[1] > 1 and len(proven) == 2 * blocks
+    assert [[*entries] for _, entries in reader.entries(lines, DELETED)] == [[], []]
+    assert len(proven) == 3 * blocks
+    assert [len([*entries]) for _, entries in reader.entries(lines, ADDED)] == added
