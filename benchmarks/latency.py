@@ -328,7 +328,8 @@ class Run:
     def ticks(self) -> None:
         """Round trips in a row and requests of a tick; then what is in flight in each link."""
         self.report.table("latency", "Ticks behind latency", COLUMNS, NOTE)
-        commits, reloads, beyond = dict[str, list[str]](), dict[str, list[str]](), list[str]()
+        began, beyond = os.getloadavg()[0], list[str]()
+        commits, reloads = dict[str, list[str]](), dict[str, list[str]]()
         # By events a listing comes every 10 ticks: the usual tick is one without.
         keys = {"every": f"{_EVERY}s", "reload": f"{_RELOAD}s", "made": schema(3), "table": {"look_every": 1000}}
         for kind, latency, stand in self.each(self.size.ticks, **keys):
@@ -346,6 +347,7 @@ class Run:
                 beyond.append(f"{kind}: {len(waited)} of {len(ticks)} ticks waited for {shown(waited[0])} before")
         for line in beyond:
             self.report.note(line)
+        self._load_since(began)
         self._links("latency-commit", "What is in flight together: a commit of five txlogs", commits)
         self._links("latency-reload", "What is in flight together: an idle tick with a reload", reloads)
 
