@@ -149,7 +149,11 @@ class Bare:
 
 
 class _Run(Writer):
-    """A run whose incarnation is given and may be used twice: its data files have names of their own."""
+    """
+    A run whose incarnation is given and may be used twice: its data files have names of their own.
+
+    Its clock stands still, so the card that it reads beside its uploads counts however long they take.
+    """
 
     def __init__(self, folder: Folder, name: str, **given: Any) -> None:
         super().__init__(folder, name, **given)

@@ -140,6 +140,7 @@ def test_what_the_journal_names_is_the_journals(lake: Lake) -> None:
         "data/_tmp/x.parquet",
         "metadata/version-hint.text",
         "metadata/00000-stranger.metadata.json",
+        "metadata/00000-stranger.gz.metadata.json",
         "data/per%2Fcent.parquet",
     ],
 )
