@@ -340,13 +340,13 @@ class Folder:
         known = self._known_marks
         if known is None or known[0] == copy:
             known = self._marks()  # only reading it shows whether it still says so
-        self._known_marks = None
         for _ in range(5):
             there, tag = known
             same_table = there is not None and there.table_uuid == copy.table_uuid
             newer = there is not None and same_table and there.sequence_number > copy.sequence_number
             if there == copy or (newer and not even_older):
                 return False
+            self._known_marks = None  # until the put is answered
             try:
                 self._known_marks = copy, self.store.replace(MARKS, _marks_bytes(copy), if_match=tag)
             except Changed:
