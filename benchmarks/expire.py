@@ -8,6 +8,7 @@ are; only the newest snapshot stays. The peer does the same on tables of its own
 its figure is the better of two rounds in one JVM, ours the median of three tables.
 """
 
+import json
 import os
 import time
 import tracemalloc
@@ -30,6 +31,7 @@ from bookkeeper.console import garbage
 from bookkeeper.retention.apply import apply_retention
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from reaper import orphans
 from reaper.expiry import journal
 from reaper.files.storage import Storage
 
@@ -37,6 +39,9 @@ LIVE, ROUNDS = 20, 2
 STORE = ("read", "read_many", "create", "replace", "size", "sizes", "list", "delete_many")
 #: each without those that it calls
 PHASES: tuple[tuple[Any, str, str], ...] = (
+    (reaper.run.ReaperContext, "of", "open"),
+    (reaper.run, "_begin", "begin"),
+    (reaper.run, "_plan_now", "plan"),
     (reaper.run, "make_plan", "plan"),
     (reaper.run, "_own_files", "find files"),
     (journal, "write", "journal"),
@@ -100,6 +105,9 @@ def churned(root: Path, size: Size, data: bool = True) -> Queue:
             cutoff = moment((turn - LIVE + 1) * size.per_commit)
             apply_retention(book.ledger, seen, queue.settings.retention, cutoff)
             book.view = None  # another made that commit
+    # The hourly sweep was just now: the peer has none.
+    swept = {"version": 1, "table-uuid": queue.card.table_uuid, "at": now().isoformat(), "seen": {}}
+    queue.folder.store.replace(orphans.KEY, json.dumps(swept).encode())
     os.sync()
     return queue
 
