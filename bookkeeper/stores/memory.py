@@ -85,7 +85,8 @@ class MemoryStore:
             self.delete_many([key])
 
     def upload(self, key: str, data: Buffer) -> None:
-        self._put(key, bytes(data))
+        with _MEMORY:  # fsspec's listing fails when another thread adds an object meanwhile
+            self._put(key, bytes(data))
 
     def size(self, key: str) -> int:
         return len(self.read(key))
