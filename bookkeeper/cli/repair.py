@@ -31,8 +31,9 @@ def replay(
     """
     Put rejected TXLOGs back into pending/, once the cause of the rejection is repaired.
 
-    A txlog that is in the table already, whose files are, or whose position no longer fits, is refused. Exit code 1
-    when one that was named is refused; with --all when every one is.
+    A txlog that is in the table already, whose files are or were, or whose position no longer fits, is refused. Exit
+    code 1 when one that was named is refused; with --all when every one is. With --force, what came in before the
+    oldest kept snapshot and was compacted since cannot be recognised: rows may be double.
 
     \b
     Example:
