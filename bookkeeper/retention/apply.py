@@ -106,14 +106,15 @@ def _live_count(ledger: Ledger, view: View) -> int:
 
 
 def _live_rows(ledger: Ledger, view: View) -> int | None:
-    """Rows of all live data files; None where an old manifest list does not count them."""
+    """Rows of all live data files; None where an old manifest list does not count them, or an entry lies about them."""
     counts = [
         count
         for item in ledger.manifests(view)
         if item.content == ManifestContent.DATA and live_file_count(item)
         for count in (item.added_rows_count, item.existing_rows_count)
     ]
-    return None if None in counts else sum(count or 0 for count in counts)
+    total = sum(count or 0 for count in counts)
+    return None if None in counts or total >= LARGEST else total
 
 
 def _reaches(rule: Rule, view: View, manifest: ManifestFile) -> bool:
