@@ -97,14 +97,18 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     """
     Continue after a rollback of the table: the rows of the abandoned snapshots stay out.
 
-    Their txlogs were consumed and stay consumed: if the rows are wanted, write them again.
+    Their txlogs were consumed and stay consumed: if the rows are wanted, write them again. Pending rewrites are
+    rejected, and made anew from the table. Refused when a file of the table is not there any more: what was compacted
+    may have been deleted since.
 
     \b
     Example:
       bookkeeper accept-rollback --table events
     """
+    from bookkeeper.commands.live_files import check_files
     from bookkeeper.core.history import descends
-    from bookkeeper.errors import NotPossible
+    from bookkeeper.core.pending_rewrites import withdraw
+    from bookkeeper.errors import NotPossible, RewriteUnfit
     from bookkeeper.ledger.load import is_older, load
     from bookkeeper.ledger.view import abandoned
 
@@ -115,10 +119,12 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
         if not older:
             raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
         say("abandoned: all commits that marks.json knows and this table does not")
+    check_files(there.ledger, view)
     for snapshot_id, txlogs in abandoned(view):
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
         click.confirm("Continue without the rows of these snapshots?", abort=True, err=True)
+    withdraw(there.folder, RewriteUnfit("the table was rolled back after it was made"), utc_now())
     after = there.publisher.record(view, view.marks, "accept-rollback", even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 

@@ -11,7 +11,8 @@ Checked in the attempt itself, against the view that its commit is guarded by. E
 5. Of two rewrites that replace one file the first is taken.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -64,11 +65,13 @@ class _LiveFile:
 
 def check_rewrites(ledger: Ledger, view: View, rewrites: Sequence[Rewrite]) -> CheckedRewrites:
     """
-    Checks up to MOST_REWRITES rewrites, in this order, against the head of the table. Raises Retry, and Reject when
-    a manifest of the table does not decode.
+    Checks up to MOST_REWRITES rewrites, in this order, against the head of the table.
+
+    Raises Retry, also when a manifest of the table does not decode.
     """
     given, rejected, in_table = rewrites[:MOST_REWRITES], dict[str, RewriteRejected](), list[str]()
-    found = _find(ledger, view, given)
+    with _manifests_decode():
+        found = _find(ledger, view, given)
     head = _Head(ledger, view, rules_of(view), _by_key(found))
     good, taken = list[Rewrite](), set[str]()
     for rewrite in given:
@@ -85,6 +88,15 @@ def check_rewrites(ledger: Ledger, view: View, rewrites: Sequence[Rewrite]) -> C
             good.append(rewrite)
             taken |= rewrite.replaced.keys()
     return CheckedRewrites(good, _only(found, taken), in_table, rejected)
+
+
+@contextmanager
+def _manifests_decode() -> Iterator[None]:
+    """A manifest of the table that does not decode is no fault of a rewrite."""
+    try:
+        yield
+    except Reject as error:
+        raise StorageUnavailable(f"a manifest of the table cannot be read: {error}") from error
 
 
 def _find(ledger: Ledger, view: View, rewrites: Iterable[Rewrite]) -> list[ManifestDelete]:
@@ -130,7 +142,8 @@ class _Head:
     def deletes(self) -> list[DeleteFile]:
         """The live delete files of the table, read when first asked for."""
         if self._deletes is None:
-            self._deletes = live_delete_files(self.ledger, self.view)
+            with _manifests_decode():
+                self._deletes = live_delete_files(self.ledger, self.view)
         return self._deletes
 
     @property

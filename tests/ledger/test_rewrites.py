@@ -14,6 +14,8 @@ from bookkeeper.errors import (
     RewriteOverlaps,
     RewriteUnfit,
 )
+from bookkeeper.format import records
+from bookkeeper.format.skim import Skimmer
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.summary import rewrites_of
 from bookkeeper.retention.scan import find
@@ -160,6 +162,27 @@ def test_a_rewrite_of_rewritten_files_and_retention_of_them_go_on(lake: Lake) ->
     dropped = find(book.ledger, view, None, lambda _: True, lambda row, _: row.path == oldest.file.path)
     book.ledger.drop(view, dropped)
     assert lake.keys() == sorted(writer.keys)[14:]
+
+
+def test_only_blocks_that_can_hold_a_replaced_number_are_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "BLOCK_BYTES", 1000)  # of about four records
+    filled(lake, 4 * merge.FAN)
+    book = lake.book()
+    for old in (live(lake)[:2], live(lake)[-6:-4]):
+        commit(lake, compacted(lake, old), book=book)  # from here on the blocks are known
+    counted, rows = [0], Skimmer.rows
+
+    def counting(self: Skimmer, payload: bytes, number: int) -> Any:
+        counted[0] += number
+        return rows(self, payload, number)
+
+    rewrite = compacted(lake, live(lake)[20:24])
+    monkeypatch.setattr(Skimmer, "rows", counting)
+    ledger, view, checked = check(lake, rewrite, book=book)
+    assert (len(checked.good), len(live_files(lake))) == (1, 4 * merge.FAN - 2)
+    assert 4 <= counted[0] <= 16
+    ledger.rewrite(view, checked.good, checked.deletes)
+    assert len(live_files(lake)) == 4 * merge.FAN - 5
 
 
 # what is seen again

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -93,25 +94,28 @@ def test_streams_pass_over_rewrites_and_read_every_row_once(spark: Any, queue: Q
 def test_a_commit_of_javas_keeps_equality_deletes_that_new_files_need_and_would_drop_them_without_the_manifests_number(
     spark: Any, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With each commit, Java drops delete files that are older than the smallest number of all data manifests.
-    assert rewritten_and_inserted(spark, queue) == ["a", "b", "new"]
+    # When it takes files out, Java drops delete files that are older than the smallest number of all data manifests.
+    assert rewritten_and_deleted(spark, queue) == ["a", "b"]
     other = Queue(queue.root, identifier=f"{queue.settings.identifier}b", partition_by=())
     rightly = RewriteGroup.records
     monkeypatch.setattr(
         RewriteGroup, "records", lambda group, header: replace(rightly(group, header), least_sequence=None)
     )
-    assert rewritten_and_inserted(spark, other) == ["a", "b", "gone", "new"]
+    assert rewritten_and_deleted(spark, other) == ["a", "b", "gone"]
 
 
-def rewritten_and_inserted(spark: Any, queue: Queue) -> list[str]:
+def rewritten_and_deleted(spark: Any, queue: Queue) -> list[str]:
     publish(queue, "a", "gone")
     publish(queue, "b")
     rewrite = compacted(queue, live(queue))
     commit_deletes(queue, equality(queue, ["gone"]))
-    assert keys(spark, queue) == ["a", "b"]
+    Writes(queue).publish("c", at=queue.clock.now - timedelta(days=2))
+    queue.tick()
     assert len(commit(queue, rewrite).good) == 1
-    assert keys(spark, queue) == ["a", "b"]
-    spark.sql(f"INSERT INTO lake.{queue.settings.identifier} VALUES (current_timestamp(), 'new', NULL)")
+    assert keys(spark, queue) == ["a", "b", "c"]
+    limit = f"{queue.clock.now - timedelta(days=1):%Y-%m-%d %H:%M:%S}"
+    spark.sql(f"DELETE FROM lake.{queue.settings.identifier} WHERE timestamp < TIMESTAMP '{limit}'")
+    assert queue.operations()[-1] == "delete", "a whole file went"
     return keys(spark, queue)
 
 

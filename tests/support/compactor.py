@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from bookkeeper.core.pending_rewrites import publish
 from bookkeeper.core.rewrite import Base, ReplacedFile, Rewrite, decode, encode
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents
@@ -43,15 +44,31 @@ def base_of(lake: Lake, applied: Sequence[str] = ()) -> Base:
     return Base(view.uuid, view.head.snapshot_id, view.head.sequence_number or 0, tuple(applied))
 
 
-def compacted(
+def compacted(lake: Lake, old: Sequence[ReplacedFile], *given: Any, **changes: Any) -> Rewrite:
+    """
+    The rewrite that `encoded` makes.
+    """
+    return decode(*encoded(lake, old, *given, **changes), MOST)
+
+
+def published(lake: Lake, old: Sequence[ReplacedFile], *given: Any, **changes: Any) -> str:
+    """
+    Publishes the rewrite that `encoded` makes; its id.
+    """
+    rewrite_id, data = encoded(lake, old, *given, **changes)
+    publish(lake.folder, rewrite_id, data)
+    return rewrite_id
+
+
+def encoded(
     lake: Lake,
     old: Sequence[ReplacedFile],
     base: Base | None = None,
     keeps: Callable[[dict[str, Any]], bool] = lambda row: True,
     **changes: Any,
-) -> Rewrite:
+) -> tuple[str, bytes]:
     """
-    The rewrite of these files (of one partition) into one that holds the rows it `keeps`, none when it keeps none.
+    Id and bytes of the rewrite of these files (of one partition) into one with the rows it `keeps`, none for none.
 
     `changes` are those of the new file's description.
     """
@@ -67,8 +84,7 @@ def compacted(
         file = described(f"{card.data_path}/{name}", card.schema, card.spec, rows, out.tell())
         path = changes.pop("path", file.path).format(id=rewrite_id)
         new.append(replace(file, partition=old[0].file.partition, path=path, **changes))
-    data = encode(rewrite_id, base or base_of(lake), card.schema, card.spec, new, old)
-    return decode(rewrite_id, data, MOST)
+    return rewrite_id, encode(rewrite_id, base or base_of(lake), card.schema, card.spec, new, old)
 
 
 def check(lake: Lake, *rewrites: Rewrite, book: Any = None) -> tuple[Any, View, CheckedRewrites]:
