@@ -4,11 +4,12 @@ import logging
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bookkeeper.cli import repair
+from bookkeeper.cli import repair, status
 from bookkeeper.config.settings import Retention
 from bookkeeper.core.pending_rewrites import (
     pending_rewrites,
@@ -112,6 +113,19 @@ def test_what_is_rejected_says_why_and_its_new_files_stay(lake: Lake, caplog: py
     assert rejected(lake) == {f"{rewrite_id}.avro": "RewriteUnfit"}
     assert list(Path(lake.root).rglob(f"{rewrite_id}-00001.parquet"))
     assert ("rewrite", "WARNING") in {(record.action, record.levelname) for record in caplog.records}
+
+
+def test_the_command_rejected_lists_rewrites_with_their_reasons(
+    lake: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(lake)
+    rewrite_id = published(lake, live(lake), record_count=99)
+    run(lake)
+    monkeypatch.setattr(status, "opened", lambda *_: SimpleNamespace(folder=lake.folder))
+    capsys.readouterr()
+    status.rejected.callback(config=None, table=None, as_json=True)  # type: ignore[misc]
+    printed = capsys.readouterr().out
+    assert f"{rewrite_id}.avro" in printed and "RewriteUnfit" in printed and "99 rows" in printed
 
 
 @pytest.mark.parametrize("name", ["garbage.avro", key_of("01a1fdf4-2b80-7001-8203-0405060708aa")[9:]])
