@@ -13,6 +13,11 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── EntryInvalid, PathRefused, DuplicatePath                    an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
     │   └── PositionTaken, IncarnationPruned, FromTheFuture             its place in the order
+    ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
+    │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
+    │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
+    │   ├── DeletesNotApplied                 a delete file that it did not apply, or that is gone
+    │   └── RewriteOverlaps                   an earlier rewrite replaces the same file
     ├── Hold      leave the txlog pending and say so; a person must act
     │   └── NewerVersion, NotMoved, TooManyHoles
     ├── Halt      commit nothing to this table until a person decides; other tables go on
@@ -172,6 +177,32 @@ class FromTheFuture(Reject):
     """The txlog was created more than an hour ahead of the bookkeeper's clock."""
 
     hint = "Synchronise the writer's clock (NTP), then replay the txlog."
+
+
+class RewriteRejected(BookkeeperError):
+    """This rewrite can never be committed."""
+
+    hint = "Nothing is lost: its files stay as they are, and the compactor plans anew from the table."
+
+
+class RewriteCorrupt(RewriteRejected):
+    """The rewrite is not a complete Avro file of ADDED and DELETED manifest entries of one partition."""
+
+
+class RewriteUnfit(RewriteRejected):
+    """The rewrite is not one of this table, or a new file of it is not one that the table takes."""
+
+
+class ReplacedFilesChanged(RewriteRejected):
+    """A file that the rewrite replaces is not live any more, or not as the rewrite says."""
+
+
+class DeletesNotApplied(RewriteRejected):
+    """Deleted rows would come back: the rewrite did not apply a delete file that applies to a file it replaces."""
+
+
+class RewriteOverlaps(RewriteRejected):
+    """An earlier rewrite replaces the same file."""
 
 
 class Hold(BookkeeperError):

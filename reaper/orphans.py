@@ -23,6 +23,7 @@ from bookkeeper.stores.locations import join, normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
+from reaper.expiry.plan import check_not_older
 from reaper.files import txlogs
 from reaper.files.disk_difference import DiskDifference
 from reaper.files.manifest_reader import ManifestReader, normalize
@@ -107,7 +108,8 @@ def is_due(context: ReaperContext, now: datetime) -> bool:
 
 def find_orphans(context: ReaperContext, now: datetime, older_than: timedelta | None = None) -> Sweep:
     """
-    Every orphan, without deleting one; raises Retry or NewerVersion when something cannot be read.
+    Every orphan, without deleting one; raises Retry or NewerVersion when something cannot be read, and HistoryChanged
+    when marks.json knows a later commit than the table: its files would look like orphans.
     """
     before, metadata = now - age_of(context, older_than), context.load().metadata
     if not rules(context.settings.reaper, metadata.properties).gc:
@@ -119,10 +121,12 @@ def find_orphans(context: ReaperContext, now: datetime, older_than: timedelta | 
         unnamed.subtract(txlogs.named(context.folder))
         journal = journals.read(context.folder)
         unnamed.subtract(journal.files.sizes() if journal else ())
+        copy = Folder(context.folder).marks()  # before the table is loaded, because it is written after a commit
         table = context.load()
         uuid = str(table.metadata.table_uuid)
         if table.metadata.table_uuid != metadata.table_uuid:
             return Sweep(uuid, (), 0)
+        check_not_older(table.metadata, copy)
         unnamed.subtract(_referenced(table, context.reader))
         return Sweep(uuid, tuple(_orphans(context, unnamed, uuid, now)), unnamed.subtracted)
 

@@ -186,7 +186,9 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     \b
     Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
     """
-    from bookkeeper.core.folder import PENDING, REJECTED
+    from bookkeeper.core.folder import PENDING, REASON, REJECTED
+    from bookkeeper.core.pending_rewrites import is_rewrite
+    from bookkeeper.core.rewrite import REWRITES
     from bookkeeper.stores.open import open_store
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)
@@ -195,7 +197,12 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     folder = open_store(at, work.storage)
     # A writer publishes no file older than half the orphan age.
     oldest = keep - work.table.orphan_age / 2
-    procedures.check_txlogs(list(folder.list(PENDING)), list(folder.list(REJECTED)), work.now, oldest)
+    pending = [*folder.list(PENDING), *folder.list(REWRITES)]
+    # What a rejected rewrite made is in the table, or never will be.
+    rejected = [
+        item for item in folder.list(REJECTED) if not is_rewrite(item.key.removeprefix(REJECTED).removesuffix(REASON))
+    ]
+    procedures.check_txlogs(pending, rejected, work.now, oldest)
     work.call(
         procedures.remove_orphan_files(work.name, work.now - keep, dry_run=work.dry_run),
         harmless=work.dry_run,

@@ -31,8 +31,10 @@ def replay(
     """
     Put rejected TXLOGs back into pending/, once the cause of the rejection is repaired.
 
-    A txlog is refused when it is in the table already, when its files are, or when its position no longer fits. The
-    exit code is 1 when a TXLOG that was named is refused; with --all when every one is.
+    A txlog is refused when it is in the table already, when its files are or were, or when its position no longer
+    fits. The exit code is 1 when a TXLOG that was named is refused; with --all when every one is. With --force, a
+    txlog that came in before the oldest kept snapshot and was compacted since is not recognised: its rows may be
+    double.
 
     \b
     Example:
@@ -96,14 +98,18 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     """
     Continue after a rollback of the table: the rows of the abandoned snapshots stay out.
 
-    Their txlogs were consumed and stay consumed: if the rows are wanted, write them again.
+    Their txlogs were consumed and stay consumed: if the rows are wanted, write them again. Pending rewrites are
+    rejected, and made anew from the table. Refused when a file of the table is not there any more: what was compacted
+    may have been deleted since.
 
     \b
     Example:
       bookkeeper accept-rollback --table events
     """
+    from bookkeeper.commands.live_files import check_files
     from bookkeeper.core.history import descends
-    from bookkeeper.errors import NotPossible
+    from bookkeeper.core.pending_rewrites import withdraw
+    from bookkeeper.errors import NotPossible, RewriteUnfit
     from bookkeeper.ledger.load import is_older, load
     from bookkeeper.ledger.view import abandoned
 
@@ -114,10 +120,12 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
         if not older:
             raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
         say("abandoned: all commits that marks.json knows and this table does not")
+    check_files(there.ledger, view)
     for snapshot_id, txlogs in abandoned(view):
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
         click.confirm("Continue without the rows of these snapshots?", abort=True, err=True)
+    withdraw(there.folder, RewriteUnfit("the table was rolled back after it was made"), utc_now())
     after = there.publisher.record(view, view.marks, "accept-rollback", even_older=True)
     show_record({"table": there.table.name, "snapshot": after.marks.snapshot}, as_json)
 

@@ -46,15 +46,19 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
 @common
 def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     """
-    List rejected txlogs with their reasons.
+    List rejected txlogs and rewrites with their reasons.
+
+    A rejected rewrite needs nothing: its compactor plans anew, and it is deleted when it is orphan-age old.
 
     \b
     Example:
       bookkeeper rejected --table events
     """
+    from bookkeeper.core.pending_rewrites import rejected_rewrites
+
     folder, now = opened(config, table).folder, utc_now()
     rows = []
-    for item in folder.rejected():
+    for item in (*folder.rejected(), *rejected_rewrites(folder)):
         reason = folder.reason(item.name)
         rows.append(
             {

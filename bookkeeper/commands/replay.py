@@ -23,9 +23,13 @@ from bookkeeper.errors import (
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
+from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 from bookkeeper.tick.check import check, rules_of
+
+_DO_NOT = "Run `bookkeeper verify`; do not replay it."
+_DUPLICATE = "Rows of it that are in no other txlog must be published again, in files of their own."
 
 
 def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: datetime, force: bool = False) -> None:
@@ -39,6 +43,9 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     view, _, _ = load(ledger, folder)
     if view.marks.is_in(name):
         raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
+    if folder.reason(name).get("error") == "DuplicatePath":
+        # Its files need not be live any more: the rows that another txlog brought in may have been rewritten.
+        raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)
     txlog = _decoded(folder, table, name)
     check(txlog, rules_of(view), now_ms)
     _check_position(txlog, view)
@@ -73,4 +80,8 @@ def _check_paths(txlog: Txlog, ledger: Ledger, view: View) -> None:
     wanted = {normal(file.path) for file in txlog.files}
     for file in ledger.live_files(view):
         if normal(file.path) in wanted:
-            raise NotPossible(f"{file.path} is in the table already", hint="Run `bookkeeper verify`; do not replay it.")
+            raise NotPossible(f"{file.path} is in the table already", hint=_DO_NOT)
+    # A rewrite puts rows into other files, so a file that is gone may still have its rows in the table.
+    removed = removed_files(ledger, view)
+    for path in wanted & removed.keys():
+        raise NotPossible(f"{path} was in the table until snapshot {removed[path]} took it out", hint=_DO_NOT)

@@ -13,7 +13,8 @@ from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import ancestors, descends, is_ours, older
 from bookkeeper.core.marks import Marks
-from bookkeeper.errors import MarksLost, NotPossible
+from bookkeeper.core.pending_rewrites import withdraw
+from bookkeeper.errors import MarksLost, NotPossible, RewriteUnfit
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
@@ -42,7 +43,10 @@ def restorable(ledger: Ledger, folder: Folder) -> tuple[View, str]:
 def restore(ledger: Ledger, folder: Folder, view: View) -> View:
     """
     Puts them back in one guarded commit with an empty snapshot. Raises Retry after another commit.
+
+    Pending rewrites are rejected first: a crash after that leaves rewrites that are made anew.
     """
+    withdraw(folder, RewriteUnfit("the table's marks were restored after it was made"), ledger.clock())
     return MarksPublisher(ledger, folder).record(view, view.marks, "restore-marks")
 
 

@@ -11,6 +11,7 @@ a person should look, `info` means that the next tick repairs it.
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Snapshot
@@ -27,6 +28,7 @@ from bookkeeper.format.records import saturate
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.marks_publisher import MarksPublisher
+from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View, txlogs_of
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store, key_in
@@ -57,6 +59,11 @@ class Audit:
     open_store: Callable[[str], Store] | None = None
     live: dict[str, DataFile] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def removed(self) -> dict[str, int]:
+        """The files that kept snapshots took out."""
+        return removed_files(self.ledger, self.view)
 
     def later(self) -> "Audit":
         """A new audit, of the table as it is now."""
@@ -217,7 +224,9 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
         files = txlog_format.decode(item.name, data, most).files
     except BookkeeperError:
         return False
-    return not any(normal(file.path) in audit.live for file in files)
+    # A rewrite puts rows into other files: one that it took out was in.
+    paths = {normal(file.path) for file in files}
+    return paths.isdisjoint(audit.live) and paths.isdisjoint(audit.removed)
 
 
 def _missing(audit: Audit) -> Iterator[Finding]:

@@ -105,7 +105,7 @@ class Retention:
     every: timedelta = option(_seconds(60), "pause between two checks for files to drop")
     brake: float = option(
         0.5,
-        "largest share of the live files that one step may drop unasked; 1.0 switches it off",
+        "largest share of the live files, or of their rows, that one step may drop unasked; 1.0 switches it off",
         least=0.0,
         most=1.0,
     )

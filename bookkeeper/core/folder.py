@@ -167,15 +167,23 @@ class Folder:
         """
         create_once(self.store, f"{PENDING}{name}", data, consumed=True)
 
-    def reject(self, name: TxlogName | str, why: BookkeeperError, now: datetime, most: int = MOST_TXLOG_BYTES) -> None:
+    def reject(
+        self,
+        name: TxlogName | str,
+        why: BookkeeperError,
+        now: datetime,
+        most: int = MOST_TXLOG_BYTES,
+        place: str = PENDING,
+    ) -> None:
         """
-        Moves a pending txlog to rejected/ with its reason; one of more than `most` bytes without reading it.
+        Moves a pending txlog, or what lies in another `place`, to rejected/ with its reason; one of more than `most`
+        bytes without reading it.
 
         Durable in rejected/ before it leaves pending/: a crash in between leaves it in both places, and the next
         tick rejects it again or, if it has become good, commits it; the copy is then recognised by its mark. Of what
         is no regular file only the reason is kept. Raises NotMoved when the storage cannot move one so large.
         """
-        key, kept = f"{PENDING}{name}", f"{REJECTED}{_short(str(name))}"
+        key, kept = f"{place}{name}", f"{REJECTED}{_short(str(name))}"
         data: bytes | None = None
         try:
             data = self.store.read(key, most)

@@ -4,7 +4,6 @@ The txlog: an Iceberg manifest with our header keys (docs/txlog-format.md).
 Encoded once by its writer; decoding runs no code and rejects whatever it does not know.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
+from bookkeeper.format.header_values import DIGITS, number, schema_id, text
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
@@ -28,15 +28,11 @@ POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
 _OPTIONAL = {"position", "previous-position", "entries"}
 _KEYS = _REQUIRED | _OPTIONAL
-#: of a number in the header
-_DIGITS = 18
 _POSITIONS = ("position", "previous-position")
 #: decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
 #: of one data file; the largest object of S3 has 50 TB. All files of a txlog together fit in a long
 MOST_BYTES = 2**46 - 1
-#: 10,000 columns; parsed, it takes 25 times as much memory
-_SCHEMA_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ def _kind(meta: Mapping[str, bytes], keys: Iterable[str]) -> _Kind:
     if meta.get("format-version", b"") != b"2" or meta.get("content", b"") != b"data":
         raise TxlogCorrupt("the header must say format-version 2 and content data")
     names = tuple(key.removeprefix(PREFIX) for key in keys)
-    return _Kind(names, _schema_id(meta), _number(meta, "partition-spec-id"), skimmer_for(meta["avro.schema"]))
+    return _Kind(names, schema_id(meta), number(meta, "partition-spec-id"), skimmer_for(meta["avro.schema"]))
 
 
 def _common(meta: Mapping[str, bytes], keys: Sequence[str]) -> _Kind | None:
@@ -165,8 +161,8 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
     _check_count(own, raw)
     return Txlog(
         name,
-        _text(own, "table-uuid"),
-        _number(own, "created-ms"),
+        text(own, "table-uuid"),
+        number(own, "created-ms"),
         kind.schema_id,
         kind.spec_id,
         raw.layout.partition,
@@ -211,49 +207,22 @@ def _wrong_keys(own: Mapping[str, bytes]) -> str:
 
 def _check_version(own: Mapping[str, bytes]) -> None:
     # Looked at before anything else: what a newer version holds may not look like entries to us at all.
-    text = own["version"]
-    if text.isdigit() and len(text) <= _DIGITS and int(text) > VERSION:
-        raise NewerVersion(f"format version {int(text)}, this bookkeeper knows up to {VERSION}")
-    if _number(own, "version") < 1:
-        raise TxlogCorrupt(f"there is no format version {int(text)}")
+    version = own["version"]
+    if version.isdigit() and len(version) <= DIGITS and int(version) > VERSION:
+        raise NewerVersion(f"format version {int(version)}, this bookkeeper knows up to {VERSION}")
+    if number(own, "version") < 1:
+        raise TxlogCorrupt(f"there is no format version {int(version)}")
 
 
 def _check_count(own: Mapping[str, bytes], raw: Manifest) -> None:
     if "entries" not in own and len(raw.blocks) > 1:
         # Cut behind a block it would be a whole Avro file, with fewer rows.
         raise TxlogCorrupt(f"the header lacks {PREFIX}entries, which more than one block of entries needs")
-    if "entries" in own and _number(own, "entries") != len(raw.rows):
-        raise TxlogCorrupt(f"the header announces {_number(own, 'entries')} entries, the file holds {len(raw.rows)}")
-
-
-def _schema_id(meta: Mapping[str, bytes]) -> int:
-    if "schema-id" in meta:
-        return _number(meta, "schema-id")
-    # Iceberg Java writes it nowhere but in the schema.
-    schema = meta.get("schema", b"")
-    if len(schema) > _SCHEMA_BYTES:
-        raise TxlogCorrupt(f"the header has no schema-id, and a schema of {len(schema)} bytes is not looked through")
-    try:
-        number = json.loads(schema)["schema-id"]
-    except (ValueError, LookupError, TypeError, RecursionError) as exc:
-        raise TxlogCorrupt("the header has neither schema-id nor a schema that says its id") from exc
-    if type(number) is not int:
-        raise TxlogCorrupt(f"the header's schema has the id {str(number)[:40]}, not a number")
-    return number
+    if "entries" in own and number(own, "entries") != len(raw.rows):
+        raise TxlogCorrupt(f"the header announces {number(own, 'entries')} entries, the file holds {len(raw.rows)}")
 
 
 def _check_name(name: TxlogName, own: Mapping[str, bytes]) -> None:
-    header = (_text(own, "writer"), _text(own, "incarnation"), _number(own, "sequence"))
+    header = (text(own, "writer"), text(own, "incarnation"), number(own, "sequence"))
     if header != (name.writer, name.incarnation, name.sequence):
         raise NameMismatch(f"the header says {header[0][:70]}.{header[1][:40]}.{header[2]}, the file is named {name}")
-
-
-def _text(values: Mapping[str, bytes], key: str) -> str:
-    return values[key].decode("utf-8", "replace")
-
-
-def _number(values: Mapping[str, bytes], key: str) -> int:
-    text = values.get(key, b"")
-    if not text.isdigit() or len(text) > _DIGITS or (text[:1] == b"0" and text != b"0"):
-        raise TxlogCorrupt(f"header key {key} is {text[:40]!r}, not a number without leading zeros")
-    return int(text)

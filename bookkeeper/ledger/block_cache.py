@@ -5,6 +5,7 @@ A block is known by the digest of its bytes, whatever manifest it lies in. A blo
 manifest to manifest as it is stored, and read once (docs/block-reuse.md).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -27,34 +28,49 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of live files: the smallest upper bound of the retention column, the smallest sequence number."""
+    """Of live files: the smallest upper bound of the retention column, the smallest and largest sequence number."""
 
     least_upper: bytes | None
     least_sequence: int
+    greatest_sequence: int
+
+    def has_one_of(self, sequences: Sequence[int]) -> bool:
+        """Whether one of these sequence numbers, in ascending order, lies in it."""
+        index = bisect_left(sequences, self.least_sequence)
+        return index < len(sequences) and sequences[index] <= self.greatest_sequence
 
 
 #: the range of no file at all
-EMPTY = Range(None, 2**62)
+EMPTY = Range(None, 2**62, -1)
 
 
 def range_of(files: Iterable[tuple[bytes | None, int]]) -> Range:
     """
     The range of files with these upper bounds and sequence numbers.
     """
-    uppers, sequences = set[bytes](), {EMPTY.least_sequence}
+    uppers, sequences = set[bytes](), set[int]()
     for upper, sequence in files:
         sequences.add(sequence)
         if upper is not None:
             uppers.add(upper)
-    least_upper = min(uppers, key=lambda bound: int.from_bytes(bound, "little", signed=True), default=None)
-    return Range(least_upper, min(sequences))
+    return _range(uppers, sequences, sequences)
+
+
+def _range(uppers: Iterable[bytes], least: Iterable[int], greatest: Iterable[int]) -> Range:
+    return Range(
+        min(uppers, key=lambda bound: int.from_bytes(bound, "little", signed=True), default=None),
+        min(least, default=EMPTY.least_sequence),
+        max(greatest, default=EMPTY.greatest_sequence),
+    )
 
 
 def union(ranges: Iterable[Range]) -> Range:
     """
     The range of all files that these ranges cover.
     """
-    return range_of((item.least_upper, item.least_sequence) for item in ranges)
+    listed = list(ranges)
+    uppers = [item.least_upper for item in listed if item.least_upper is not None]
+    return _range(uppers, [item.least_sequence for item in listed], [item.greatest_sequence for item in listed])
 
 
 @dataclass(frozen=True, slots=True)

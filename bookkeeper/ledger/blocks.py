@@ -33,7 +33,7 @@ from bookkeeper.format.records import (
     write_prefix,
 )
 from bookkeeper.format.skim import EntrySummary, Skimmer
-from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digester, union
+from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digester, range_of, union
 from bookkeeper.ledger.contents import MANIFEST_BYTES, with_inherited
 from bookkeeper.ledger.manifests import Header
 from bookkeeper.stores.store import Reading, key_in
@@ -160,6 +160,34 @@ def live_summaries(entries: Sequence[EntrySummary], manifest: ManifestFile) -> I
             sequence = known[entry.prefix] = None if prefix.status == DELETED else prefix.sequence
         if sequence is not None:
             yield index, entry, sequence
+
+
+def inherited_prefix(entry: EntrySummary, manifest: ManifestFile) -> Prefix:
+    """
+    What stands before the data file in a record of this manifest, with what it inherits filled in.
+    """
+    if entry.entry is None:
+        return _inherited_prefix(entry.prefix, manifest)
+    whole = with_inherited(entry.entry, manifest)
+    return Prefix(whole.status, whole.snapshot_id, whole.sequence_number, whole.file_sequence_number)
+
+
+def select_live(source: OpenManifest, wanted: Callable[[EntrySummary, int], bool]) -> list[dict[int, EntrySummary]]:
+    """
+    The live files of each block that are `wanted`, by index; of blocks that were read. Their range is cached.
+    """
+    selected, ranges = list[dict[int, EntrySummary]](), list[Range]()
+    for block in source.blocks:
+        if isinstance(block, StoredBlock):
+            selected.append({})
+            ranges.append(block.stats.range)
+            continue
+        files = list(live_summaries(block.entries, source.manifest))
+        selected.append({index: row for index, row, sequence in files if wanted(row, sequence)})
+        ranges.append(range_of((row.upper, sequence) for _, row, sequence in files))
+    digests = [block.digest for block in source.stored_blocks]
+    source.cache.put_manifest(source.manifest.manifest_path, union(ranges), digests)
+    return selected
 
 
 def _inherited_prefix(raw: bytes, manifest: ManifestFile) -> Prefix:

@@ -28,6 +28,7 @@ from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import format_duration
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
@@ -37,6 +38,7 @@ from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
 from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, Unsent, guards, new_snapshot_id, updates
 from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
+from bookkeeper.ledger.rewrite_groups import grouped_rewrites
 from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.ledger.view import view as checked_view
@@ -219,21 +221,50 @@ class Ledger:
 
         Raises Retry like `append`.
         """
-        attempt, snapshot_id, sequence = self._attempt(view), new_snapshot_id(), view.metadata.last_sequence_number + 1
+        attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
+        manifests, counts, partitions = self._without(view, attempt, unsent, deletes, snapshot_id)
+        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "retention"}
+        delete = NewSnapshot(snapshot_id, Operation.DELETE, manifests, counts, unsent)
+        return self._commit(view, attempt, [delete], view.marks)
+
+    def rewrite(self, view: View, rewrites: Sequence[Rewrite], deletes: Sequence[ManifestDelete]) -> View:
+        """
+        A `replace` snapshot with the new files of checked rewrites, and without the files they replace: `deletes`.
+
+        Streams pass over it. A crash before the commit leaves manifests that no snapshot names, for the orphan sweep;
+        a crash after it leaves the rewrites, which are recognised by the new files. Raises Retry like `append`.
+        """
+        attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
+        manifests, counts, partitions = self._without(view, attempt, unsent, deletes, snapshot_id)
+        sequence, written = view.metadata.last_sequence_number + 1, list[ManifestFile]()
+        for index, group in enumerate(grouped_rewrites(rewrites)):
+            header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id])
+            records, key = group.records(header), f"{attempt.tag}-a{index}.avro"
+            written.append(self.writer.write(unsent, key, header, records, snapshot_id, sequence))
+            partitions |= header.partition_keys(records.partitions)
+        counts |= summary.append_counts([row for rewrite in rewrites for row in rewrite.added])
+        counts |= summary.partition_count(partitions) | summary.rewrite_ids(rewrite.id for rewrite in rewrites)
+        if int(counts["deleted-data-files"]) != sum(len(rewrite.replaced) for rewrite in rewrites):
+            raise AssertionError("the manifests do not lose what the rewrites replace")
+        replaced = NewSnapshot(snapshot_id, Operation.REPLACE, [*written, *manifests], counts, unsent)
+        return self._commit(view, attempt, [replaced], view.marks)
+
+    def _without(
+        self, view: View, attempt: Attempt, unsent: Unsent, deletes: Sequence[ManifestDelete], snapshot_id: int
+    ) -> tuple[list[ManifestFile], dict[str, str], set[PartitionKey]]:
+        """The manifests of the head, without the deleted files; the counts of these, and their partitions."""
+        sequence = view.metadata.last_sequence_number + 1
         written, partitions = list[ManifestFile](), set[PartitionKey]()
-        unsent = Unsent(self.metadata_store(view))
         for index, item in enumerate(deletes):
             partitions |= item.header.partition_keys(entry.partition for entry in item.dropped)
             cache = item.source.cache
             body = assemble(copy_entries(item.source, item.header, item.deleted, snapshot_id), item.header, cache)
             key = f"{attempt.tag}-m{index}.avro"
             written.append(self._write(unsent, key, item.header, body, cache, snapshot_id, sequence))
-        replaced = {item.manifest.manifest_path for item in deletes}
-        others = [manifest for manifest in self.manifests(view) if manifest.manifest_path not in replaced]
+        touched = {item.manifest.manifest_path for item in deletes}
+        others = [manifest for manifest in self.manifests(view) if manifest.manifest_path not in touched]
         counts = summary.delete_counts([entry for item in deletes for entry in item.dropped])
-        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "retention"}
-        delete = NewSnapshot(snapshot_id, Operation.DELETE, written + _with_live_files(others), counts, unsent)
-        return self._commit(view, attempt, [delete], view.marks)
+        return written + _with_live_files(others), counts, partitions
 
     def record(self, view: View, marks: Marks, why: str) -> View:
         """

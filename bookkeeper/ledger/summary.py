@@ -17,6 +17,7 @@ from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.manifests import PartitionKey
 from bookkeeper.ledger.view import TXLOGS
 
+REWRITES = "bookkeeper.rewrites"
 _TXLOGS_BYTES = 4096
 
 
@@ -102,3 +103,18 @@ def txlog_names(names: Iterable[TxlogName]) -> dict[str, str]:
     if len(text) > _TXLOGS_BYTES:
         text = text[:_TXLOGS_BYTES].rsplit(" ", 1)[0] + " ..."
     return {TXLOGS: text, "bookkeeper.txlog-count": str(sum(len(span) for span in spans.values()))}
+
+
+def rewrite_ids(ids: Iterable[str]) -> dict[str, str]:
+    """
+    Which rewrites a snapshot holds: by that a rewrite that is seen again is recognised. None is left out.
+    """
+    return {REWRITES: " ".join(ids), "bookkeeper.reason": "rewrite"}
+
+
+def rewrites_of(snapshot: Snapshot) -> list[str]:
+    """
+    The ids of the rewrites that a snapshot holds.
+    """
+    text = snapshot.summary.additional_properties.get(REWRITES, "") if snapshot.summary else ""
+    return str(text).split()

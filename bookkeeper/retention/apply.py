@@ -87,13 +87,39 @@ def past_retention(
         ledger, view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches
     )
     files, live = sum(len(item.dropped) for item in drops), _live_count(ledger, view)
-    if rules.braked(files, live, settings.brake):
-        return RetentionResult(files, live, f"{files} of {live} live files would go, more than retention.brake allows")
+    why = _over_brake(ledger, view, drops, settings.brake)
+    if why:
+        return RetentionResult(files, live, why)
     return RetentionResult(files, live, drops=drops)
+
+
+def _over_brake(ledger: Ledger, view: View, drops: Sequence[ManifestDelete], brake: float) -> str:
+    """What would go that is more than the brake allows, or ""; the larger share counts, of files or of their rows."""
+    gone = [row for item in drops for row in item.dropped]
+    files, live = len(gone), _live_count(ledger, view)
+    if rules.braked(files, live, brake):
+        return f"{files} of {live} live files would go, more than retention.brake allows"
+    # Two compacted files may hold nearly all rows.
+    rows, live_rows = sum(row.record_count for row in gone), _live_rows(ledger, view)
+    if live_rows is not None and rules.braked(rows, live_rows, brake):
+        return f"{rows} of {live_rows} rows would go, more than retention.brake allows"
+    return ""
 
 
 def _live_count(ledger: Ledger, view: View) -> int:
     return sum(live_file_count(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
+
+
+def _live_rows(ledger: Ledger, view: View) -> int | None:
+    """Rows of all live data files; None where an old manifest list does not count them, or an entry lies about them."""
+    counts = [
+        count
+        for item in ledger.manifests(view)
+        if item.content == ManifestContent.DATA and live_file_count(item)
+        for count in (item.added_rows_count, item.existing_rows_count)
+    ]
+    total = sum(count or 0 for count in counts)
+    return None if None in counts or total >= LARGEST else total
 
 
 def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:

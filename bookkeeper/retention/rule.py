@@ -147,6 +147,6 @@ def with_commit(times: Times, sequence: int, at_ms: int, max_age: timedelta | No
 
 def braked(dropped: int, live: int, brake: float) -> bool:
     """
-    Whether one step would drop a larger share of the live files than a person allowed.
+    Whether one step would drop a larger share of the live files, or of their rows, than a person allowed.
     """
     return brake < 1.0 and dropped > brake * live

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.block_cache import MOST_RANGES, Range, range_of, union
-from bookkeeper.ledger.blocks import ManifestDelete, OpenManifest, StoredBlock, live_summaries, open_manifest
+from bookkeeper.ledger.block_cache import MOST_RANGES, Range
+from bookkeeper.ledger.blocks import ManifestDelete, open_manifest, select_live
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
@@ -42,7 +42,7 @@ def find(
         if header is None:
             continue
         blocks = open_manifest(ledger.metadata_store(view), manifest, header, cache, may_drop)
-        deleted = _dropped(blocks, drops)
+        deleted = select_live(blocks, drops)
         if any(deleted):
             found.append(ManifestDelete(blocks, header, deleted))
     return found
@@ -62,23 +62,7 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
             continue
         if most <= 0:
             return False
-        _dropped(open_manifest(ledger.metadata_store(view), manifest, header, cache, lambda _: False), lambda *_: False)
+        opened = open_manifest(ledger.metadata_store(view), manifest, header, cache, lambda _: False)
+        select_live(opened, lambda *_: False)
         most -= live_file_count(manifest)
     return True
-
-
-def _dropped(manifest: OpenManifest, drops: Drops) -> list[dict[int, EntrySummary]]:
-    """What goes of each block, by place; the cache learns the range of the manifest."""
-    deleted, ranges = list[dict[int, EntrySummary]](), list[Range]()
-    for block in manifest.blocks:
-        if isinstance(block, StoredBlock):
-            deleted.append({})
-            ranges.append(block.stats.range)
-            continue
-        files = list(live_summaries(block.entries, manifest.manifest))
-        deleted.append({place: row for place, row, sequence in files if drops(row, sequence)})
-        ranges.append(range_of((row.upper, sequence) for _, row, sequence in files))
-    manifest.cache.put_manifest(
-        manifest.manifest.manifest_path, union(ranges), [block.digest for block in manifest.stored_blocks]
-    )
-    return deleted

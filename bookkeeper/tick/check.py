@@ -4,6 +4,7 @@ What a txlog may hold (docs/txlog-format.md, "What is rejected"): pure, and the 
 Raises a Reject with a reason a person can act on; whether the data files exist is checked in intake.py.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +14,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
 from bookkeeper.core.marks import FUTURE_MS
+from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.format import partition
@@ -88,14 +90,14 @@ class Rules:
         """The binding of each pair of schema and spec seen so far."""
         return {}
 
-    def binding(self, txlog: Txlog) -> "Binding":
+    def binding(self, txlog: Txlog | Rewrite) -> "Binding":
         """The binding of the schema and spec the txlog names; raises UnknownSpec."""
         pair = (txlog.schema_id, txlog.spec_id)
         if pair not in self.bindings:
             self.bindings[pair] = bind(self.specs[txlog.spec_id], self.schemas[txlog.schema_id])
         return self.bindings[pair]
 
-    def knows(self, txlog: Txlog) -> bool:
+    def knows(self, txlog: Txlog | Rewrite) -> bool:
         """Whether the table has the schema and spec the txlog names; reload it once before believing a no."""
         return txlog.schema_id in self.schemas and txlog.spec_id in self.specs
 
@@ -129,12 +131,22 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
         raise EntryInvalid("previous-position without position")
     if not txlog.rows:
         raise EntryInvalid("it names no data file")
-    binding = rules.binding(txlog)
-    if txlog.partition != binding.partition:
-        raise UnknownSpec(f"its partition tuples are {txlog.partition}, spec {txlog.spec_id} has {binding.partition}")
-    for index, (row, path) in enumerate(zip(txlog.rows, txlog.paths, strict=True)):
+    check_added(txlog, enumerate(txlog.paths), rules)
+
+
+def check_added(given: Txlog | Rewrite, added: Iterable[tuple[int, str]], rules: Rules) -> None:
+    """
+    Checks the records of data files that are added, given by index and normal location.
+
+    Raises UnknownSpec, EntryInvalid or PathRefused.
+    """
+    binding = rules.binding(given)
+    if given.partition != binding.partition:
+        raise UnknownSpec(f"its partition tuples are {given.partition}, spec {given.spec_id} has {binding.partition}")
+    for index, path in added:
+        row = given.body.rows[index]
         if row.entry is not None or row.prefix != FRESH or not rules.fits(row.shape):
-            _check_entry(txlog.entries[index], rules)
+            _check_entry(given.body.entries[index], rules)
         _check_row(row, path, rules, binding.required)
 
 

@@ -1,8 +1,10 @@
 """
-What a tick does after committing: sweep, the size of marks, renewal of marks, retention. Each knows when it is due.
+What a tick does after committing: sweep, the size of marks, renewal of marks, rewrites, retention. Each knows when it
+is due.
 """
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 
 from bookkeeper.config.settings import Table
@@ -10,9 +12,11 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.store import Store
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.retain import Retain
+from bookkeeper.tick.rewrites import Rewrites
 from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.sweep import Sweep
 
@@ -22,10 +26,13 @@ log = logging.getLogger("bookkeeper")
 class Duties:
     """The duties of one table; trouble with one of them never undoes what the tick committed."""
 
-    def __init__(self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock) -> None:
+    def __init__(
+        self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock, store: Callable[[str], Store]
+    ) -> None:
         self.settings, self.ledger = settings, ledger
         self.sweep = Sweep(settings, folder, clock)
         self.marks_size = MarksSize(settings)
+        self.rewrites = Rewrites(settings, folder, ledger, clock, store)
         self.retention = Retain(settings, ledger, clock)
 
     def run(self, view: View, now: datetime) -> View | None:
@@ -34,7 +41,8 @@ class Duties:
         self.marks_size.check(view.marks, now)
         try:
             view = renew(self.ledger, view, self.settings, now)
-            return self.retention.run(view, now)
+            after = self.rewrites.run(view, now)
+            return None if after is None else self.retention.run(after, now)
         except Retry as error:
             # The commit may have been applied or not: the next load shows which files are still there.
             about = {"action": "retain", "table": self.settings.name, "cause": str(error)}

@@ -25,11 +25,14 @@ class Retain:
         self.settings, self.ledger, self.clock = settings, ledger, clock
         self.due = Due()
         self.held_back = ""
+        #: files that the last run dropped
+        self.dropped = 0
         #: how often in a row manifests had to be left unread
         self.unread = 0
 
     def run(self, view: View, now: datetime) -> View:
         """The view, without what is past retention when it is due; raises Retry."""
+        self.dropped = 0
         if not self.due.take(self.settings.retention.every, now):
             return view
         # A clock that is known to be wrong is asked about first: by it everything may seem past retention.
@@ -48,6 +51,7 @@ class Retain:
         self.unread = 0
         if found.after is None:
             return self.hold(view, found.held_back)
+        self.dropped = found.files
         about = {"files": found.files, "snapshot": found.after.marks.snapshot}
         log.info("files dropped", extra={"action": "retain", "table": self.settings.name, **about})
         return self.hold(found.after, "")

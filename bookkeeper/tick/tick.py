@@ -103,7 +103,7 @@ class Bookkeeper:
         self.pace = Pace(folder.store.url, settings.name)
         self.consumed = Consumed(folder, settings.name)
         self.prune = Prune(settings, folder, self.clock)
-        self.duties = Duties(settings, folder, ledger, self.clock)
+        self.duties = Duties(settings, folder, ledger, self.clock, self.open_store)
         self.view: View | None = None
         self.loaded_at: datetime | None = None
         #: txlogs by the paths they name, of the latest attempts to commit
@@ -359,7 +359,7 @@ class Bookkeeper:
     def _run_duties(self, tick: Tick) -> None:
         after = self.view = self.duties.run(tick.view, tick.now)
         if after is not None and after is not tick.view:
-            tick.result.dropped_files = after.total("deleted-data-files")
+            tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)
 
     def _remember(self, txlogs: Sequence[Txlog]) -> None:

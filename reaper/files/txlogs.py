@@ -1,5 +1,6 @@
 """
-The data files that the txlog folder still names: none that a pending or rejected txlog names is ever deleted.
+The data files that the txlog folder still names: none that a pending or rejected txlog or a pending rewrite names is
+ever deleted.
 
 A txlog is read within the bookkeeper's own bounds and the largest possible max-txlog-bytes: one that was rejected under
 a lower limit can be replayed under a higher one. A txlog that no bookkeeper can ever take names nothing.
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from bookkeeper import errors
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
+from bookkeeper.core.pending_rewrites import SUFFIX as REWRITE_SUFFIX
+from bookkeeper.core.rewrite import REWRITES
 from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
 from bookkeeper.format import avro
 from bookkeeper.format.locations import locations
@@ -21,18 +24,20 @@ from reaper.files.storage import in_parts
 
 def named(store: Store) -> set[str]:
     """
-    Every data file named in pending/ or rejected/.
+    Every data file named in pending/ or rejected/, or by a rewrite.
 
     Raises Retry or NewerVersion when a txlog cannot be read, because what it names is unknown then. Folder first,
-    table last: the caller loads the table after this, so a txlog that leaves the folder meanwhile is in the table.
+    table last: the caller loads the table after this, so what leaves the folder meanwhile is in the table. What a
+    rejected rewrite made is in the table, or never will be.
     """
     # pending/ first: a txlog that is rejected meanwhile is in rejected/ before it leaves pending/.
-    return {path for folder in (PENDING, REJECTED) for path in _named_in(store, folder)}
+    places = ((REWRITES, REWRITE_SUFFIX), (PENDING, SUFFIX), (REJECTED, SUFFIX))
+    return {path for folder, suffix in places for path in _named_in(store, folder, suffix)}
 
 
-def _named_in(store: Store, folder: str) -> Iterator[str]:
+def _named_in(store: Store, folder: str, suffix: str) -> Iterator[str]:
     # Also misnamed txlogs, and a second one that was rejected under the same name.
-    txlogs = (item for item in store.list(folder) if SUFFIX in item.key and not item.key.endswith((REASON, TEMPORARY)))
+    txlogs = (item for item in store.list(folder) if suffix in item.key and not item.key.endswith((REASON, TEMPORARY)))
     for part in in_parts((item.key, item.size) for item in txlogs if item.size <= MOST_TXLOG_BYTES):
         for key, read in store.read_many([*part], part).items():
             if isinstance(read, errors.StorageUnavailable):

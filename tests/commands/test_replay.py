@@ -5,7 +5,8 @@ import pytest
 from bookkeeper.commands.replay import replay
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NotPossible
-from tests.support.lake import Lake, Writes
+from tests.support.compactor import commit, compacted, live
+from tests.support.lake import Lake, Writes, append_by_others
 
 
 def give_back(lake: Lake, name: TxlogName) -> None:
@@ -53,3 +54,37 @@ def test_a_replay_that_is_still_bad_is_rejected_again(lake: Lake, writer: Writes
     lake.folder.replay(name)
     lake.tick()
     assert (lake.rejected(), lake.pending()) == ({str(name): "WrongTable"}, [])
+
+
+def test_a_txlog_whose_file_was_compacted_since_is_not_replayed(lake: Lake, writer: Writes) -> None:
+    file = writer.file(["a"])
+    future = int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000
+    name, data = writer.encoded([file], created_ms=future)
+    lake.folder.publish(name, data)
+    book = lake.book()
+    lake.tick(book)
+    assert lake.rejected() == {str(name): "FromTheFuture"}
+    append_by_others(lake, file)
+    lake.clock.move(hours=3)
+    with pytest.raises(NotPossible, match="is in the table already"):
+        give_back(lake, name)
+    commit(lake, compacted(lake, live(lake)))
+    assert lake.keys() == ["a"]
+    with pytest.raises(NotPossible, match="was in the table until snapshot"):
+        give_back(lake, name)
+    assert lake.pending() == []
+
+
+def test_a_txlog_that_names_files_of_another_is_never_replayed(lake: Lake, writer: Writes) -> None:
+    file = writer.file(["a"])
+    first, data = writer.encoded([file])
+    lake.folder.publish(first, data)
+    second, again = writer.encoded([file])
+    lake.folder.publish(second, again)
+    lake.tick()
+    assert lake.rejected() == {str(second): "DuplicatePath"}
+    commit(lake, compacted(lake, live(lake)))
+    commit(lake, compacted(lake, live(lake)))  # what the first took out is known no more once that expires
+    with pytest.raises(NotPossible, match="names files that another txlog brought in"):
+        replay(lake.folder, lake.book().ledger, lake.settings, second, lake.clock.now, force=True)
+    assert lake.keys() == ["a"]

@@ -18,6 +18,8 @@ from pyiceberg.table.update import (
 from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
+from bookkeeper.ledger.marks_publisher import MarksPublisher
+from tests.support.compactor import commit, compacted, live
 from tests.support.lake import Lake, Writes, append_by_others
 from tests.tick.test_history import change
 
@@ -131,6 +133,16 @@ def test_a_stale_marks_json_and_a_leftover_txlog_are_mended_when_told_to(sound: 
     assert [(item.severity, bool(item.repair)) for item in found(sound)] == [(WARNING, True), (INFO, True)]
     assert repair(audit(sound), found(sound)) == 2
     assert (found(sound), sound.pending(), sound.keys()) == ([], [], ["a", "b", "c", "d"])
+
+
+def test_a_leftover_txlog_whose_file_was_compacted_since_is_in_the_table(sound: Lake, writer: Writes) -> None:
+    data = writer.encoded([writer.file(["d"])])
+    sound.folder.publish(*data)
+    sound.tick()
+    commit(sound, compacted(sound, live(sound)))
+    MarksPublisher(sound.book().ledger, sound.folder).publish(sound.view())
+    sound.folder.publish(*data)
+    assert [(item.severity, bool(item.repair)) for item in found(sound)] == [(INFO, True)]
 
 
 class Busy(Audit):

@@ -24,6 +24,9 @@ SKIPPED = {
     '/** A txlog of these data files; the keys are those of the header, "bookkeeper." and all. */': (
         "generated from tests/golden/WriteTxlog.java"
     ),
+    "/** A replaced file, with the sequence numbers that the table's entry of it has. */": (
+        "compared with tests/golden/rewrites/WriteRewrite.java by tests/core/test_rewrite.py"
+    ),
 }
 #: what a reader runs that is not ours
 FOREIGN = {

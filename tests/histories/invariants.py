@@ -41,6 +41,10 @@ def ours(snapshot: Snapshot) -> bool:
     return any(key.startswith("bookkeeper.") for key in snapshot.summary)
 
 
+def rewrites(snapshot: Snapshot) -> bool:
+    return "bookkeeper.rewrites" in snapshot.summary
+
+
 def live_files_are_the_models(state: State) -> Iterator[str]:
     """Every file of the model once, and no other."""
     live = Counter(entry.path for entry in state.head.live()) if state.head else Counter[str]()
@@ -135,19 +139,25 @@ def snapshots_follow_from_their_parents(state: State) -> Iterator[str]:
             yield f"live files are not the parent's + {len(added)} added - {len(gone)} with DELETED entries"
         operation = snapshot.summary["operation"]
         allowed = {"append": (True, False), "delete": (False, True), "replace": (False, False)}
+        if rewrites(snapshot):
+            allowed = {"replace": (True, True)}
         if ours(snapshot) and allowed.get(operation) != (bool(added), bool(gone)):
             yield f"{operation} snapshot: {len(added)} files added, {len(gone)} deleted"
 
 
 def entries_are_carried_on_as_they_were(state: State) -> Iterator[str]:
-    """New files have this snapshot's id and sequence number, carried ones their own, deleted ones their sequence."""
+    """
+    New files have this snapshot's id and sequence number, carried ones their own, deleted ones their sequence; those
+    of a rewrite have the largest sequence number of those they replace.
+    """
     for snapshot in filter(ours, state.new):
         before = {entry.path: entry for entry in state.before(snapshot)}
         sequence = snapshot.said["sequence-number"]
         for entry in [*snapshot.live(), *snapshot.of(DELETED)]:
             known = before.get(entry.path)
             if known is None:
-                expected = (snapshot.id, sequence, sequence)
+                gone = [deleted.sequence for deleted in snapshot.of(DELETED)]
+                expected = (snapshot.id, max(gone) if rewrites(snapshot) else sequence, sequence)
             else:
                 expected = (snapshot.id, *known.ids[1:]) if entry.status == DELETED else known.ids
             if entry.ids != expected:

@@ -27,6 +27,7 @@ STEPS: dict[str, Step] = {
     "refused": lambda world, dice: world.refused(),
     "wait": lambda world, dice: world.tick(dice.choice([5, 60, 200]), dice.randint(0, 1)),
     "restart": lambda world, dice: world.restart(dice.randint(0, 1)),
+    "rewrite": lambda world, dice: world.rewrite(dice.randint(0, 9), dice.randint(1, 5), dice.randint(0, 1)),
     "reap": lambda world, dice: world.reap(),
     "append": lambda world, dice: pyiceberg_changes.append(world, dice.randint(1, 2), dice.choice(HOURS)),
     "take out": lambda world, dice: pyiceberg_changes.take_out(world, dice.randint(0, 9)),

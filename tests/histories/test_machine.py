@@ -57,6 +57,10 @@ class Histories(RuleBasedStateMachine):
     def restart(self, book: int) -> None:
         self.world.restart(book)
 
+    @rule(choice=st.integers(0, 9), most=st.integers(1, 5), book=BOOKS)
+    def rewrite(self, choice: int, most: int, book: int) -> None:
+        self.world.rewrite(choice, most, book)
+
     @rule()
     def reap(self) -> None:
         self.world.reap()

@@ -2,19 +2,23 @@
 One history in the making: moves the real product and the plain model alike, and looks at the table after each step.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.rewrite import Base, ReplacedFile, decode, encode
+from bookkeeper.tick.check_rewrites import check_rewrites
 from reaper import reap
 from tests.histories import files, invariants, manifest_checks, snapshot_checks
-from tests.histories.decoded import Decoder, local
+from tests.histories.decoded import Decoder, Entry, local
 from tests.histories.files import File
 from tests.histories.invariants import Property, State
-from tests.histories.model import Model
+from tests.histories.model import Model, seen
 from tests.support.lake import Lake, Writes
 
 KEEP = timedelta(hours=6)
@@ -123,6 +127,45 @@ class World:
         assert turn.trouble is None, turn.trouble
         self.model.commit()
         self.model.expire(TIMESTAMP, KEEP, self.lake.clock.now)
+
+    def rewrite(self, choice: int, most: int, book: int = 0) -> None:
+        """A compactor makes one file of some of a partition; one of the bookkeepers' ledgers commits that."""
+        old = self._one_partition(choice)[:most]
+        table = self.lake.table()
+        if not old or not table.metadata.current_snapshot_id:
+            return
+        spec = next(spec for spec in table.metadata.partition_specs if spec.spec_id == old[0][1].spec_id)
+        schema = table.schema()
+        columns = {field.field_id for field in schema.fields}
+        if any(field.source_id not in columns for field in spec.fields):
+            return  # nobody can say any more what is in the partition
+        rows = [{number: row.get(number) for number in columns} for _, file in old for row in file.rows]
+        name = str(UUID(int=self.dice.getrandbits(128)))
+        new = files.write(self.lake.folder.card().data_path, f"{name}-1.parquet", schema, spec, rows)
+        ledger = self.books[book].ledger
+        view = ledger.load(self.lake.folder.card().folder)
+        base = Base(view.uuid, view.head.snapshot_id, view.head.sequence_number)
+        described = [replace(file.described, partition=new.described.partition) for _, file in old]
+        replaced = [
+            ReplacedFile(file, entry.sequence, entry.file_sequence)
+            for file, (entry, _) in zip(described, old, strict=True)
+        ]
+        data = encode(name, base, schema, spec, [new.described], replaced)
+        checked = check_rewrites(ledger, view, [decode(name, data, 2**24)])
+        assert checked.rejected == {}, checked.rejected
+        ledger.rewrite(view, checked.good, checked.deletes)
+        for _, file in old:
+            self.model.drop(file.path)
+        self.model.live[new.path] = new
+
+    def _one_partition(self, choice: int) -> list[tuple[Entry, File]]:
+        """The live files of one partition, as the head lists them, oldest first."""
+        head, groups = self.state().head, dict[Any, list[tuple[Entry, File]]]()
+        for entry in head.live() if head else []:
+            file = self.model.live[entry.path]
+            groups.setdefault((file.spec_id, seen(file.partition)), []).append((entry, file))
+        listed = [groups[key] for key in sorted(groups, key=str)]
+        return sorted(listed[choice % len(listed)], key=lambda pair: pair[0].sequence) if listed else []
 
     def restart(self, book: int = 0) -> None:
         """A bookkeeper that remembers nothing."""

@@ -225,5 +225,5 @@ def test_what_no_live_manifest_has_is_forgotten() -> None:
 
 def test_ranges_unite_to_the_range_of_all() -> None:
     files = [(b"\x05" + bytes(7), 7), (None, 3), (b"\xff" * 8, 9)]  # -1 is the least
-    assert range_of(files) == union(range_of([item]) for item in files) == Range(b"\xff" * 8, 3)
+    assert range_of(files) == union(range_of([item]) for item in files) == Range(b"\xff" * 8, 3, 9)
     assert union([]) == EMPTY

@@ -4,7 +4,9 @@ Orphans go, twice unnamed and old; whatever is on its way from a writer into the
 
 import json
 import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations_with_replacement
@@ -13,14 +15,17 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Envelope, encode
-from bookkeeper.errors import NotPossible, Retry
+from bookkeeper.errors import HistoryChanged, NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans
 from reaper.context import ReaperContext
 from reaper.files.disk_difference import DiskDifference
+from tests.support.lake import Lake as Queue
+from tests.support.lake import Writes
 from tests.support.reaper_faults import Faults
 from tests.support.reaper_lake import REAPER, Lake
 
@@ -327,3 +332,20 @@ def test_an_unreadable_state_of_a_sweep_begins_anew(lake: Lake) -> None:
     assert sweep(lake, lake.now + HOUR) == set()
     assert sweep(lake, lake.now + 2 * HOUR) == {"lost.parquet"}
     assert datetime.fromisoformat(json.loads((lake.folder / "reaper/orphans.json").read_text())["at"]).tzinfo == UTC
+
+
+def test_nothing_goes_while_marks_json_knows_a_later_commit_than_the_table(tmp_path: Path) -> None:
+    # The catalog was put back from a backup: what came after it would look like orphans.
+    queue = Queue(tmp_path)
+    writer, book = Writes(queue), queue.book()
+    writer.publish("a")
+    queue.tick(book)
+    backup = queue.table().metadata_location
+    writer.publish("b")
+    queue.tick(book)
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", (backup,))
+        catalog.commit()
+    context = ReaperContext.of(queue.settings, open_catalog(queue.catalog_settings), queue.store, queue.clock.now)
+    with pytest.raises(HistoryChanged, match=r"marks\.json knows a later commit"):
+        orphans.find_orphans(context, queue.clock.now + 10 * DAY)

@@ -173,6 +173,23 @@ def test_the_brake_holds_when_more_than_half_of_the_live_files_would_go(tmp_path
     assert lake.keys() == ["x", "y", "z"]
 
 
+def test_the_brake_holds_when_few_files_with_most_of_the_rows_would_go(tmp_path: Path, caplog: Any) -> None:
+    lake = kept(tmp_path, keep=HOUR, brake=0.5)
+    writer = Writes(lake)
+    writer.publish(*"abcdefg", at=lake.clock.now - 2 * HOUR)
+    for key in "xyz":
+        writer.publish(key)
+    book = lake.book()
+    lake.tick(book)
+    lake.tick(book, minutes=2)
+    assert lake.keys() == [*"abcdefgxyz"]
+    (braked,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert (braked.action, braked.cause) == ("brake", "7 of 10 rows would go, more than retention.brake allows")
+    writer.publish(*"jklmnop")
+    lake.tick(book, minutes=2)
+    assert lake.keys() == [*"jklmnopxyz"]
+
+
 @pytest.mark.parametrize("minutes", [-6, 6])
 def test_nothing_is_dropped_or_pruned_while_our_clock_and_the_storages_differ(tmp_path: Path, minutes: int) -> None:
     lake = kept(tmp_path, keep=HOUR)

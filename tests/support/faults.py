@@ -173,6 +173,9 @@ class FaultyStore:
     def size(self, key: str) -> int:
         return self._do("size", key, lambda: self.store.size(key))
 
+    def modified(self, key: str) -> Any:
+        return self._do("size", key, lambda: self.store.modified(key))
+
     def sizes(self, keys: list[str]) -> dict[str, Any]:
         return {key: self._outcome(self.size, key) for key in keys}
 

@@ -6,6 +6,7 @@ from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgettin
 from tests.chaos.scenes.making import Carding, Initialising
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.replaying import ForcedReplaying, Replaying
+from tests.chaos.scenes.rewriting import Rewriting
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
 from tests.chaos.scenes.writing import Pruning, Writing
@@ -24,4 +25,5 @@ SCENES: tuple[type[Scene], ...] = (
     Discarding,
     Repairing,
     Reaping,
+    Rewriting,
 )
