@@ -15,7 +15,7 @@ from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import ADDED, DataFile, Entry
-from bookkeeper.ledger.commit_request import NewSnapshot, new_snapshot_id
+from bookkeeper.ledger.commit_request import NewSnapshot, Unsent, new_snapshot_id
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from tests.support.lake import Lake
@@ -108,4 +108,5 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
             )
         )
     manifests = [*ledger.manifests(view), *written]
-    ledger._commit(view, attempt, [NewSnapshot(snapshot_id, Operation.DELETE, manifests, {})], view.marks)
+    unsent = Unsent(ledger.metadata_store(view))
+    ledger._commit(view, attempt, [NewSnapshot(snapshot_id, Operation.DELETE, manifests, {}, unsent)], view.marks)
