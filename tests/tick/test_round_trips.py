@@ -7,10 +7,13 @@ import pytest
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.core.folder import Folder
+from bookkeeper.discover.discovery import LOOK
+from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
+from tests.discover.pending import Told
 from tests.support.catalog_lake import Place, place
 from tests.support.lake import Lake, Writes
 from tests.support.round_trips import FarCatalog, FarStore, Trips
@@ -142,3 +145,23 @@ def test_a_bad_data_file_costs_an_attempt_and_no_other_txlog_waits(far: FarLake)
     assert far.lake.rejected() == {str(name): "FileMissing"}
     assert (far.lake.keys(), far.lake.pending()) == (["a", "k0"], [])
     assert len(trips.of("heads")) == 2, "what was looked up is not asked again"
+
+
+def test_hinted_txlogs_are_visible_after_three_round_trips(far: FarLake) -> None:
+    far.book.pending_index = PendingIndex(Told(LOOK), 1000)
+    published(far, 1)
+    far.tick()
+    writer = Writes(far.lake)
+    far.book.pending_index.discovery = Told(frozenset(writer.publish(f"h{number}") for number in range(5)))
+    trips = far.tick()
+    assert trips.of("read_versions folder/pending") == [1] * 5 and not trips.of("list ")
+    assert visible(trips) == (4 if kind_of(far) == STORAGE else 3)
+
+
+def test_a_reload_is_one_round_trip_of_two_requests_and_then_the_table(far: FarLake) -> None:
+    published(far, 1)
+    far.tick()
+    far.tick(seconds=11)
+    trips = far.tick(seconds=11)
+    assert trips.of("read_versions folder/card.json,marks.json") == [2, 2] and trips.of("load") in ([3], [])
+    assert not trips.of("read_versions folder/marks.json") and not trips.of("snap-")
