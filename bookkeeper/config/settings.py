@@ -46,7 +46,7 @@ class Daemon:
     every: timedelta = option(_seconds(1), "pause between two ticks", least=_seconds(0.01))
     hint_pause: timedelta = option(
         _seconds(0.2),
-        "with discover = notify: pause between a commit and the tick that the next hint asks for",
+        "with discover = notify: least time from the begin of a tick that commits to the tick after the next hint",
         least=_seconds(0.01),
     )
     reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")

@@ -213,20 +213,26 @@ def repeat(slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wai
     `wait` is given seconds and, where a discovery gives hints, what else ends it: see `StopSignal.wait`.
     """
     while True:
-        done = tick_once(slot, settings, clock(), clock)
-        if _rest(slot, settings, clock, wait, committed=bool(done and done.commit)):
+        began = clock()
+        done = tick_once(slot, settings, began, clock)
+        if _rest(slot, settings, clock, wait, committed_at=began if done and done.commit else None):
             return
 
 
 def _rest(
-    slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wait: Callable[..., bool], committed: bool
+    slot: TableLoop,
+    settings: Daemon,
+    clock: Callable[[], datetime],
+    wait: Callable[..., bool],
+    committed_at: datetime | None,
 ) -> bool:
     """The pause between two ticks, cut short by a hint; returns whether to stop."""
     every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
     if found is None or not found.wakes():
         return _pause(slot, every, clock, wait)
-    # Without it a busy table would get a snapshot for each txlog.
-    busy = min(every, settings.hint_pause.total_seconds()) if committed else 0.0
+    # Without it a busy table would get a snapshot for each txlog. A tick on a slow storage is a pause itself.
+    pause = settings.hint_pause - (abs(clock() - committed_at) if committed_at else settings.hint_pause)
+    busy = min(every, max(pause.total_seconds(), 0.0))
     if busy and _pause(slot, busy, clock, wait):
         return True
     return _pause(slot, every - busy, clock, wait, found)

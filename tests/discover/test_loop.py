@@ -38,7 +38,7 @@ class Book:
         return self.answer
 
 
-def pauses(answer: TickResult | Exception, lease: Any = None) -> list[tuple[float, bool]]:
+def pauses(answer: TickResult | Exception, lease: Any = None, tick_seconds: float = 0) -> list[tuple[float, bool]]:
     """The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each."""
     book, seen = Book(answer, Told(LOOK)), []
     book.lease = lease or book.lease
@@ -48,7 +48,10 @@ def pauses(answer: TickResult | Exception, lease: Any = None) -> list[tuple[floa
             seen.append((round(seconds, 3), bool(wakes()) and woken()))
         return sum(pause for pause, _ in seen) > 0.99
 
-    repeat(TableLoop("events", lambda: book), SETTINGS, lambda: NOW, wait)  # type: ignore[arg-type,return-value]
+    def clock() -> datetime:
+        return NOW + book.ticks * timedelta(seconds=tick_seconds)
+
+    repeat(TableLoop("events", lambda: book), SETTINGS, clock, wait)  # type: ignore[arg-type,return-value]
     return seen
 
 
@@ -58,6 +61,11 @@ def test_a_hint_ends_the_pause() -> None:
 
 def test_after_a_commit_a_hint_waits_a_little_so_that_a_busy_table_gets_few_snapshots() -> None:
     assert pauses(COMMITTED) == [(0.2, False), (0.8, True)]
+
+
+def test_the_time_of_the_tick_that_committed_counts() -> None:
+    assert pauses(COMMITTED, tick_seconds=0.15) == [(0.05, False), (0.95, True)]
+    assert pauses(COMMITTED, tick_seconds=5) == [(1.0, True)]
 
 
 def test_a_table_that_fails_is_not_woken_by_its_hints() -> None:
