@@ -179,6 +179,7 @@ class S3Remote:
         with self._translated(path):
             client = await self.fs.set_session()
             _fit(client.meta.endpoint_url)
+            client.meta.events.register_last("before-call.s3", _without_expect, unique_id="bookkeeper-without-expect")
             return await getattr(client, what)(Bucket=self.bucket, **given)
 
     def _where(self, path: str | None) -> str:
@@ -195,6 +196,11 @@ class S3Remote:
             raise StorageUnavailable(f"{where}: no AWS credentials were found") from exc
         except (BotoCoreError, aiohttp.ClientError, asyncio.IncompleteReadError, OSError) as exc:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
+
+
+def _without_expect(params: dict[str, Any], **_: Any) -> None:
+    """botocore lets each put wait for `100 Continue` before its body: a round trip more, for 8 MiB at most."""
+    params["headers"].pop("Expect", None)
 
 
 def _fit(endpoint: str) -> None:

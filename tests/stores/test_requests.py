@@ -85,6 +85,8 @@ class Watched(Proxy):
     """A proxy that notes each request and its answer, as they happen."""
 
     events: list[str] = field(default_factory=list)
+    #: requests that let the server say whether it wants their bodies: a round trip more
+    hesitant: list[str] = field(default_factory=list)
     #: the ends of requests the first of which wait until all of them are under way
     together: set[str] = field(default_factory=set)
     barrier: Barrier = field(default_factory=lambda: Barrier(1))
@@ -95,6 +97,8 @@ class Watched(Proxy):
     def forward(self, request: Request) -> Reply:
         end = urlsplit(request.path).path.rpartition("/")[2]
         self.events.append(f"{request.method} {end}")
+        if any(name.lower() == "expect" for name in request.headers):
+            self.hesitant.append(end)
         if end in self.together and request.method == "GET":
             self.together.remove(end)
             self.barrier.wait()
@@ -175,6 +179,14 @@ def test_a_commit_costs_two_requests_a_txlog_and_some_that_do_not_grow(kind: str
         assert [costs[1] - costs[0], costs[2] - costs[1]] == [4 * each, 4 * each]
         # LIST, manifest, manifest list, metadata.json, version hint, marks.json; S3 deletes all txlogs by one request.
         assert costs[0] == 9, costs
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_no_put_waits_for_leave_to_send_its_body(kind: str) -> None:
+    with watched(kind) as (queue, between):
+        queue.publish(1)
+        queue.tick()
+        assert between.named("PUT marks.json") and not between.hesitant
 
 
 def test_probing_asks_for_each_writer_and_lists_now_and_then() -> None:
