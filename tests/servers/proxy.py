@@ -76,7 +76,9 @@ class Proxy:
         """Sends it to the server; raises Lost when that is down."""
         connection = http.client.HTTPConnection(LOOPBACK, self.upstream, timeout=60)
         try:
-            connection.request(request.method, request.path, request.body, request.headers)
+            # The client has had its leave to send the body, from here.
+            headers = {key: value for key, value in request.headers.items() if key.lower() != "expect"}
+            connection.request(request.method, request.path, request.body, headers)
             reply = connection.getresponse()
             return Reply(reply.status, reply.getheaders(), reply.read())
         except OSError as exc:
@@ -114,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         # The host stays as the client named it: S3's signature covers it.
-        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP | {"expect"}}
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP}
         try:
             reply = self.made.answer(Request(self.command, self.path, headers, body))
         except Unanswered:
