@@ -83,7 +83,7 @@ class CommitUnknown(Retry):
 
 
 class ClockBehind(Retry):
-    """This machine's clock is more than 30 s behind the table's last update."""
+    """This machine's clock is more than 30 s behind the table's last update, or differs from the storage's."""
 
     hint = (
         "Synchronise the clock (NTP); nothing is committed until it has caught up. If this clock is right, and the "

@@ -2,8 +2,8 @@
 The bookkeeper of one table: `tick(now)` does one tick and returns what it did. Recovery is the next tick.
 
 The order of a tick is the protocol: list, then marks, then read, check, plan, ONE commit, marks.json, delete.
-A crash after any step leaves txlogs that the next tick recognises by their marks. Data files are looked up beside what
-the commit writes: nothing of that is in the table before the compare-and-swap, which waits for both.
+A crash after any step leaves txlogs that the next tick recognises by their marks. While the commit's manifests are
+written, its data files are looked up. The compare-and-swap waits for both, so no file gets in unchecked.
 """
 
 import logging
@@ -63,7 +63,8 @@ ATTEMPTS = 5
 MORE_BYTES = 2**20
 #: of a txlog that is hinted and was never listed: a larger one is listed first, so that its room is known
 UNLISTED_BYTES = 2**20
-#: committed paths in which a later double is noticed at once, of all tables of a process; and at least of each
+#: paths of recent commits that are remembered, to reject a second txlog that names one: of all tables of the process
+#: together, and at least of each
 RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
 _MISSING = (
     "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
@@ -117,7 +118,7 @@ class Bookkeeper:
         self.defects: dict[TxlogName, Hold] = {}
         #: held txlogs and the causes that the log has named
         self.reported: set[tuple[str, str]] = set()
-        #: of the present tick or the last one: what it did is done, also when it ended by an error
+        #: the result of this tick, or of the last one; kept when a tick raises, because what it did stays done
         self.result = TickResult()
 
     def tick(self, now: datetime) -> TickResult:
@@ -127,7 +128,8 @@ class Bookkeeper:
         with ExitStack() as reserved:
             tick = self._discover(now, reserved)
             self._refresh(tick)
-            # A crash or a restored folder left it behind; a commit finds that out by its own put.
+            # marks.json may be older than the table, after a crash or when the folder was restored. A load has just
+            # compared it, and a commit notices by its conditional put: when neither happens, it is read again.
             self.publisher.publish(tick.view, verify=not (tick.found or tick.fresh))
             self.rejects.misnamed(tick, self.pending_index.misnamed)
             if tick.found:
@@ -138,7 +140,11 @@ class Bookkeeper:
         return tick.result
 
     def _commit_pending(self, tick: Tick) -> None:
-        """Plans and commits until a commit is confirmed or nothing is due; each attempt begins with the marks."""
+        """
+        Tries to commit one batch. IDLE: nothing is due. DONE: the batch is in, or empty.
+
+        After RELOAD or LOOK_AGAIN the table is loaded again, with its marks, and everything is planned anew.
+        """
         for _ in range(ATTEMPTS):
             self._refresh(tick)
             self._delete_committed(tick)
@@ -156,7 +162,7 @@ class Bookkeeper:
                 return
             if step is Next.LOOK_AGAIN:
                 tick.look_again(self.folder.pending())  # before the load: what is not pending any more is in its marks
-            self.view = None
+            self.view = None  # makes _refresh load the table again
         what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {tick.refusal}"
         raise CommitConflict(what, hint=tick.refusal.hint)
 
@@ -195,7 +201,8 @@ class Bookkeeper:
         """
         Loads the table again when the view is older than `reload`: others may have committed.
 
-        After an error there is no view, and nothing that was remembered beside it is relied on either.
+        After a commit that failed and before each further attempt there is no view: then what the folder remembers of
+        card.json and marks.json is forgotten as well.
         """
         known = self.view
         if known is None:
@@ -224,7 +231,7 @@ class Bookkeeper:
         """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
         self.clock.dated(tick.found)
         rest = in_order([item for item in tick.left if item.size <= self.settings.max_txlog_bytes])
-        # What could not go on comes last next time, or enough of it would take every place.
+        # Incarnations that were blocked at the last plan come last, or they could take every place of each tick.
         rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
         full = len(rest) >= tick.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
@@ -259,7 +266,8 @@ class Bookkeeper:
             return Next.RELOAD if tick.listed else Next.LOOK_AGAIN
         # A txlog from the future is its writer's fault only if our own clock is right.
         if any(isinstance(why, FromTheFuture) for why in intake.bad.values()) and not self.clock.agrees():
-            raise ClockBehind("a txlog is from the future, and this clock differs from the storage's")
+            cause = "a txlog is from the future, and this clock differs from the storage's, which may be unknown"
+            raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
         # Only what this attempt read: others may be in the table by now.
         self.rejects.reject(tick, {name: intake.bad[name] for name in tick.names if name in intake.bad})
         missing, rejected = intake.look_for(gaps(tick.names, view.marks))
@@ -273,9 +281,10 @@ class Bookkeeper:
         batch.resumed = marks is not view.marks
         self.blocked = batch.blocked
         if batch.doubtful and not tick.listed_twice:
-            # Whatever came before a txlog that a first listing shows, a second listing or the marks must show.
+            # A listing may miss names. What was there before a txlog that the first one shows is in a second listing,
+            # or in the marks of a later load: only these prove a gap, or a position that does not fit.
             return Next.LOOK_AGAIN
-        # A name that only the second listing shows may follow others that this listing misses: the next tick decides.
+        # One that only the second listing shows is not rejected: that listing may have missed what came before it.
         batch.rejected = {name: why for name, why in batch.rejected.items() if name in tick.first_listed}
         return Next.COMMIT
 
@@ -316,7 +325,8 @@ class Bookkeeper:
         good = tick.intake.good
         if any(name not in good for name in batch.names):
             raise _NotConfirmed
-        # A path named twice must be out of the way before the commit: after a crash nobody remembers the first.
+        # The second txlog of a path is rejected before the first is committed: `recent` does not survive a crash, after
+        # which the second would be accepted too.
         doubles = {name: why for name, why in batch.rejected.items() if isinstance(why, DuplicatePath)}
         if (trouble := self.rejects.reject(tick, doubles)) is not None:
             raise trouble
