@@ -1,14 +1,19 @@
 """
-Reads manifests of the table whole, with every record proven.
+Reads manifest lists of the table, and manifests whole, with every record proven.
 """
 
+import io
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
+from typing import cast
 
-from pyiceberg.manifest import ManifestFile
+from pyiceberg.io import InputFile, InputStream
+from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.errors import BookkeeperError, Reject
+from bookkeeper.errors import BookkeeperError, PathRefused, Reject
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
@@ -16,6 +21,39 @@ from bookkeeper.format.records import ADDED, DELETED, EXISTING, count_by_status
 from bookkeeper.stores.store import Store, key_in
 
 MANIFEST_BYTES = 2**31
+
+
+def read_list(store: Store, table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    """
+    The manifests of a snapshot, through the store: one request, and errors of ours.
+
+    pyiceberg reads S3 with the C++ client of pyarrow, which once ended the process when a connection broke. A list that
+    lies outside of the store is read as pyiceberg reads it. Raises what reading and decoding raise.
+    """
+    try:
+        key = key_in(store, snapshot.manifest_list)
+    except PathRefused:
+        return list(snapshot.manifests(table.io))
+    return list(read_manifest_list(_StoreFile(store, key, snapshot.manifest_list)))
+
+
+class _StoreFile(InputFile):
+    """An object of a store, read whole when it is opened."""
+
+    def __init__(self, store: Store, key: str, location: str) -> None:
+        super().__init__(location)
+        self._store, self._key = store, key
+
+    def __len__(self) -> int:
+        return self._store.size(self._key)
+
+    def exists(self) -> bool:
+        """See InputFile."""
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """See InputFile."""
+        return cast(InputStream, io.BytesIO(self._store.read(self._key, MANIFEST_BYTES)))
 
 
 def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:

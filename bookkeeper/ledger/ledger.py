@@ -195,7 +195,7 @@ class Ledger:
         if view.manifests is not None:
             return list(view.manifests)
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
-            found = list(view.head.manifests(view.table.io)) if view.head else []
+            found = contents.read_list(self.metadata_store(view), view.table, view.head) if view.head else []
         return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
 
     def use_column(self, column: int | None) -> BlockCache:

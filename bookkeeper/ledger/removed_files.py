@@ -25,7 +25,7 @@ def removed_files(ledger: Ledger, view: View) -> dict[str, int]:
     store, found = ledger.metadata_store(view), dict[str, int]()
     for snapshot in ancestors(view.metadata):
         with catalogs.asked(f"read the manifest list of snapshot {snapshot.snapshot_id}"):
-            listed = snapshot.manifests(view.table.io)
+            listed = contents.read_list(store, view.table, snapshot)
         for manifest in listed:
             if manifest.added_snapshot_id == snapshot.snapshot_id and _may_remove(manifest):
                 rows = contents.read_manifest(store, manifest).rows
