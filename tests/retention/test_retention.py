@@ -10,7 +10,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import StorageUnavailable
-from tests.support.faults import AFTER, BEFORE, Faults
+from tests.support.faults import AFTER, BEFORE, Faults, Rule
 from tests.support.lake import Clock, Lake, Writes, append_by_others, live_files
 from tests.tick.test_history import change
 
@@ -249,6 +249,10 @@ def test_a_delete_whose_outcome_is_unknown_is_looked_up(tmp_path: Path, faults: 
     assert (lake.keys(), lake.operations()) == (["new"], ["append", "append", "delete"])
 
 
+def reads_manifest(operation: str) -> bool:
+    return operation.startswith("read metadata/") and "/snap-" not in operation
+
+
 def test_a_manifest_that_cannot_be_read_holds_retention_back_and_stops_no_commit(
     tmp_path: Path, faults: Faults, caplog: Any
 ) -> None:
@@ -256,7 +260,7 @@ def test_a_manifest_that_cannot_be_read_holds_retention_back_and_stops_no_commit
     book = lake.book(faults)
     writer = Writes(lake)
     writer.publish("old", at=lake.clock.now - 2 * HOUR)
-    faults.on("read metadata/", BEFORE, StorageUnavailable)
+    faults.rules.append(Rule(lambda _, operation: reads_manifest(operation), BEFORE, StorageUnavailable, 1_000_000))
     assert lake.tick(book).commit is not None
     writer.publish("new")
     assert lake.tick(book, minutes=2).commit is not None

@@ -1,7 +1,9 @@
 """What is done together: all of it under way at once where that helps, and none of it when the call returns."""
 
+import signal
 import threading
 from _thread import interrupt_main
+from collections.abc import Iterator
 from threading import Barrier, Event, Lock
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +117,15 @@ def test_after_an_error_no_further_task_is_begun() -> None:
     assert len(begun) < 50
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """An interrupt raises KeyboardInterrupt, whatever an earlier test has left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_signal_ends_the_wait_and_the_process_need_not_wait_for_a_hanging_request() -> None:
     released, went_on = Event(), Event()
 

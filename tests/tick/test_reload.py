@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, HistoryChanged, Missing
+from bookkeeper.ledger import contents
 from tests.support.faults import AFTER, BEFORE, Faults
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -15,13 +16,13 @@ from tests.support.lake import Lake, Writes, append_by_others
 def lists(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The snapshots whose manifest lists were read."""
     read: list[int] = []
-    real = Snapshot.manifests
+    real = contents.read_list
 
-    def counted(snapshot: Snapshot, io: Any) -> Any:
+    def counted(store: Any, table: Any, snapshot: Snapshot) -> Any:
         read.append(snapshot.snapshot_id)
-        return real(snapshot, io)
+        return real(store, table, snapshot)
 
-    monkeypatch.setattr(Snapshot, "manifests", counted)
+    monkeypatch.setattr(contents, "read_list", counted)
     return read
 
 

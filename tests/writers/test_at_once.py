@@ -92,7 +92,9 @@ def test_uploads_card_and_listing_of_a_publish_are_under_way_together(desk: Desk
     desk.stores = meeting = Meeting()
     with desk.writer() as writer:
         writer.write(TWO_DAYS)
-        meeting.of("upload timestamp_day=2026-03-01", "upload timestamp_day=2026-03-02", "read card", "list pending")
+        meeting.of(
+            "upload timestamp_day=2026-03-01", "upload timestamp_day=2026-03-02", "read_versions {'card", "list pending"
+        )
         writer.publish()
         assert sorted(meeting.met) == sorted(meeting.parts)
     assert desk.keys() == ["a", "b"]
@@ -105,7 +107,7 @@ def test_the_marks_of_a_source_are_read_beside_its_listing(desk: Desk) -> None:
         writer.publish(position=b"1")
         desk.clock.move(seconds=2)
         writer.write(rows("b"))
-        meeting.of("upload", "read card", "list pending", "read_tagged marks")
+        meeting.of("upload", "read_versions {'card", "list pending", "read_versions {'marks")
         writer.publish(position=b"2")
         assert sorted(meeting.met) == sorted(meeting.parts)
     assert desk.keys() == ["a", "b"]
@@ -115,7 +117,7 @@ def test_the_upload_of_a_roll_and_the_card_are_under_way_together(desk: Desk) ->
     desk.stores = meeting = Meeting()
     with desk.writer() as writer:
         writer.write(rows("a"))
-        meeting.of("upload", "read card")
+        meeting.of("upload", "read_versions {'card")
         writer.roll()
         assert sorted(meeting.met) == sorted(meeting.parts)
 
@@ -354,7 +356,7 @@ def test_a_writer_that_stays_at_the_limit_makes_no_small_files(desk: Desk) -> No
 @pytest.mark.parametrize("order", [CARD_FIRST, CARD_LAST], ids=["marks first", "listing first"])
 def test_a_txlog_that_is_committed_between_marks_and_listing_fences_no_run(desk: Desk, order: Any) -> None:
     ledger = Ledger(desk)
-    desk.stores = stores = Interrupted("read_tagged marks", ledger.tick)
+    desk.stores = stores = Interrupted("read_versions {'marks", ledger.tick)
     with desk.writer(at_once=order) as writer:
         for position in (b"1", b"2", b"3"):
             writer.write(rows(position.decode()))
