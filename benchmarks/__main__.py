@@ -17,17 +17,23 @@ ALL = (
     "curve",
     "retained",
     "retention",
+    "rewrites",
     "expire",
     "memory",
     "visibility",
     "writing",
+    "loading",
     "planning",
+    "consumers",
     "article",
     "discovery",
     "latency",
     "isolation",
     "capacity",
     "endurance",
+    "compaction",
+    "readers",
+    "live_queue",
 )
 
 

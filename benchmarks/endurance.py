@@ -34,7 +34,7 @@ REAPER = {"every": "5s", "older-than": "1s", "retain-last": 20, "metadata-keep":
 
 
 @contextmanager
-def reaping(config: Path) -> Iterator[None]:
+def reaping(config: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """
     `reaper run` until the block ends.
     """
@@ -42,7 +42,7 @@ def reaping(config: Path) -> Iterator[None]:
         words = [sys.executable, "-m", "reaper", "run", "--config", str(config)]
         process = subprocess.Popen(words, stdout=out, stderr=out)
         try:
-            yield
+            yield process
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)

@@ -34,14 +34,14 @@ class Lake:
     folder: Folder
 
     @classmethod
-    def at(cls, root: Path, **table: Any) -> "Lake":
-        """A new one; `table` are keys of its section."""
+    def at(cls, root: Path, storage: Mapping[str, Any] | None = None, **table: Any) -> "Lake":
+        """A new one, on this disk or where `storage` says; `table` are keys of its section."""
         root.mkdir(exist_ok=True)
-        path = configured(root, {}, table)
+        path = configured(root, {}, table, storage)
         settings = config.load(str(path), {})
         chosen = settings.tables["events"]
         done = initialise(open_catalog(settings.catalog, create=True), chosen, schema_for(chosen))
-        return cls(root, path, settings, Folder(open_store(done.folder)))
+        return cls(root, path, settings, Folder(open_store(done.folder, settings.catalog.properties)))
 
     def table(self) -> Any:
         """As pyiceberg loads it."""
@@ -67,7 +67,7 @@ def written(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> Path:
     lines = [
         line
         for name, values in sections.items()
-        for line in (f"[{name}]", *(f"{_key(key)} = {json.dumps(value)}" for key, value in values.items()))
+        for line in (f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items()))
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -75,6 +75,14 @@ def written(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> Path:
 
 def _key(name: str) -> str:
     return json.dumps(name.replace("_", "-"))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value)
 
 
 @dataclass

@@ -45,6 +45,15 @@ class Place:
         """A URL below which there is nothing yet."""
         return f"{self.base}/{uuid.uuid4().hex[:12]}"
 
+    @contextmanager
+    def delayed(self, milliseconds: float) -> Iterator[None]:
+        """Each request past a proxy takes so much longer meanwhile."""
+        for item in self.wires:
+            item.delay(milliseconds / 1000)
+        yield
+        for item in self.wires:
+            item.delay(0)
+
     def counted(self) -> Counter[str]:
         """Requests since it was asked last, by kind."""
         return sum((item.counted() for item in self.wires), Counter[str]())

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,28 +62,42 @@ def consumer(lake: Lake) -> Iterator[Path]:
             process.wait(120)
 
 
+def generating(lake: Lake, name: str, **options: Any) -> "subprocess.Popen[bytes]":
+    """
+    A writer of generated rows, begun; it writes into `close_log` what `closes` reads.
+    """
+    given = {"folder": lake.folder.store.url, "name": name, "records": ROWS, "close-log": close_log(lake, name)}
+    given |= {key.replace("_", "-"): value for key, value in options.items()}
+    words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
+    script = str(Path(sys.executable).parent / "writer")
+    return subprocess.Popen([script, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def close_log(lake: Lake, name: str) -> Path:
+    """
+    Where a writer says of each txlog when its data files were closed and when it was published.
+    """
+    return lake.root / f"close-{name}.jsonl"
+
+
+def closes(lake: Lake, names: Iterable[str]) -> list[dict[str, Any]]:
+    """
+    What these writers' close logs say of each txlog.
+    """
+    return [json.loads(line) for name in names for line in close_log(lake, name).read_text().splitlines()]
+
+
 def written(lake: Lake, size: Size, mode: int) -> list[dict[str, Any]]:
     """
     Lets the writers write, and gives what their close logs say of each txlog.
     """
-    script, logs, writers = str(Path(sys.executable).parent / "writer"), [], []
-    for index in range(size.writers):
-        logs.append(lake.root / f"close-{mode}-{index}.jsonl")
-        given = {
-            "folder": lake.folder.store.url,
-            "name": f"w{mode}-{index}",
-            "records": ROWS,
-            "value-bytes": VALUE_BYTES,
-            "pause": f"{700 + 100 * index}ms",
-            "seconds": size.seconds,
-            "close-log": logs[-1],
-        }
-        words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
-        writers.append(
-            subprocess.Popen([script, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        )
-    assert [writer.wait(size.seconds + 120) for writer in writers] == [0] * size.writers
-    return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    writers = {
+        name: generating(lake, name, value_bytes=VALUE_BYTES, pause=f"{700 + 100 * index}ms", seconds=size.seconds)
+        for index in range(size.writers)
+        for name in [f"w{mode}-{index}"]
+    }
+    assert [writer.wait(size.seconds + 120) for writer in writers.values()] == [0] * size.writers
+    return closes(lake, writers)
 
 
 def drained(lake: Lake, seconds: float = 60) -> None:

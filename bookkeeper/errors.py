@@ -5,14 +5,15 @@ Every error that a user can meet, as a tree by what the loop does next.
     ├── Retry     leave the txlog; the next tick tries again (many ticks in a row: not ready)
     │   ├── StorageUnavailable
     │   ├── CatalogUnavailable ── CatalogMissing
-    │   ├── CommitConflict, CommitUnknown
+    │   ├── CommitConflict ── FoldOutdated
+    │   ├── CommitUnknown
     │   └── ClockBehind, ClockAhead
     ├── Reject    this txlog can never be committed; move it to rejected/ and go on
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
     │   ├── EntryInvalid, PathRefused, DuplicatePath                    an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
-    │   └── PositionTaken, IncarnationPruned, FromTheFuture             its place in the order
+    │   └── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -24,12 +25,15 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── HistoryChanged, MarksLost, WrongFolder
     │   └── TableUnusable ── TableMissing
     ├── Refused   the command is not carried out
-    │   └── ConfigInvalid, NotPossible, ExtraMissing
+    │   ├── ConfigInvalid, ExtraMissing
+    │   └── NotPossible ── PlaceRefused, PlaceExpired, RolledBack, Overwritten, FileGone: of a consumer
     ├── storage facts, caught where they are expected
     │   ├── Missing, AlreadyExists, Changed
+    │   ├── CannotRead
     │   └── Unfit ── TooLarge, NotAFile
     └── of a writer
-        └── Fenced, Backpressure, SchemaRefused, UnknownOutcome
+        ├── Fenced ── ConsumerFenced: the same of a consumer
+        └── Backpressure, SchemaRefused, UnknownOutcome
 """
 
 from typing import TypeVar
@@ -76,6 +80,10 @@ class CatalogMissing(CatalogUnavailable):
 
 class CommitConflict(Retry):
     """Another process committed to the table in between."""
+
+
+class FoldOutdated(CommitConflict):
+    """The table has changed since the fold was planned: it is planned anew."""
 
 
 class CommitUnknown(Retry):
@@ -165,6 +173,12 @@ class PositionTaken(Reject):
     """The txlog continues from a position that is not the writer's committed position."""
 
     hint = "Another run of this writer got there first. Restart the writer: it continues from the committed position."
+
+
+class OutOfOrder(Reject):
+    """A later txlog of its writer is in the keyed table, so its rows would replace newer ones."""
+
+    hint = "It cannot be replayed. If its rows are the newest of their keys, write them again with the running writer."
 
 
 class IncarnationPruned(Reject):
@@ -277,6 +291,42 @@ class NotPossible(Refused):
     """The command cannot be carried out in this state."""
 
 
+class PlaceRefused(NotPossible):
+    """The stored place is not one of this consumer and this table."""
+
+    hint = "Give the consumer another name, or the output that belongs to this table."
+
+
+class PlaceExpired(NotPossible):
+    """Rows after the place may be gone: the snapshots that added them have expired."""
+
+    hint = (
+        "Consumer.skip_lost() goes on with the oldest snapshot that is kept. Raise max-hold if the consumer must rest "
+        "for longer; `bookkeeper consumers` shows which consumers are at risk."
+    )
+
+
+class RolledBack(NotPossible):
+    """The place is not on main: rows were read that the table does not hold any more."""
+
+    hint = (
+        "Remove the rows of the abandoned snapshots from the output if they must not stay. Consumer.skip_lost() then "
+        "goes on after the newest snapshot that the place and main have in common."
+    )
+
+
+class Overwritten(NotPossible):
+    """An overwrite snapshot took rows away and added others in one commit; no consumer can tell which are new."""
+
+    hint = "Open the consumer with skip_overwrites=True to pass over it: the rows that it added are not read then."
+
+
+class FileGone(NotPossible):
+    """A file of a snapshot that is kept is not in the storage: its rows are lost."""
+
+    hint = "Put the file back if there is a copy. `bookkeeper verify` tells what else is missing."
+
+
 class ExtraMissing(Refused):
     """An optional dependency is not installed."""
 
@@ -311,10 +361,20 @@ class NotAFile(Unfit):
     """A symbolic link, pipe, socket or device lies where a file is expected; it is neither followed nor opened."""
 
 
+class CannotRead(BookkeeperError):
+    """A Parquet file is damaged, too large for the memory, or of columns that are not understood."""
+
+
 class Fenced(BookkeeperError):
     """Another run of this writer took over."""
 
     hint = "Stop this run; the other one continues from the committed position."
+
+
+class ConsumerFenced(Fenced):
+    """Another run of this consumer has taken over, or has moved its place."""
+
+    hint = "Stop this run; the other one goes on from the place. What this transaction wrote must be rolled back."
 
 
 class Backpressure(BookkeeperError):

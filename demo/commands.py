@@ -39,7 +39,9 @@ def write_config(paths: DemoPaths, older: int) -> None:
         "retain-last": RETAIN_LAST,
         "metadata-keep": "10s",
     }
-    settings["tables"][TABLE]["retention"] = {"keep": "10s", "every": "2s", "brake": 1.0}
+    settings["tables"][TABLE]["retention"] = {"keep": "20s", "every": "2s", "brake": 1.0}
+    # Retention bounds what may become one file: files of about a second here.
+    settings["tables"][TABLE]["compaction"] = {"every": "1s", "fan-in": 4}
     paths.config.write_text("\n".join(["# config/local.toml, in a hurry.", *_toml(settings)]) + "\n")
 
 

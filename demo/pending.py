@@ -8,7 +8,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.core.names import TxlogName, is_txlog
+from bookkeeper.core.folder import SUFFIX
+from bookkeeper.core.names import TxlogName
 
 _EVERY = 0.01
 
@@ -42,7 +43,7 @@ class PendingWatch(threading.Thread):
 
     def look(self) -> None:
         """List pending/ once."""
-        names = [path.name for path in self._folder.glob("*") if is_txlog(path.name)]
+        names = [path.name for path in self._folder.glob(f"*{SUFFIX}")]
         self.now = len(names)
         self._fresh += [txlog for name in names if name not in self._known and (txlog := self._keep(name))]
 

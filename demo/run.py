@@ -69,6 +69,7 @@ def _watching(paths: DemoPaths, folder: Path, table: TableWatch) -> Iterator[Obs
 
 
 def _more(scenario: Scenario, table: TableWatch) -> Iterator[str]:
+    yield f"{table.rewrites} rewrites replaced {table.replaced_files} small files; {table.live_files} files are live"
     yield f"retention dropped {table.dropped_files} data files"
     yield f"the reaper expired {table.expired()} snapshots and deleted {table.deleted()} data files"
     if scenario.options.chaos:

@@ -1,6 +1,6 @@
 """
-Follows the table from outside, with pyiceberg: the files that each append snapshot added, the files that retention
-dropped, and what was expired and deleted.
+Follows the table from outside, with pyiceberg: the files that each append snapshot added, the files that rewrites
+replaced and retention dropped, and what was expired and deleted.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.stores.locations import local_path
 
 TXLOGS = "bookkeeper.txlogs"
+REWRITES = "bookkeeper.rewrites"
 
 
 @dataclass
@@ -29,6 +30,8 @@ class TableWatch:
     live_files: int = 0
     snapshots: int = 0
     dropped_files: int = 0
+    rewrites: int = 0
+    replaced_files: int = 0
     seen: set[int] = field(default_factory=set)
     paths: set[Path] = field(default_factory=set)
     _current: set[int] = field(default_factory=set)
@@ -42,12 +45,21 @@ class TableWatch:
             if snapshot.snapshot_id in self.seen:
                 continue
             self.seen.add(snapshot.snapshot_id)
-            self.dropped_files += _summary_count(snapshot, "deleted-data-files")
+            self._count(snapshot)
             if snapshot.summary and snapshot.summary.operation == Operation.APPEND:
                 added = added_files(snapshot, table.io)
                 self.paths.update(added)
                 yield snapshot, added
         self.live_files = _live(table)
+
+    def _count(self, snapshot: Snapshot) -> None:
+        rewrites = _summary(snapshot, REWRITES).split()
+        self.rewrites += len(rewrites)
+        gone = int(_summary(snapshot, "deleted-data-files") or 0)
+        if rewrites:
+            self.replaced_files += gone
+        else:
+            self.dropped_files += gone
 
     def expired(self) -> int:
         """Snapshots seen that were gone at the last look."""
@@ -81,7 +93,7 @@ def txlogs_in(snapshot: Snapshot) -> list[TxlogName]:
     """
     The txlogs that a snapshot's summary names.
     """
-    return list(spans(snapshot.summary.additional_properties.get(TXLOGS, "") if snapshot.summary else ""))
+    return list(spans(_summary(snapshot, TXLOGS)))
 
 
 def spans(text: str) -> Iterator[TxlogName]:
@@ -97,10 +109,10 @@ def spans(text: str) -> Iterator[TxlogName]:
         yield from (TxlogName(writer, incarnation, number) for number in range(int(first), int(last) + 1))
 
 
-def _summary_count(snapshot: Snapshot, key: str) -> int:
-    return int(snapshot.summary.additional_properties.get(key, 0)) if snapshot.summary else 0
+def _summary(snapshot: Snapshot, key: str) -> str:
+    return snapshot.summary.additional_properties.get(key, "") if snapshot.summary else ""
 
 
 def _live(table: Table) -> int:
     head = table.metadata.current_snapshot()
-    return _summary_count(head, "total-data-files") if head else 0
+    return int(_summary(head, "total-data-files") or 0) if head else 0

@@ -17,7 +17,28 @@ from reaper.result import Reaped
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from reaper.compaction.compactor import Compacted
+
 _KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}
+
+#: name, help, and the field of a round
+_COMPACTION_NOW = (
+    ("live_files", "live data files of the table, when compaction last looked", "live_files"),
+    ("live_bytes", "bytes of those", "live_bytes"),
+    ("backlog_bytes", "bytes of files that are to be rewritten, and that the last round left", "backlog_bytes"),
+    ("pending_rewrites", "rewrites that wait for the bookkeeper", "pending"),
+    (
+        "oldest_pending_seconds",
+        "age of the oldest rewrite that waits for the bookkeeper; 0: none waits",
+        "oldest_pending_seconds",
+    ),
+)
+_COMPACTION_TOTALS = {
+    "rewrites": "rewrites published since the start",
+    "read_bytes": "bytes of data files read for rewrites since the start",
+    "written_bytes": "bytes of data files written by rewrites since the start",
+    "failed": "groups of files that could not be rewritten since the start",
+}
 
 
 @dataclass
@@ -33,11 +54,42 @@ class Ran:
 
 
 @dataclass
+class CompactedSoFar:
+    """The rounds of compaction over one table so far; the last one, and since when there was always work left."""
+
+    last: "Compacted"
+    rewrites: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    failed: int = 0
+    behind_since: datetime | None = None
+    at: datetime | None = None
+
+    def plus(self, done: "Compacted", now: datetime) -> "CompactedSoFar":
+        """After another round, which ended now."""
+        return CompactedSoFar(
+            done,
+            self.rewrites + done.rewrites,
+            self.read_bytes + done.read_bytes,
+            self.written_bytes + done.written_bytes,
+            self.failed + done.failed,
+            (self.behind_since or now) if done.backlog_bytes else None,
+            now,
+        )
+
+    @property
+    def behind_seconds(self) -> float:
+        """For how long every round has left something to rewrite."""
+        return (self.at - self.behind_since).total_seconds() if self.at and self.behind_since else 0.0
+
+
+@dataclass
 class Metrics:
     """The metrics of all tables, written to the file `path` after each run if there is one."""
 
     path: str | None = None
     tables: dict[str, Ran] = field(default_factory=dict)
+    compacted: dict[str, CompactedSoFar] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, table: str) -> None:
@@ -72,11 +124,22 @@ class Metrics:
         ended = clock()
         self.note(table, done, ended, (ended - now).total_seconds())
 
+    def note_compacted(self, table: str, done: "Compacted", now: datetime) -> None:
+        """Counts a round of compaction that saw the table; raises NotPossible when the file cannot be written."""
+        if not done.saw_table:
+            return
+        with self._lock:
+            self.compacted[table] = self.compacted.get(table, CompactedSoFar(done)).plus(done, now)
+            self._write()
+
     def _change(self, table: str, change: Callable[[Ran], None]) -> None:
         with self._lock:
             change(self.tables.setdefault(table, Ran()))
-            if self.path is not None:
-                replace_file(self.path, text(self._families()))
+            self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
+            replace_file(self.path, text(self._families()))
 
     def text(self) -> str:
         """All metrics in Prometheus' text format."""
@@ -117,3 +180,36 @@ class Metrics:
             for consumer, state, share in ran.done.consumers:
                 used.add_metric([table, consumer, state], round(share, 4))
         yield from (ended, failures, runs, seconds, snapshots, files, size, used)
+        if self.compacted:
+            yield from self._compaction()
+
+    def _compaction(self) -> "Iterator[Metric]":
+        from prometheus_client.metrics_core import CounterMetricFamily as Counters
+        from prometheus_client.metrics_core import GaugeMetricFamily as Gauges
+
+        one, last = ["table"], {name: found.last for name, found in sorted(self.compacted.items())}
+        for name, about, of in _COMPACTION_NOW:
+            gauge = Gauges(f"reaper_compaction_{name}", about, labels=one)
+            for table, done in last.items():
+                gauge.add_metric([table], getattr(done, of))
+            yield gauge
+        behind = Gauges(
+            "reaper_compaction_behind_seconds",
+            "for how long every round has left something to rewrite; 0: the last one did not",
+            labels=one,
+        )
+        alone = Gauges(
+            "reaper_compaction_left_alone",
+            "small files that are not rewritten now, by reason",
+            labels=["table", "reason"],
+        )
+        for table, found in sorted(self.compacted.items()):
+            behind.add_metric([table], found.behind_seconds)
+            for reason, count in found.last.left_alone.items():
+                alone.add_metric([table, reason], count)
+        yield from (behind, alone)
+        for name, about in _COMPACTION_TOTALS.items():
+            counter = Counters(f"reaper_compaction_{name}", about, labels=one)
+            for table, found in sorted(self.compacted.items()):
+                counter.add_metric([table], getattr(found, name))
+            yield counter

@@ -3,6 +3,7 @@ Plans and orphans as rows for programs and as tables for people.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,11 @@ import click
 from bookkeeper.console import output
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from reaper.compaction.compactor import Compacted
+    from reaper.compaction.plan import Plan
+    from reaper.compaction.policy import Candidate
     from reaper.orphans import Orphan
     from reaper.result import Outlook
 
@@ -76,3 +82,73 @@ def show_plan(record: Row) -> None:
 def _kept(item: Row) -> Row:
     ids = item["snapshots"]
     return {"snapshots": len(ids), "oldest": str(ids[0]), "newest": str(ids[-1]), "why": " + ".join(item["why"])}
+
+
+def compaction_record(engine: str, plan: "Plan") -> Row:
+    """
+    What compaction would rewrite, for a program.
+    """
+    groups = [
+        {
+            "partition": _partition(plan.table, item),
+            "spec": item.files[0].spec_id,
+            "files": len(item.files),
+            "bytes": item.bytes,
+            "last": item.last,
+            "why": item.reason,
+        }
+        for item in plan.candidates
+    ]
+    return {
+        "engine": engine,
+        "live files": plan.live_files,
+        "live bytes": plan.live_bytes,
+        "pending rewrites": len(plan.pending),
+        "rewrite": groups,
+        "bytes": plan.bytes,
+        "left alone": {reason: count for reason, count in plan.left_alone.items() if count},
+        "failures": [{"files": count, "why": why} for why, count in plan.failures.items()],
+    }
+
+
+def _partition(table: "Table", item: "Candidate") -> str:
+    """The partition as a path; its stored values where they are none that can be shown."""
+    from pyiceberg.typedef import Record
+
+    first = item.files[0]
+    spec = table.specs().get(first.spec_id)
+    try:
+        return spec.partition_to_path(Record(*first.partition), table.schema()) if spec else str(first.partition)
+    except Exception:  # noqa: BLE001 - a value of a type that was widened, say
+        return str(first.partition)
+
+
+def show_compaction(record: Row) -> None:
+    """
+    Prints the record for a person.
+    """
+    if "engine" not in record:
+        return
+    names = ("table", "engine", "live files", "live bytes", "pending rewrites", "bytes")
+    output.show_record({**{name: record[name] for name in names}, "left alone": _counted(record)}, False)
+    click.echo("\nwould be rewritten:")
+    output.show_rows(
+        [{name: item[name] for name in ("partition", "files", "bytes", "why")} for item in record["rewrite"]], False
+    )
+    if record["failures"]:
+        click.echo("\nleft alone for a while:")
+        output.show_rows(record["failures"], False)
+    click.echo("")
+
+
+def _counted(record: Row) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in record["left alone"].items()) or "nothing"
+
+
+def round_record(done: "Compacted") -> Row:
+    """
+    What a round of compaction did, for a program.
+    """
+    fields = asdict(done)
+    left = fields.pop("left_alone")
+    return {**fields, "left_alone": sum(left.values())}

@@ -126,8 +126,7 @@ def expire_step(context: ReaperContext, now: datetime) -> Reaped | None:
     if refused:
         _warn(context, "files outside of the table are left alone", "refuse", files=len(refused), first=refused[0])
     # 2. Journal: durable before the commit, so that a crash from here on leaves no file unaccounted for.
-    journal = Journal.of(table.metadata, now, expiring, files)
-    journals.write(context.folder, journal)
+    journal = journals.write(context.folder, Journal.of(table.metadata, now, expiring, files))
     # 3. Commit: guarded by the table's uuid and every ref, and the consumers are read again just before.
     expire(context, table, journal)
     return finish(context, journal)
@@ -145,11 +144,12 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
         _warn(context, "a planned deletion is given up", "drop-journal", cause=verdict.refusal)
         journals.drop(context.folder, journal)
         return Reaped()
-    spared = journal.files.sizes().keys() - verdict.files.sizes().keys()
+    files = verdict.files.sizes()
+    spared = journal.files.sizes().keys() - files.keys()
     if spared:
         _warn(context, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
-    context.storage.delete(verdict.files.sizes())
+    context.storage.delete(files)
     journals.drop(context.folder, journal)
     return Reaped.of(len(journal.expire), verdict.files)
 
@@ -171,7 +171,7 @@ def _own_files(context: ReaperContext, table: Table, expire: tuple[int, ...]) ->
     files = deletable(table.metadata, context.reader, expire)
     if files.data:
         files = files.without(txlogs.named(context.folder))
-    refused = tuple(location for location in files.sizes() if not context.storage.owns(location))
+    refused = tuple(context.storage.foreign(files.sizes()))
     return files.without(refused), refused
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from apscheduler.events import EVENT_SCHEDULER_STARTED
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.base import BaseScheduler
-from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.events import EVENT_SCHEDULER_STARTED  # type: ignore[import-untyped]
+from apscheduler.executors.pool import ThreadPoolExecutor  # type: ignore[import-untyped]
+from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped]
+from apscheduler.schedulers.blocking import BlockingScheduler  # type: ignore[import-untyped]
 
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import BookkeeperError, Halt, Hold
@@ -21,15 +21,27 @@ from bookkeeper.errors import BookkeeperError, Halt, Hold
 log = logging.getLogger(__name__)
 _LONG = 3600.0
 
+#: threads: one for each table that is reaped; one for all compactions, but for those that would keep other tables
+#: waiting: with a limit of bytes a second, and on Spark
+REAP, COMPACT, PACED, ON_SPARK = "reap", "compact", "paced", "spark"
+
 
 @dataclass
 class Round:
-    """One table in the loop: what a run does, how often, and the last error, "" after a run without one."""
+    """
+    One table in the loop: what a run does, how often, in which thread, and the last error, "" after a run without one.
+    """
 
     table: str
     every: timedelta
     act: Callable[[datetime], object]
+    thread: str = REAP
     trouble: str = ""
+
+    @property
+    def kind(self) -> str:
+        """REAP or COMPACT."""
+        return REAP if self.thread == REAP else COMPACT
 
     def run(self, now: datetime) -> None:
         """
@@ -43,10 +55,10 @@ class Round:
         except Exception as exc:
             # A defect of the reaper must not stop the other tables.
             if self._is_news(exc):
-                log.exception("run failed", extra={"action": "defect", "table": self.table})
+                log.exception("run failed", extra={"action": "defect", "table": self.table, "run": self.kind})
         else:
             if self.trouble:
-                log.info("table works again", extra={"action": "recover", "table": self.table})
+                log.info("table works again", extra={"action": "recover", "table": self.table, "run": self.kind})
             self.trouble = ""
 
     def _is_news(self, exc: Exception) -> bool:
@@ -54,25 +66,47 @@ class Round:
         return self.trouble != before
 
     def _log(self, exc: BookkeeperError) -> None:
-        facts = {"table": self.table, "cause": self.trouble, "hint": exc.hint}
+        facts = {"table": self.table, "run": self.kind, "cause": self.trouble, "hint": exc.hint}
         if isinstance(exc, (Halt, Hold)):
             log.error("table halted", extra={"action": "halt", **facts})
         else:
             log.warning("run postponed", extra={"action": "postpone", **facts})
 
 
-def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> BlockingScheduler:
+def scheduled(
+    rounds: Sequence[Round],
+    clock: Callable[[], datetime],
+    begin_compacting: Callable[[], object] = lambda: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> BlockingScheduler:
     """
-    A scheduler with one interval job per table, the first run of each at once.
+    A scheduler with one interval job per round, the first run of each at once.
+
+    Tables are reaped at the same time. They are compacted one after the other, so that memory and CPU are those of one,
+    and so are those of PACED beside them; `begin_compacting` is called in these two threads first. Jobs on Spark also
+    run one after the other. No run begins once `stopped`: many may wait for one thread.
     """
-    scheduler = BlockingScheduler(timezone=UTC, executors={"default": ThreadPoolExecutor(max(len(rounds), 1))})
+    reaped = sum(item.kind == REAP for item in rounds)
+    executors = {
+        REAP: ThreadPoolExecutor(max(reaped, 1)),
+        **{name: ThreadPoolExecutor(1, {"initializer": begin_compacting}) for name in (COMPACT, PACED)},
+        ON_SPARK: ThreadPoolExecutor(1),
+    }
+
+    def begin(item: Round) -> None:
+        if not stopped():
+            item.run(clock())
+
+    scheduler = BlockingScheduler(timezone=UTC, executors=executors)
     for item in rounds:
         scheduler.add_job(
-            lambda item=item: item.run(clock()),
+            begin,
             "interval",
+            args=(item,),
             seconds=item.every.total_seconds(),
-            id=item.table,
-            name=f"reap {item.table}",
+            id=item.table if item.kind == REAP else f"{item.kind} {item.table}",
+            name=f"{item.kind} {item.table}",
+            executor=item.thread,
             next_run_time=clock(),
             max_instances=1,
             coalesce=True,
@@ -81,11 +115,16 @@ def scheduled(rounds: Sequence[Round], clock: Callable[[], datetime]) -> Blockin
     return scheduler
 
 
-def run(rounds: Sequence[Round], clock: Callable[[], datetime], stop: StopSignal) -> None:
+def run(
+    rounds: Sequence[Round],
+    clock: Callable[[], datetime],
+    stop: StopSignal,
+    begin_compacting: Callable[[], object] = lambda: None,
+) -> None:
     """
-    Runs every table by its interval until a stop is requested; ends after the current steps.
+    Runs every table by its interval until a stop is requested; ends after the current steps, and begins no other.
     """
-    scheduler = scheduled(rounds, clock)
+    scheduler = scheduled(rounds, clock, begin_compacting, lambda: stop.requested)
     watch = threading.Thread(target=_end, args=(scheduler, stop), name="stop")
     # Only once it runs: a scheduler that is not running cannot be shut down.
     scheduler.add_listener(lambda event: watch.start(), EVENT_SCHEDULER_STARTED)

@@ -4,9 +4,9 @@ A checkpoint as the query itself reaches it: through the Hadoop filesystems of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookkeeper.errors import Missing, StorageUnavailable
 from bookkeeper.stores.store import Listed
@@ -14,6 +14,7 @@ from bookkeeper.stores.store import Listed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 _MISSING = "java.io.FileNotFoundException"
 
 
@@ -23,9 +24,10 @@ class HadoopCheckpointStore:
     """
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        self._jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext  # the gateway to the JVM has no types
+        self._jvm = context._jvm
         self._root = self._jvm.org.apache.hadoop.fs.Path(url)
-        conf = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        conf = context._jsc.hadoopConfiguration()
         self._fs = self._translated(lambda: self._root.getFileSystem(conf), url)
         self.url = str(self._fs.makeQualified(self._root).toString()).rstrip("/")
 
@@ -59,7 +61,7 @@ class HadoopCheckpointStore:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, key)
 
     @staticmethod
-    def _translated(ask: Any, where: str) -> Any:
+    def _translated(ask: Callable[[], T], where: str) -> T:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:

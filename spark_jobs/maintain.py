@@ -19,7 +19,7 @@ import click
 from bookkeeper.config import expiry
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
-from spark_jobs import job, procedures, register, session
+from spark_jobs import compact, job, procedures, register, session
 from spark_jobs.table import location, main_head, main_history
 
 if TYPE_CHECKING:
@@ -128,18 +128,31 @@ def expire_snapshots(
 
 
 @_command
-@click.option("--older-than", type=DURATION, default="1h", help="Leave younger rows alone (1h).")
-def rewrite_data_files(work: Work, older_than: timedelta = timedelta(hours=1)) -> None:
+@click.option(
+    "--call", is_flag=True, help="Let Iceberg commit, where no bookkeeper is; of the options only --older-than."
+)
+@compact.options
+def rewrite_data_files(work: Work, call: bool = False, **given: Any) -> None:
     """
     Compact small files of hours that are over.
 
-    Streams skip these snapshots and appends go on. While it runs it is registered as a consumer, so that the reaper
-    keeps the snapshot it began with. A file that retention drops meanwhile costs one group of files, not the run.
-    The exit code is 4 when fewer files were compacted than it found to compact.
+    As `python -m spark_jobs.compact`: Iceberg rewrites, the bookkeeper commits.
+
+    With --call Iceberg's procedure commits, and races against every other commit. While it runs it is registered as a
+    consumer, so that the reaper keeps the snapshot it began with. The exit code is 4 when it compacted fewer files than
+    it had found: beside a busy bookkeeper that may be all of them.
 
     \b
     Example: python -m spark_jobs.maintain rewrite-data-files --older-than 2h
     """
+    chosen = compact.Options(**given)
+    if call:
+        _call_rewrite(work, chosen.older_than)
+    else:
+        compact.compact(work.spark, work.name, work.table, work.storage, work.now, chosen, dry_run=work.dry_run)
+
+
+def _call_rewrite(work: Work, older_than: timedelta) -> None:
     column = work.table.retention.column or procedures.time_column(work.spark.table(work.name).schema)
     before = procedures.closed(work.now - older_than)
     sql = procedures.rewrite_data_files(work.name, column, before)

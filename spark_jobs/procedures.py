@@ -59,7 +59,7 @@ def expire_snapshots(table: str, before: datetime, retain_last: int) -> str:
     return _call(
         table,
         "expire_snapshots",
-        older_than=_time(before),
+        older_than=timestamp(before),
         retain_last=str(retain_last),
         stream_results="true",
     )
@@ -77,7 +77,7 @@ def rewrite_data_files(table: str, column: str | None, before: datetime) -> str:
     The call that compacts files with rows older than `before` in `column` (None: all files).
     """
     pairs = ", ".join(f"'{key}', '{value}'" for key, value in REWRITE.items())
-    where = {"where": f'"{column} < {_time(before)}"'} if column else {}
+    where = {"where": f'"{column} < {timestamp(before)}"'} if column else {}
     return _call(table, "rewrite_data_files", options=f"map({pairs})", **where)
 
 
@@ -92,7 +92,7 @@ def remove_orphan_files(table: str, before: datetime, *, dry_run: bool) -> str:
     """
     The call that deletes (or lists) files older than `before` that no snapshot names.
     """
-    return _call(table, "remove_orphan_files", older_than=_time(before), dry_run=str(dry_run).lower())
+    return _call(table, "remove_orphan_files", older_than=timestamp(before), dry_run=str(dry_run).lower())
 
 
 def check_orphan_age(older_than: timedelta, orphan_age: timedelta) -> None:
@@ -144,7 +144,10 @@ def time_column(schema: StructType) -> str | None:
     return next((field.name for field in schema.fields if field.dataType.typeName().startswith("timestamp")), None)
 
 
-def _time(moment: datetime) -> str:
+def timestamp(moment: datetime) -> str:
+    """
+    A moment as SQL, with its zone.
+    """
     return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC'"
 
 

@@ -29,7 +29,9 @@ _EXPIRED = (
     "Its place was expired. A drained query of your own with Spark's trigger available-now can be mended "
     f"(docs/spark.md). Else: {_START_ANEW}"
 )
-# Words of Iceberg's errors in a failed query, and the hint for each.
+#: a job of ours ends its query by an error with these words
+CHANGED = "have changed since the stream began"
+# Words of the errors in a failed query, and the hint for each.
 _HINTS = (
     ("Cannot load current offset at snapshot", _EXPIRED),
     ("Snapshot.parentId()", f"Snapshots after the stream's offset were expired. {_START_ANEW}"),
@@ -42,6 +44,7 @@ _HINTS = (
         "Rows were rewritten. Skipping it would lose the rows it adds: read them in a batch, "
         "then start with a new --checkpoint --from a later time.",
     ),
+    (CHANGED, "The table's columns have changed. Start the job again with the same --checkpoint."),
 )
 
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from bookkeeper.config.settings import Settings
+    from spark_jobs.drain import Start
+
 UNREGISTERED = "none"
 #: Spark keeps the limits of a micro-batch as Java's int
 MOST = 2**31 - 1
@@ -76,6 +79,42 @@ def _into_table(spark: SparkSession, writer: DataStreamWriter, catalog: str, ide
         raise ConfigInvalid(f"--sink table:{identifier}: table:namespace.name is allowed")
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
     return query.append_to(writer, f"{catalog}.{identifier}")
+
+
+def register_query(
+    spark: SparkSession, settings: Settings, table: str | None, checkpoint: str, consumer: str | None
+) -> None:
+    """
+    Register the query that is about to start with the reaper, unless `consumer` is `none`; raises as `register`.
+    """
+    if consumer == UNREGISTERED:
+        return
+    # Before the query starts: from here on nothing that it will need is expired. Also to drain it needs no more
+    # than its newest offset: only Spark's own trigger available-now goes back to the first.
+    now, about, name = datetime.now(UTC), pick_table(settings, table), session.table_name(settings, table)
+    register.register(spark, settings, about, name, checkpoint, now, available_now=False, consumer=consumer)
+
+
+def follow(
+    spark: SparkSession,
+    name: str,
+    checkpoint: str,
+    begin: Start,
+    trigger: str,
+    *,
+    since: datetime | None = None,
+    progress: str | None = None,
+) -> None:
+    """
+    Run the query that `begin` starts until a signal or its error ends it; with `available-now`, until it is drained.
+    """
+    stop, report = StopSignal.on_signals(), job.reports_to(progress)
+    if trigger == query.AVAILABLE_NOW:
+        from spark_jobs.drain import drain
+
+        drain(spark, name, checkpoint, begin, since=since, stopped=lambda: stop.requested, report=report)
+    else:
+        query.follow(begin(trigger), lambda: stop.requested, report)
 
 
 @click.command(cls=Command)
@@ -136,20 +175,9 @@ def main(
     settings = load_settings(config, os.environ)
     name = session.table_name(settings, table)
     spark = job.begin(settings, f"read_stream {name}", conf)
-    if consumer != UNREGISTERED:
-        # Before the query starts: from here on nothing that it will need is expired. Also to drain it needs no more
-        # than its newest offset: only Spark's own trigger available-now goes back to the first.
-        now, about = datetime.now(UTC), pick_table(settings, table)
-        register.register(spark, settings, about, name, checkpoint, now, available_now=False, consumer=consumer)
+    register_query(spark, settings, table, checkpoint, consumer)
     begin = functools.partial(start, read(spark, name, **limits), sink, settings.catalog.name, checkpoint)
-    stop, report = StopSignal.on_signals(), job.reports_to(progress)
-    if trigger == query.AVAILABLE_NOW:
-        from spark_jobs.drain import drain
-
-        since = limits["from_timestamp"]
-        drain(spark, name, checkpoint, begin, since=since, stopped=lambda: stop.requested, report=report)
-    else:
-        query.follow(begin(trigger), lambda: stop.requested, report)
+    follow(spark, name, checkpoint, begin, trigger, since=limits["from_timestamp"], progress=progress)
     spark.stop()
 
 

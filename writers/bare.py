@@ -19,13 +19,14 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
@@ -107,7 +108,7 @@ class Bare:
     def _note(self, location: str, tag: str, modified: datetime) -> Note:
         """The note on this version of the object; the first one that was stored counts."""
         key = NOTES + hashlib.sha256(f"{location}\0{tag}".encode()).hexdigest()[:40]
-        wanted = {"created-ms": millis(modified), "random": os.urandom(10).hex(), "file": location}
+        wanted: dict[str, Any] = {"created-ms": millis(modified), "random": os.urandom(10).hex(), "file": location}
         try:
             self.folder.store.create(key, json.dumps(wanted).encode())
         except AlreadyExists:
@@ -126,7 +127,7 @@ class Bare:
         run = _Run(
             self.folder,
             self.name,
-            clock=lambda: datetime.fromtimestamp(note.created_ms / 1000, UTC),
+            clock=lambda: from_epoch_ms(note.created_ms),
             wait=self.wait,
             random=lambda size: note.random[:size],
             patience=timedelta(0),
@@ -157,6 +158,9 @@ class _Run(Writer):
 
     def __init__(self, folder: Folder, name: str, **given: Any) -> None:
         super().__init__(folder, name, **given)
+        if self.card.keyed is not None:
+            # Its incarnation must be the note's, and on a keyed table it must be later than every other run's.
+            raise NotPossible(f"{self.card.table} has keys: bare files only go into append-only tables")
         stem = f"{name}-{self.incarnation}-{secrets.token_hex(6)}"
         self._files = UnpublishedFiles(stem, self._clock, self._wait, self._at_once)
 

@@ -86,39 +86,100 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
         run_generate(writer, load, schedule, stop, _progress("generate", quiet, _json_logs(more)), _now)
 
 
-@main.command(short_help="Load NDJSON or CSV lines, each once.")
+def _delimiter(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    found = "\t" if given in ("\\t", "tab") else given
+    if found is not None and (len(found) != 1 or found in '"\r\n'):
+        raise click.BadParameter("one character, such as ';', or 'tab'")
+    return found
+
+
+@main.command(short_help="Load NDJSON, CSV, Parquet or Arrow files, each row once.")
 @_where
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", required=True, help="This writer's name; the position is kept under it, so keep it.")
 @click.option(
     "--format", "kind", type=click.Choice(["ndjson", "csv"]), help="Default: by the file's ending, else ndjson."
 )
-@click.option("--delimiter", default=",", show_default=True, help="Between two CSV fields.")
+@click.option("--delimiter", callback=_delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
+@click.option("--null", "nulls", metavar="TEXT", multiple=True, help="A CSV field of this text is null; repeatable.")
+@click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
+@click.option("--max-bad", type=click.IntRange(0), metavar="N", help="Stop with exit code 1 after more bad lines.")
 @click.option("--base64", "base64_bytes", is_flag=True, help="Values of binary columns are base64, not text.")
 @click.option("--bad", type=click.Path(dir_okay=False, path_type=Path), help="For bad lines; default: NAME.bad.ndjson.")
+@click.option(
+    "--retry-bad",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Load the lines in this file of bad lines again, under a --name of its own.",
+)
+@click.option(
+    "--op-field",
+    metavar="NAME",
+    help="For keyed tables: each line is an upsert or a delete, as this field says (i, c, r or u; d).",
+)
+@click.option(
+    "--preset", type=click.Choice(["debezium"]), help="For keyed tables: each line is a change in this envelope."
+)
 def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **more: Any) -> None:
     """
-    Load lines (NDJSON, or CSV with a header) from files or stdin into the table's columns.
+    Load lines (NDJSON, or CSV with a header) from files or stdin into the table's columns, or Parquet and Arrow files.
 
     Files are loaded exactly once: stop or kill it at any time and start it again with the same --name and files,
     it continues where the last published txlog ends. More files may follow later, and the last one may grow.
     Stdin has no position: what was not published when it is killed is lost.
 
     A line that is no row of the table goes to the --bad file with its reason; when no line is one, the exit code is 1.
-    One line is one record; times are written like 2026-01-31T12:00:00Z; an empty CSV field is null.
+    One line is one record; times are written like 2026-01-31T12:00:00Z; an empty CSV field is null. Files may be
+    compressed with gzip, zstd or bzip2.
+
+    With --op-field or --preset the lines are changes, applied in their order. A change that cannot be applied, such as
+    a truncate, ends the load with exit code 1.
 
     \b
     Examples:
       writer lines --folder /lake/events/_bookkeeper --name import-1 july.ndjson august.ndjson
-      writer lines --folder /lake/events/_bookkeeper --name prices --format csv --delimiter ';' prices.txt
+      writer lines --folder /lake/orders/_bookkeeper --name orders --preset debezium orders.ndjson
+      writer lines --folder /lake/users/_bookkeeper --name users --op-field __op users.ndjson
+      writer lines --folder /lake/events/_bookkeeper --name prices --format csv --delimiter ';' --null NA prices.txt
+      writer lines --folder /lake/events/_bookkeeper --name import-1-again --retry-bad=import-1.bad.ndjson
       tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
     """
-    from writers.commands import Format, run_lines
+    from writers.commands import run_lines
+    from writers.values.formats import Format, delimiter_of, format_of
 
     stop = _begin(more)
-    form = Format.of(more["kind"], files, more["delimiter"], more["base64_bytes"])
+    retry = more["retry_bad"]
+    if retry and (files or (bad or Path(f"{name}.bad.ndjson")).resolve() == Path(retry).resolve()):
+        raise click.UsageError(
+            "--retry-bad is read alone, and what is bad again goes to another file: give another --bad"
+        )
+    sources, files = files, (retry,) if retry else files
+    kind = format_of(sources, more["kind"])
+    if more["nulls"] and kind != "csv":
+        raise click.UsageError("--null is for CSV; JSON has a null of its own")
+    _check_changes(more["op_field"], more["preset"], kind, retry)
+    form = Format(
+        kind,
+        more["delimiter"] or delimiter_of(sources),
+        more["base64_bytes"],
+        more["nulls"],
+        more["ignore_unknown"],
+        retry=bool(retry),
+        op_field=more["op_field"],
+        debezium=more["preset"] == "debezium",
+    )
+    progress = _progress("lines", quiet, _json_logs(more))
     with _open_writer(name, stop, more) as writer:
-        run_lines(writer, files, form, bad, stop, _progress("lines", quiet, _json_logs(more)), _now)
+        run_lines(writer, files, form, bad, more["max_bad"], stop, progress, _now)
+
+
+def _check_changes(op_field: str | None, preset: str | None, kind: str, retry: str | None) -> None:
+    if op_field is not None and preset:
+        raise click.UsageError("--op-field is for flat rows, --preset for an envelope: give one of them")
+    if preset and kind == "csv":
+        raise click.UsageError(f"--preset {preset} is JSON; for CSV give --op-field")
+    if retry and (op_field is not None or preset):
+        raise click.UsageError("--retry-bad is not for changes: an old change of a key could replace a newer one")
 
 
 def _begin(options: dict[str, Any]) -> StopSignal:

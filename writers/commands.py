@@ -11,8 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.schema import Schema
-
 from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
@@ -22,7 +20,7 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from writers.generate import Load, publish_file
 from writers.lines import BadLines, Loader
 from writers.timing import Clock
-from writers.values.records import Parse, csv_parser, ndjson_parser
+from writers.values.formats import Format
 from writers.writer import Writer
 
 
@@ -110,51 +108,33 @@ def _check_writable(path: Path) -> None:
         raise NotPossible(f"--close-log {path} cannot be written: {exc.strerror}", hint=hint) from exc
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How lines are read."""
-
-    kind: str
-    delimiter: str = ","
-    base64_bytes: bool = False
-
-    @classmethod
-    def of(cls, kind: str | None, files: Sequence[str], delimiter: str, base64_bytes: bool) -> "Format":
-        """The format `kind`, else the one that the files' names end in."""
-        by_name = "csv" if files and all(name.lower().endswith(".csv") for name in files) else "ndjson"
-        return cls(kind or by_name, delimiter, base64_bytes)
-
-    def parser(self, schema: Schema, header: bytes, former: Mapping[str, int]) -> Parse:
-        """A parser for the table's columns."""
-        if self.kind == "csv":
-            return csv_parser(schema, header, self.delimiter, self.base64_bytes, former)
-        return ndjson_parser(schema, self.base64_bytes, former)
-
-
 def run_lines(
     writer: Writer,
     files: Sequence[str],
     form: Format,
     bad: Path | None,
+    most_bad: int | None,
     stop: StopSignal,
     progress: Progress,
     clock: Clock,
 ) -> None:
     """
-    Load the files, or stdin when there are none. Raises NotPossible when no line that was read is a row.
+    Load the files, or stdin when there are none. Raises NotPossible after more than `most_bad` bad lines, and when no
+    line that was read is a row.
     """
+    began = clock()
     with BadLines(bad or Path(f"{writer.name}.bad.ndjson")) as bad_lines:
         loader = Loader(
             writer,
-            form.parser,
+            form,
             bad_lines,
             clock,
-            header=form.kind == "csv",
+            most_bad=most_bad,
             stopped=lambda: stop.requested,
-            on_progress=lambda loader: progress.tell(_loaded(loader)),
+            on_progress=lambda loader: progress.tell(_loaded(loader, clock() - began)),
         )
         complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
-        progress.close(_loaded(loader))
+        progress.close(_loaded(loader, clock() - began))
     if bad_lines.count:
         say(f"{bad_lines.count} bad lines are in {bad_lines.path}, each with its reason")
     if not complete:
@@ -166,5 +146,17 @@ def run_lines(
         )
 
 
-def _loaded(loader: Loader) -> dict[str, Any]:
-    return {"rows": loader.rows, "published": loader.published, "bad lines": loader.bad_lines.count}
+def _loaded(loader: Loader, elapsed: timedelta) -> dict[str, Any]:
+    seconds = max(elapsed.total_seconds(), 0.001)
+    facts: dict[str, Any] = {
+        "rows": loader.rows,
+        "published": loader.published,
+        "bad lines": loader.bad_lines.count,
+        "rows/s": round(loader.rows / seconds),
+        "MB/s": round(loader.read_bytes / seconds / 1e6, 1),
+    }
+    read = loader.disk_bytes - loader.disk_start
+    if loader.disk_total and read > 0:
+        facts["done"] = f"{loader.disk_bytes / loader.disk_total:.0%}"
+        facts["left"] = timedelta(seconds=round((loader.disk_total - loader.disk_bytes) * seconds / read))
+    return facts

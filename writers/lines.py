@@ -8,23 +8,45 @@ and offset.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from pyiceberg.schema import Schema
+import pyarrow as pa  # type: ignore[import-untyped]
 
-from writers.source import SourceLine, SourcePosition, file_lines, first_line, pipe_lines, place_of, position_of
+from bookkeeper.core.card import Card
+from bookkeeper.errors import NotPossible, SchemaRefused
+from writers.row_files import as_json, batches, check_texts, empty, row_kind
+from writers.source import (
+    STDIN,
+    Block,
+    SourceLine,
+    SourcePosition,
+    bad_line_blocks,
+    compression,
+    file_blocks,
+    first_line,
+    pipe_blocks,
+    place_of,
+    position_of,
+)
 from writers.timing import Clock
-from writers.values.records import BadLine, Parse, Row, UnknownColumn, table_of
+from writers.values.blocks import ReadBlock
+from writers.values.cast import unknown_columns
+from writers.values.change_lines import change_table, split_deleted
+from writers.values.formats import Format
+from writers.values.records import BadLine, Row, UnknownColumn, table_of
 from writers.writer import Writer
+
+#: reads the rows of one line
+ParseRows = Callable[[bytes], Sequence[Row]]
 
 _CARD_EVERY = timedelta(seconds=1)
 _PIPE_PAUSE_SECONDS = 0.5
-
-MakeParser = Callable[[Schema, bytes, Mapping[str, int]], Parse]
+#: so many lines are parsed in the time that it takes to read a block of any size
+_FEW_LINES = 16
 
 
 class BadLines:
@@ -35,9 +57,12 @@ class BadLines:
         self._file: IO[bytes] | None = None
 
     def add(self, source: str, line: SourceLine, reason: str) -> None:
-        """Append a bad line with its reason."""
-        text = line.text.decode("utf-8", "backslashreplace").rstrip("\r\n")
-        record = {"file": source, "line": line.number, "offset": line.start, "reason": reason, "text": text}
+        """Append a bad line with its reason; where its text is not all of it the record says so."""
+        text = line.text.decode("utf-8", "backslashreplace")
+        record = {"file": source, "line": line.number, "offset": line.start, "reason": reason}
+        record["text"] = text.rstrip("\r\n")
+        if not line.exact or text.encode() != line.text:
+            record["exact"] = False
         if self._file is None:
             self._file = open(self.path, "ab+")  # noqa: SIM115 closed by __exit__
             if self._file.seek(0, os.SEEK_END):
@@ -67,90 +92,212 @@ class Loader:
     """
     Turns lines into rows and publishes them when the writer is due.
 
-    `stopped` is asked after each piece of lines; `on_progress` is called before each publish.
+    A block of lines is read at once; where that is not sure to give the rows that its lines give one by one, its halves
+    are, and in the end its lines. So one bad line costs the time of some two blocks. `stopped` is asked after each
+    block; `on_progress` is called before each publish. After more than `most_bad` bad lines NotPossible is raised: what
+    is published stays, and the next run continues behind it.
     """
 
     def __init__(
         self,
         writer: Writer,
-        make_parser: MakeParser,
+        form: Format,
         bad_lines: BadLines,
         clock: Clock,
         *,
-        header: bool,
+        most_bad: int | None = None,
         stopped: Callable[[], bool] = lambda: False,
         on_progress: Callable[["Loader"], None] = lambda loader: None,
     ) -> None:
         self.rows = self.published = 0
+        #: of lines that were read; of the files on the disk: at the start, now, and in all
+        self.read_bytes = self.disk_start = self.disk_bytes = self.disk_total = 0
         self.bad_lines = bad_lines
-        self._writer, self._make_parser, self._clock = writer, make_parser, clock
-        self._header, self._stopped, self._on_progress = header, stopped, on_progress
+        if form.changes and not writer.keys:
+            hint = "`bookkeeper init --key` makes it keyed; without --op-field and --preset its lines are new rows."
+            raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
+        self._writer, self._form, self._clock = writer, form, clock
+        self._most_bad, self._stopped, self._on_progress = most_bad, stopped, on_progress
         self._card_read_at: datetime | None = None
         self._head = b""
-        self._parser: tuple[Schema, bytes, Parse] | None = None
+        self._reader: tuple[Card, bytes, ParseRows, ReadBlock | None] | None = None
+        # Of the block that is being read: rows, and those of the parser that follow them.
+        self._tables: list[pa.Table] = []
+        self._rows: list[Row] = []
 
     def load_files(self, files: Sequence[str]) -> bool:
-        """Load the lines behind the published position; False when `stopped` before the end."""
+        """
+        Load the lines behind the published position; False when `stopped` before the end.
+
+        Raises SchemaRefused at a change that cannot be applied: what is published stays, and the next run comes to the
+        same line again, because what follows it may need it.
+        """
+        for name in files if self._form.changes else ():
+            if (kind := row_kind(name)) is not None:
+                raise NotPossible(f"{name} is {kind}: changes are read from lines", hint="Make NDJSON or CSV of it.")
         place = place_of(files, self._writer.position)
+        sizes = [os.path.getsize(name) for name in files]
+        self.disk_total = sum(sizes)
+        self.disk_start = self.disk_bytes = sum(sizes[: place.index])
+        if compression(files[place.index]) is None:
+            self.disk_start += place.offset
         for index in range(place.index, len(files)):
             place = place if place.index == index else SourcePosition(index)
-            self._head = first_line(files[index]) if self._header else b""
-            for lines in file_lines(files[index], place):
-                self._take(files[index], lines)
-                place = SourcePosition(index, lines[-1].end, lines[-1].number)
-                self._publish(position_of(files, place), only_if_due=not self._stopped())
+            load = self._load_lines if row_kind(files[index]) is None else self._load_rows
+            for end, line, on_disk in load(files[index], place):
+                self.disk_bytes = sum(sizes[:index]) + on_disk
+                place = SourcePosition(index, end, line)
+                self._publish(files, place, only_if_due=not self._stopped())
                 if self._stopped():
                     return False
-        self._publish(position_of(files, place), only_if_due=False)
+        self._publish(files, place, only_if_due=False)
         return True
+
+    def _load_lines(self, name: str, place: SourcePosition) -> Iterator[tuple[int, int, int]]:
+        """Load a file block by block; yields the offset, line number and bytes of the file behind each."""
+        self._head = first_line(name) if self._form.has_header else b""
+        for block in (bad_line_blocks if self._form.retry else file_blocks)(name, place):
+            self._take(name, block)
+            yield block.end, block.number + block.count, block.on_disk
+
+    def _load_rows(self, name: str, place: SourcePosition) -> Iterator[tuple[int, int, int]]:
+        """The same for a file of rows; raises SchemaRefused when its columns do not fit."""
+        columns = self._known(empty(name))
+        given = {self._writer.former_names.get(column) for column in columns.column_names}
+        for field in self._writer.card.schema.fields:
+            if field.required and field.name not in columns.column_names and field.field_id not in given:
+                raise SchemaRefused(f"{name} has no column {field.name!r}, which is required")
+        self._writer.write(columns)
+        size = os.path.getsize(name)
+        for end, total, table in batches(name, place.offset):
+            self.read_bytes += table.num_rows * size // total
+            self._take_rows(name, end - table.num_rows, self._known(table))
+            self._check_bad_lines()
+            yield end, end, end * size // total
+
+    def _known(self, table: pa.Table) -> pa.Table:
+        if not self._form.ignore_unknown:
+            return table
+        former = self._writer.former_names
+        unknown = unknown_columns(table.column_names, self._writer.card.schema, former)
+        return table.drop_columns(unknown)
+
+    def _take_rows(self, source: str, number: int, table: pa.Table) -> None:
+        """Write rows from `number` on; where they do not fit their halves, and in the end all but the bad rows."""
+        try:
+            check_texts(table)
+            self._writer.write(table)
+            self.rows += table.num_rows
+        except SchemaRefused as exc:
+            if table.num_rows == 1:
+                line = SourceLine(number + 1, number, number + 1, *as_json(table))
+                self.bad_lines.add(source, line, str(exc))
+                return
+            half = table.num_rows // 2
+            self._take_rows(source, number, table.slice(0, half))
+            self._take_rows(source, number + half, table.slice(half))
 
     def load_pipe(self, handle: int) -> bool:
         """Load lines until the pipe is closed; False when `stopped` before."""
-        for lines in pipe_lines(handle, _PIPE_PAUSE_SECONDS):
-            self._take("-", lines)
-            self._publish(None, only_if_due=not self._stopped())
+        for block in pipe_blocks(handle, _PIPE_PAUSE_SECONDS):
+            if block is not None:
+                self._take(STDIN, block)
+            self._publish((), None, only_if_due=not self._stopped())
             if self._stopped():
                 return False
-        self._publish(None, only_if_due=False)
+        self._publish((), None, only_if_due=False)
         return True
 
-    def _publish(self, position: bytes | None, only_if_due: bool) -> None:
+    def _publish(self, files: Sequence[str], place: SourcePosition | None, only_if_due: bool) -> None:
         self._on_progress(self)
         if only_if_due and not self._writer.due():
             return
         self.bad_lines.sync()
-        self._writer.publish(position)
+        self._writer.publish(None if place is None else position_of(files, place))
         self.published = self.rows
 
-    def _take(self, source: str, lines: Sequence[SourceLine]) -> None:
-        rows = []
-        for line in lines:
-            if self._header and line.number == 1:
-                self._head = line.text
-            elif line.text.strip():
-                row = self._row(source, line)
-                rows += [] if row is None else [row]
-        if rows:
-            self._writer.write(table_of(rows, self._writer.card.schema))
-            self.rows += len(rows)
+    def _take(self, source: str, block: Block) -> None:
+        self.read_bytes += block.end - block.start
+        if self._form.has_header and block.number == 0:
+            self._head, block = block.first_line()
+        if block.cut:
+            line = SourceLine(block.number + 1, block.start, block.end, block.data, exact=False)
+            self.bad_lines.add(source, line, f"a line of {block.end - block.start} bytes is too long")
+        elif block.data:
+            self._split(source, block)
+        self._check_bad_lines()
+        self._write()
 
-    def _row(self, source: str, line: SourceLine) -> Row | None:
+    def _check_bad_lines(self) -> None:
+        if self._most_bad is not None and self.bad_lines.count > self._most_bad:
+            raise NotPossible(
+                f"{self.bad_lines.count} lines are no rows of this table, {self._most_bad} may be",
+                hint=f"{self.bad_lines.path} has the reason for each. {self.published} rows are published; "
+                "with a greater --max-bad and the same --name it continues behind them.",
+            )
+
+    def _split(self, source: str, block: Block) -> None:
+        read = self._read_block()
+        if read is None or block.count <= _FEW_LINES:
+            self._parse(source, block)
+            return
+        table = read(block.data, block.count)
+        if table is None:
+            for half in block.halves():
+                self._split(source, half)
+            return
+        self._close_rows()
+        self._tables.append(table)
+
+    def _parse(self, source: str, block: Block) -> None:
+        for line in block.lines():
+            if line.text.strip():
+                rows = self._rows_of(source, line)  # which may write self._rows, and begin them anew
+                self._rows += rows
+
+    def _rows_of(self, source: str, line: SourceLine) -> Sequence[Row]:
         try:
             try:
-                return self._parse()(line.text)
+                return self._parser()(line.text)
             except UnknownColumn:
                 if not self._table_changed():
                     raise
-                return self._parse()(line.text)
+                return self._parser()(line.text)
         except BadLine as exc:
             self.bad_lines.add(source, line, str(exc))
-            return None
+            return ()
+        except SchemaRefused as exc:
+            raise SchemaRefused(f"{source}, line {line.number}: {exc}", hint=exc.hint) from exc
 
-    def _parse(self) -> Parse:
-        schema = self._writer.card.schema
-        if self._parser is None or self._parser[0] is not schema or self._parser[1] != self._head:
-            self._parser = (schema, self._head, self._make_parser(schema, self._head, self._writer.former_names))
-        return self._parser[2]
+    def _close_rows(self) -> None:
+        if self._rows:
+            to_table = change_table if self._form.changes else table_of
+            self._tables.append(to_table(self._rows, self._writer.row_schema))
+            self._rows = []
+
+    def _write(self) -> None:
+        self._close_rows()
+        if self._tables:
+            table = pa.concat_tables(self._tables)
+            if self._form.changes:
+                self._writer.change(*split_deleted(table))
+            else:
+                self._writer.write(table)
+            self.rows += table.num_rows
+            self._tables = []
+
+    def _parser(self) -> ParseRows:
+        return self._readers()[2]
+
+    def _read_block(self) -> ReadBlock | None:
+        return self._readers()[3]
+
+    def _readers(self) -> tuple[Card, bytes, ParseRows, ReadBlock | None]:
+        card, head = self._writer.card, self._head
+        if self._reader is None or self._reader[0] is not card or self._reader[1] != head:
+            columns = (self._writer.row_schema, head, self._writer.former_names, self._writer.keys)
+            self._reader = (card, head, self._form.rows_parser(*columns), self._form.block_reader(*columns))
+        return self._reader
 
     def _table_changed(self) -> bool:
         """Whether the card has changed since it was read; reads it at most once a second."""
@@ -158,5 +305,6 @@ class Loader:
         if self._card_read_at is not None and timedelta(0) <= now - self._card_read_at < _CARD_EVERY:
             return False
         self._card_read_at = now
+        self._write()  # in the columns by which these rows were read
         self._writer.roll()
         return self._writer.card != before

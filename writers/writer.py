@@ -1,6 +1,8 @@
 """
 The writer: rows in, data files and one txlog per publish out. Needs a txlog folder, no catalog.
 
+On a keyed table it also upserts and deletes by key (docs/upserts.md).
+
 After a publish with an unknown outcome a run publishes nothing more: the next run finds out what became of it.
 A writer never deletes a file. Not for use by several threads at once, nor after a fork.
 """
@@ -14,19 +16,23 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import NO_CARD, Folder
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
-from bookkeeper.errors import Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
+from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from writers.files.operations import Operations, changes, operations
+from writers.files.steps import Steps
 from writers.files.unpublished import UnpublishedFiles
+from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
 from writers.metrics import WriterMetrics
 from writers.publish.pending_monitor import PendingMonitor
-from writers.publish.publisher import Publisher, resume_position
+from writers.publish.publisher import Publisher, resume
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.cast import as_table, cast, unknown_columns
 
@@ -34,6 +40,8 @@ log = logging.getLogger(__name__)
 
 #: how old a card may be when a txlog is published: it is read beside the uploads, which can take minutes
 CARD_AGE = timedelta(seconds=1)
+#: which versions of a key that is written several times in a step become rows of the stream
+LAST, ALL = "last", "all"
 
 
 class Writer:
@@ -54,9 +62,9 @@ class Writer:
         patience: timedelta,
         stores: Callable[[str], Store],
         at_once: AtOnce = at_once,
+        keep: str = LAST,
     ) -> None:
         self.name = check_writer(name)
-        self.incarnation = new_incarnation(millis(clock()), random(10))
         self._folder, self._stores = folder, stores
         self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
         self._process = os.getpid()
@@ -66,14 +74,18 @@ class Writer:
             hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, make no new one."
             raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
         self._use(card)
-        self._files = UnpublishedFiles(f"{name}-{self.incarnation}", clock, wait, at_once)
+        now = millis(clock())
+        position, least = retry(lambda: resume(folder, self.card, name), wait)
+        if now < least:
+            log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
+        self.incarnation = new_incarnation(max(now, least), random(10))
+        self._files = self._new_files(keep)
         #: metrics of this run, for Prometheus
         self.figures = WriterMetrics(name)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures)
-        position = retry(lambda: resume_position(folder, self.card, name), wait)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._last_position: bytes | None = None  # of the rows written last
-        self._has_positions = self._card_changed = self._broken = self._closed = False
+        self._has_positions = self._card_changed = self._keys_changed = self._broken = self._closed = False
 
     @classmethod
     def open(
@@ -87,19 +99,39 @@ class Writer:
         patience: timedelta = timedelta(minutes=5),
         stores: Callable[[str], Store] = open_store,
         at_once: AtOnce = at_once,
+        keep: str = LAST,
     ) -> "Writer":
         """
         A new run of the writer `name`; `folder` is a URL or path. Every open is a new incarnation.
 
         `patience` bounds how long `publish` waits for a bookkeeper that is behind. What goes at once calls `clock`,
-        `wait` and the stores from several threads. Raises ConfigInvalid, NotPossible (no table there),
+        `wait` and the stores from several threads. `keep="all"` gives streams of a keyed table every version of a key,
+        also those that a later one of the same step supersedes. Raises ConfigInvalid, NotPossible (no table there),
         StorageUnavailable.
         """
         if isinstance(folder, str):
             folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
         return cls(
-            folder, name, clock=clock, wait=wait, random=random, patience=patience, stores=stores, at_once=at_once
+            folder,
+            name,
+            clock=clock,
+            wait=wait,
+            random=random,
+            patience=patience,
+            stores=stores,
+            at_once=at_once,
+            keep=keep,
         )
+
+    def _new_files(self, keep: str) -> UnpublishedFiles:
+        keyed, stem = self._spec.keyed, f"{self.name}-{self.incarnation}"
+        if keep not in (LAST, ALL):
+            raise ConfigInvalid(f"keep is {keep!r:.60}: {LAST!r} or {ALL!r} is allowed")
+        if keep == ALL and (keyed is None or keyed.op is None):
+            raise NotPossible(f"keep={ALL!r} needs an op-column, which {self.card.table} does not have")
+        if keyed is None:
+            return UnpublishedFiles(stem, self._clock, self._wait, self._at_once)
+        return Steps(stem, self.incarnation, keep == ALL, self._clock, self._wait, self._at_once)
 
     @property
     def card(self) -> Card:
@@ -117,8 +149,20 @@ class Writer:
         return self._spec.former
 
     @property
+    def keys(self) -> list[str]:
+        """The names of the key columns; none of an append-only table."""
+        return [] if self._spec.keyed is None else self._spec.keyed.names
+
+    @property
+    def row_schema(self) -> Schema:
+        """The columns that rows may have: all but the op- and order-column, which the writer fills."""
+        filled = frozenset[int | None]() if self._spec.keyed is None else self._spec.keyed.filled
+        fields = [field for field in self.card.schema.fields if field.field_id not in filled]
+        return Schema(*fields, schema_id=self.card.schema.schema_id)
+
+    @property
     def unpublished_rows(self) -> int:
-        """Rows written since the last publish."""
+        """Rows written since the last publish; of a keyed table the upserts and deletes, too."""
         return self._files.rows()
 
     def due(self) -> bool:
@@ -126,7 +170,7 @@ class Writer:
         since = self._files.since
         if since is None:
             return False
-        full = self._files.bytes() >= self.card.target_file_size
+        full = self._files.full() or self._files.bytes() >= self.card.target_file_size
         return full or self._card_changed or self._to_roll(since)
 
     def write(self, rows: Any, position: bytes | None = None) -> None:
@@ -134,22 +178,81 @@ class Writer:
         Take rows (a pyarrow Table or RecordBatch, or anything with an Arrow C stream); durable after `publish`.
 
         `position` is what the source has reached with them. Raises SchemaRefused and StorageUnavailable, and
-        then has taken none of the rows.
+        then has taken none of the rows. Into a keyed table they are inserted: their keys must be new to it.
         """
+        self._take(INSERT, rows, position)
+
+    def upsert(self, rows: Any, position: bytes | None = None) -> None:
+        """
+        Take rows of a keyed table, each in the place of the row with its key, if there is one; else like `write`.
+
+        Raises NotPossible where the table is append-only.
+        """
+        self._take(UPSERT, rows, position)
+
+    def delete(self, keys: Any, position: bytes | None = None) -> None:
+        """
+        Take keys whose rows go, as Arrow rows of the key columns alone; a key without a row is no error.
+
+        Raises NotPossible where the table is append-only, otherwise like `write`.
+        """
+        self._take(DELETE, keys, position)
+
+    def change(self, rows: Any, deleted: pa.Array, position: bytes | None = None) -> None:
+        """
+        Take upserts and, where the boolean `deleted` is true, deletes, in this order; of a deleted row only the keys
+        count. Raises like `delete`.
+        """
+        self._take(UPSERT, rows, position, deleted)
+
+    def _take(self, kind: int, rows: Any, position: bytes | None, deleted: pa.Array | None = None) -> None:
         self._check()
         table = as_table(rows)
         self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
         if open_since is not None and self._to_roll(open_since):
             self.roll()
-        table = self._cast(table)
+        self._check_kind(kind, table.num_rows)
+        taken = self._cast(table, kind, deleted)
+        if self._keys_changed:
+            hint = "publish() what was written so far, then open a new Writer."
+            raise NotPossible(f"{self.card.table} was append-only and has keys now, or the reverse", hint=hint)
         with self._broken_by_errors():
-            finished = self._files.take(table, self._spec, self._publisher.sequence)
+            finished = self._add(taken)
         self._last_position = position
         self._has_positions = self._has_positions or position is not None
         self.figures.unpublished = self._files.rows()
         if finished:
             self._store_finished()
+
+    def _add(self, taken: pa.Table | Operations) -> bool:
+        if isinstance(self._files, Steps):
+            return self._files.add(taken, self._spec, self._publisher.sequence)
+        return self._files.take(taken, self._spec, self._publisher.sequence)
+
+    def _check_kind(self, kind: int, count: int) -> None:
+        """Raises NotPossible where the table, or this txlog, does not take so many operations of this kind."""
+        if not isinstance(self._files, Steps):
+            if kind != INSERT:
+                hint = "`bookkeeper init --key` makes one keyed; open a new Writer then."
+                raise NotPossible(f"{self.card.table} is append-only: it has no keys", hint=hint)
+            return
+        with self._broken_by_errors():
+            has_room = self._files.has_room(count, self._spec, self._publisher.sequence)
+        if not has_room:
+            hint = "publish(), then go on, with fewer rows at once."
+            raise NotPossible("this txlog would have too many steps, or versions of one key", hint=hint)
+        if self._deletes_fit() or (kind == INSERT and not self._files.keep_all):
+            return
+        self.roll()  # the bookkeeper may have set the delete spec up again
+        if not self._deletes_fit():
+            hint = (
+                "publish() what was written so far. The bookkeeper sets the delete spec up again and changes the card."
+            )
+            raise NotPossible("the table's partition spec has changed: deletes could miss rows", hint=hint)
+
+    def _deletes_fit(self) -> bool:
+        return self._spec.keyed is not None and self._spec.keyed.spec is not None
 
     def roll(self) -> None:
         """
@@ -179,8 +282,9 @@ class Writer:
         self._has_positions = self._has_positions or position is not None
         self._last_position = None
         self._files.clear()
-        self.figures.published(files, self._clock())
-        log.info("txlog published", extra={**facts, "txlog": str(name), "files": len(files)})
+        self.figures.published(files.data_files, self._clock())
+        count = len(files.data) + len(files.deletes)
+        log.info("txlog published", extra={**facts, "txlog": str(name), "files": count})
         self._adopt(card)
         return name
 
@@ -196,6 +300,7 @@ class Writer:
             self._monitor.admit(self.card.pending_limit, self._patience)
         self._finish_files()
         began = self._clock()
+        card: Card
         card, _, _ = self._at_once([self._card_before_publish, self._monitor.look, self._store_files])
         self._monitor.admit(self.card.pending_limit, self._patience)
         # After everything that can take long: the orphan age counts to the publish, and the card may have changed.
@@ -255,10 +360,15 @@ class Writer:
     def _store_files(self) -> None:
         self._files.store(self._store)
 
-    def _cast(self, table: pa.Table) -> pa.Table:
+    def _cast(self, table: pa.Table, kind: int, deleted: pa.Array | None) -> pa.Table | Operations:
         if unknown_columns(table.column_names, self._spec.schema, self._spec.former):
             self.roll()  # the columns may have been added to the table meanwhile
         try:
+            keyed = self._spec.keyed
+            if keyed is not None and deleted is not None:
+                return changes(table, self._spec, keyed, kind, deleted)
+            if keyed is not None:
+                return operations(table, self._spec, keyed, kind)
             return cast(table, self._spec.schema, self._spec.arrow, self._spec.former)
         except SchemaRefused as exc:
             if not self._card_changed:
@@ -299,8 +409,9 @@ class Writer:
         if card == self.card:
             return
         check_same_table(self.card, card)
+        self._keys_changed = (card.keyed is None) != (self.card.keyed is None)
         self._card_changed = self._files.rows() > 0 and not may_share_txlog(self.card, card)
-        if not self._card_changed:
+        if not (self._card_changed or self._keys_changed):
             self._use(card, self._spec)
             log.info("card changed", extra=self._facts("adopt"))
 

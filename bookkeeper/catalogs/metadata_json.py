@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, TypeVar
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
@@ -30,13 +30,27 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.utils.datetime import datetime_to_millis
 
-_TABLES = 8
+#: tables, or metadata files, that a catalog keeps in memory
+_REMEMBERED = 8
 CODEC = "write.metadata.compression-codec"
 _PLAIN, GZIP = ".metadata.json", ".gz.metadata.json"
 _LEVEL, _PIECE_BYTES = 1, 2**16
 #: of a gzip member: no name, no time, compressed fast, by a system that is not named
 _HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 Key = tuple[object, ...]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def remember(known: "OrderedDict[K, V]", key: K, value: V) -> V:
+    """
+    Makes `key` the newest of `known`, which keeps the newest _REMEMBERED.
+    """
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)
+    return value
 
 
 def wants_gzip(metadata: TableMetadata) -> bool:
@@ -95,15 +109,11 @@ class MetadataJson:
         return before, snapshots, middle, log, after
 
     def _lists(self, table: object) -> "tuple[Growing, Growing]":
-        if table not in self._tables:
-            self._tables[table] = (
-                Growing(lambda item: (item.snapshot_id, item.parent_snapshot_id, item.timestamp_ms)),
-                Growing(lambda item: (item.snapshot_id, item.timestamp_ms)),
-            )
-        self._tables.move_to_end(table)
-        if len(self._tables) > _TABLES:
-            self._tables.popitem(last=False)
-        return self._tables[table]
+        known = self._tables.get(table) or (
+            Growing(lambda item: (item.snapshot_id, item.parent_snapshot_id, item.timestamp_ms)),
+            Growing(lambda item: (item.snapshot_id, item.timestamp_ms)),
+        )
+        return remember(self._tables, table, known)
 
 
 def _cut(text: bytes, at: bytes) -> tuple[bytes, bytes]:

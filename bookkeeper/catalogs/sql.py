@@ -18,15 +18,13 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy import bindparam, update
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates, named
-from bookkeeper.catalogs.prepared import PreparedCommit
+from bookkeeper.catalogs.metadata_json import MetadataJson, named, remember
+from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
-_REMEMBERED = 8
 _ROWS: Any = IcebergTables.__table__
 #: made once, without the ORM: 1 ms instead of 3
 _SWAP = (
@@ -41,7 +39,7 @@ _SWAP = (
 )
 
 
-class FlatSqlCatalog(SqlCatalog):
+class FlatSqlCatalog(CommitsInTwoParts, SqlCatalog):
     """SqlCatalog with a commit that does not grow with history, and metadata files that are durable on local disk."""
 
     def __init__(self, name: str, **properties: str) -> None:
@@ -50,35 +48,8 @@ class FlatSqlCatalog(SqlCatalog):
         #: by location; a metadata file never changes
         self._metadata: OrderedDict[str, TableMetadata] = OrderedDict()
 
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        """
-        Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current.
-
-        A crash before the UPDATE leaves a metadata file that nothing names; the orphan sweep deletes it.
-        """
-        return self.prepare_commit(table, requirements, updates).commit()
-
-    def prepare_commit(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> PreparedCommit:
-        """
-        What `commit_table` does, before anything is written or sent; raises CommitFailedException.
-
-        The metadata file has a name of its own (a random UUID), so it can be written before the UPDATE or in vain.
-        """
-        for requirement in requirements:
-            requirement.validate(table.metadata)
-        return self._prepared(table, apply_updates(table.metadata, updates, table.metadata_location))
-
-    def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
-        """
-        Replaces the metadata that the caller loaded; raises CommitFailedException when that is not current.
-        """
-        return self._prepared(table, metadata).commit()
-
     def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
+        """The metadata file has a name of its own (a random UUID): it can be written before the UPDATE, or in vain."""
         version = self._parse_metadata_version(table.metadata_location) + 1
         provider = load_location_provider(metadata.location, metadata.properties)
         location = named(provider.new_table_metadata_file_location(version), metadata)
@@ -87,7 +58,7 @@ class FlatSqlCatalog(SqlCatalog):
 
         def swap() -> CommitTableResponse:
             self._swap(table, location)
-            self._remember(location, metadata)
+            remember(self._metadata, location, metadata)
             return CommitTableResponse(metadata=metadata, metadata_location=location)
 
         return PreparedCommit((partial(create_once, store, name, data),), swap)
@@ -98,20 +69,14 @@ class FlatSqlCatalog(SqlCatalog):
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         """The table of a row of the catalog; its metadata is read only when this process has not read or written it."""
-        location = orm_table.metadata_location
-        known = self._metadata.get(location or "")
+        location = orm_table.metadata_location or ""
+        known = self._metadata.get(location)
         if known is None:
             table = super()._convert_orm_to_iceberg(orm_table)
-            self._remember(table.metadata_location, table.metadata)
+            remember(self._metadata, table.metadata_location, table.metadata)
             return table
         name = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
         return Table(name, known, location, self._load_file_io(known.properties, location), self)
-
-    def _remember(self, location: str, metadata: TableMetadata) -> None:
-        self._metadata[location] = metadata
-        self._metadata.move_to_end(location)
-        if len(self._metadata) > _REMEMBERED:
-            self._metadata.popitem(last=False)
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

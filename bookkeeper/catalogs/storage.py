@@ -16,7 +16,7 @@ gzip file by another name: both could succeed.
 import json
 import logging
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +34,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
-from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson, apply_updates, wants_gzip
-from bookkeeper.catalogs.prepared import PreparedCommit
+from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson, remember, wants_gzip
+from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.stores.locations import inside, join
@@ -46,17 +45,18 @@ from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store, key_in
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
 
 log = logging.getLogger(__name__)
 
-_REMEMBERED = 8
+#: of so many looks at an unchanged table one asks where the table's directory is; of the bookkeeper, one a minute
+ENTRY_EVERY = 6
 _INDEX = "_catalog"
 _NAMESPACE = "_namespace.json"
 _TABLE = ".table.json"
 
 
-class StorageCatalog(MetastoreCatalog):
+class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
     """Tables below `warehouse`; `open_store` overrides how it is reached (tests)."""
 
     def __init__(self, name: str, open_store: Callable[[str], Store] | None = None, **properties: str) -> None:
@@ -65,10 +65,10 @@ class StorageCatalog(MetastoreCatalog):
         self.open_store = open_store or stores_with(properties)
         self._json = MetadataJson()
         self._hints: dict[str, tuple[int, str]] = {}
-        #: by the table's directory: the newest version that was read or written here; a version never changes
-        self._newest: OrderedDict[str, Version] = OrderedDict()
-        #: by identifier: the table's directory when it was loaded last
-        self._places: dict[str | Identifier, str] = {}
+        #: by identifier: the table's directory and its newest version, as last read or written; a version never changes
+        self._newest: OrderedDict[Identifier, tuple[str, Version]] = OrderedDict()
+        #: by identifier: how often `load_for_commit` has looked
+        self._loads = Counter[Identifier]()
         #: tables that ask for gzip, as far as that was logged
         self._plain: set[uuid.UUID] = set()
 
@@ -152,25 +152,50 @@ class StorageCatalog(MetastoreCatalog):
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Raises NoSuchTableError."""
-        place = self._places.get(identifier, "")
-        newest = self._newest.get(place)
-        if newest is None or not self._is_newest(identifier, place, newest.number):
-            found = self._entry(identifier)[0].get("location")
-            if found is None:
-                raise NoSuchTableError(f"table {_dotted(identifier)} was dropped")
-            place = self._places[identifier] = str(found)
-            newest = self._versions(place).newest()
-            self._remember(place, newest)
-        return self._table(identifier, newest.metadata, join(place, "metadata", name(newest.number)))
+        return self._load(self.identifier_to_tuple(identifier), self._is_newest)
 
-    def _is_newest(self, identifier: str | Identifier, place: str, version: int) -> bool:
+    def load_for_commit(self, identifier: str | Identifier) -> Table:
+        """
+        The table for a caller that changes it by commits alone: one small read while nothing has changed.
+
+        1. A commit is over when the hint names it, and a load raises the hint to what it found. So whatever another
+           process knows to be in the table is in what this returns. The hint of a dropped table says so.
+        2. It may miss a version whose committer is about to raise the hint, or died before: nothing was published of it
+           and no txlog deleted. A commit on top of what this returns is then refused, and the next load finds it.
+        3. A name leads to another directory only after a drop, unless its entry was lost: it is looked at now and then.
+
+        Raises NoSuchTableError.
+        """
+        return self._load(self.identifier_to_tuple(identifier), self._is_named)
+
+    def _load(self, table: Identifier, is_current: Callable[[Identifier, str, int], bool]) -> Table:
+        known = self._newest.get(table)
+        if known is None or not is_current(table, known[0], known[1].number):
+            self._newest.pop(table, None)
+            found = self._entry(table)[0].get("location")
+            if found is None:
+                raise NoSuchTableError(f"table {_dotted(table)} was dropped")
+            known = remember(self._newest, table, (str(found), self._versions(str(found)).newest()))
+        place, newest = known
+        location = join(place, "metadata", name(newest.number))
+        return Table(table, newest.metadata, location, self._load_file_io(newest.metadata.properties, location), self)
+
+    def _is_named(self, table: Identifier, place: str, version: int) -> bool:
+        """Whether the hint names this version; every ENTRY_EVERY-th time whether it is the newest."""
+        self._loads[table] += 1
+        if self._loads[table] % ENTRY_EVERY == 0:
+            return self._is_newest(table, place, version)
+        versions = self._versions(place)
+        return versions.store.read_many([versions.hint_key])[versions.hint_key] == b"%d" % version
+
+    def _is_newest(self, table: Identifier, place: str, version: int) -> bool:
         """
         Whether this is still the table's directory, and this its newest version; in one round trip.
 
         At the moment when the next version is not there this one is the newest: the hint names it, so no later one was
         deleted, and each version is created on top of the one before. Any other answer says nothing.
         """
-        versions, entry = self._versions(place), _key(identifier, _TABLE)
+        versions, entry = self._versions(place), _key(table, _TABLE)
         if versions.store.url != self._index.url:
             return False
         asked = (entry, versions.hint_key, versions.key(version + 1))
@@ -178,12 +203,6 @@ class StorageCatalog(MetastoreCatalog):
         if not isinstance(there, bytes) or hint != b"%d" % version or not isinstance(after, Missing):
             return False
         return bool(json.loads(there).get("location") == place)
-
-    def _remember(self, place: str, newest: Version) -> None:
-        self._newest[place] = newest
-        self._newest.move_to_end(place)
-        if len(self._newest) > _REMEMBERED:
-            self._newest.popitem(last=False)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Registers again a table that this catalog made and that lost its name, at its newest version."""
@@ -207,42 +226,17 @@ class StorageCatalog(MetastoreCatalog):
         except Changed:
             return  # it was created anew already
 
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        """
-        Commits on top of `table` as the caller loaded it; raises CommitFailedException when that is not current,
-        CommitStateUnknownException when only a later load can tell.
-        """
-        return self.prepare_commit(table, requirements, updates).commit()
-
-    def prepare_commit(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> PreparedCommit:
-        """
-        What `commit_table` does, before anything is sent; there is nothing to write beforehand: the metadata file is
-        the commit. Raises CommitFailedException.
-        """
-        for requirement in requirements:
-            requirement.validate(table.metadata)
-        return self._prepared(table, apply_updates(table.metadata, updates, table.metadata_location))
-
-    def replace_metadata(self, table: Table, metadata: TableMetadata) -> CommitTableResponse:
-        """
-        Puts `metadata` in the place of what the caller loaded; raises like `commit_table`.
-        """
-        return self._prepared(table, metadata).commit()
-
     def _prepared(self, table: Table, metadata: TableMetadata) -> PreparedCommit:
+        """There is nothing to write beforehand: the metadata file is the commit."""
         version = number(table.metadata_location) + 1
         place, _, _ = table.metadata_location.rpartition("/metadata/")
         self._warn_of_gzip(table, metadata)
         data = self._json.dump(metadata)
 
         def swap() -> CommitTableResponse:
-            self._newest.pop(place, None)
+            self._newest.pop(table.name(), None)
             self._versions(place).commit(version, data)
-            self._remember(place, Version(version, metadata))
+            remember(self._newest, table.name(), (place, Version(version, metadata)))
             return CommitTableResponse(metadata=metadata, metadata_location=join(place, "metadata", name(version)))
 
         return PreparedCommit((), swap)
@@ -266,10 +260,6 @@ class StorageCatalog(MetastoreCatalog):
         root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
         store = self.open_store(root)
         return Versions(store, key_in(store, join(place, "metadata")), self._hints)
-
-    def _table(self, identifier: str | Identifier, metadata: Any, location: str) -> Table:
-        io = self._load_file_io(metadata.properties, location)
-        return Table(self.identifier_to_tuple(identifier), metadata, location, io, self)
 
     def _entry(self, identifier: str | Identifier) -> tuple[dict[str, Any], str]:
         try:

@@ -6,8 +6,8 @@ Two rules carry it. The hint (`version-hint.text`) never goes back, and no versi
 is found from the hint upwards. A stale committer could create a deleted version anew; it then sees a hint above its
 own version and raises CommitStateUnknownException. The layout is that of Iceberg's Hadoop tables, which Java reads.
 
-A crash after the create leaves a hint that is one behind: the next load moves it. The hint of a dropped
-table stays `dropped`, and its directory is never used again.
+A crash after the create leaves a hint that is one behind: the next load that looks for versions moves it. The hint
+of a dropped table stays `dropped`, and its directory is never used again.
 """
 
 import re
@@ -97,9 +97,10 @@ class Versions:
         for _ in range(_TRIES):
             _, tag = self._hint()
             try:
-                return self.store.replace(self.hint_key, DROPPED, if_match=tag)
+                self.store.replace(self.hint_key, DROPPED, if_match=tag)
             except Changed:
                 continue
+            return
         raise StorageUnavailable(f"{self.where}/{HINT} is replaced by other processes all the time")
 
     def key(self, version: int) -> str:
@@ -141,7 +142,8 @@ class Versions:
         The hint never goes back, so one from memory is as good as one just read: it is at least that, and where it is
         lower than `version`, the put succeeds only if it is still the same. An error forgets it.
         """
-        hint, tag = self.hints.pop(self.where, None) or self._hint()
+        known = self.hints.pop(self.where, None)
+        hint, tag = known or self._hint()
         for _ in range(_TRIES):
             if hint >= version:
                 return hint

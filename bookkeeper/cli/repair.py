@@ -6,7 +6,8 @@ Each changes marks only together with a snapshot. The daemon may run meanwhile: 
 loads the table again.
 """
 
-from dataclasses import replace
+import os
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -111,6 +112,7 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     from bookkeeper.core.pending_rewrites import withdraw
     from bookkeeper.errors import NotPossible, RewriteUnfit
     from bookkeeper.ledger.load import is_older, load
+    from bookkeeper.ledger.summary import append_of
     from bookkeeper.ledger.view import abandoned
 
     there = opened(config, table)
@@ -121,6 +123,11 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
             raise NotPossible(f"{there.table.identifier} was not rolled back behind its marks")
         say("abandoned: all commits that marks.json knows and this table does not")
     check_files(there.ledger, view)
+    if view.head is not None and append_of(view.head) is not None:
+        say(
+            f"main stands on snapshot {view.head.snapshot_id}, the delete half of a commit: old versions of its rows "
+            f"are gone, new ones are not there. Its parent, {view.head.parent_snapshot_id}, has the old ones."
+        )
     for snapshot_id, txlogs in abandoned(view):
         say(f"abandoned: snapshot {snapshot_id}, txlogs {txlogs or 'none'}")
     if not yes:
@@ -196,6 +203,29 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
     show_record(record, as_json)
 
 
+@click.command(cls=Command, short_help="Fold equality deletes into position deletes now.")
+@common
+@click.option("--dry-run", is_flag=True, help="Only show what would be folded; nothing is written.")
+def fold(config: str | None, table: str | None, as_json: bool, dry_run: bool) -> None:
+    """
+    Fold equality deletes into position deletes now; the daemon does it for keyed tables by itself.
+
+    No row changes: readers find deleted rows by their place in the file instead of by their keys, which is much
+    faster, and pyiceberg reads the table at all. Any table of format v2 can be folded. `left` counts equality delete
+    files that stay, with the reason; what is too much for one fold is folded by spark_jobs.maintain.
+
+    \b
+    Example:
+      bookkeeper fold --table events --dry-run
+      bookkeeper fold --table events
+    """
+    from bookkeeper.commands.fold import fold as fold_now
+
+    there = opened(config, table)
+    done = fold_now(there.ledger, there.folder, there.publisher, utc_now(), os.urandom, dry_run)
+    show_record({"table": there.table.name, **asdict(done)}, as_json)
+
+
 @click.command("restore-marks", cls=Command, short_help="Restore lost or damaged marks.")
 @common
 @click.option("--yes", is_flag=True, help="Do it; without, only show what would be restored.")
@@ -230,8 +260,9 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     """
     Give up missing txlogs of one incarnation of a writer, so that it continues after more than 64 are missing.
 
-    Their rows stay out, also when a missing txlog turns up later. Pending and rejected txlogs are never given up. If
-    the writer has positions, its next txlogs are rejected: it starts again, and reads those rows again.
+    Their rows stay out, also when a missing txlog turns up later. Pending and rejected txlogs are never given up,
+    but on a keyed table: there a rejected one holds its writer, and is given up too. If the writer has positions, its
+    next txlogs are rejected: it starts again, and reads those rows again.
 
     \b
     Example:
@@ -260,4 +291,4 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     show_record(record, as_json)
 
 
-COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain)
+COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain, fold)

@@ -3,12 +3,13 @@
 """
 
 import os
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console.errors import Command, exit_code, say_error
 from bookkeeper.console.options import config_option, json_option
 from bookkeeper.console.output import say, show_rows
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     metavar="FIELD",
     help="What a new table is partitioned by: day(ts), bucket(16, key), a column; may be repeated. none: by nothing.",
 )
+@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Make the table keyed by it; may be repeated.")
+@click.option("--op-column", metavar="COLUMN", help="Text column that tells streams of deletes, with --key.")
+@click.option("--order-column", metavar="COLUMN", help="Column (long) that orders a key's versions, with --key.")
 @json_option
 def init(
     config: str | None,
@@ -39,6 +43,9 @@ def init(
     schema: str | None,
     like: str | None,
     partitions: tuple[str, ...],
+    keys: tuple[str, ...],
+    op_column: str | None,
+    order_column: str | None,
     as_json: bool,
 ) -> None:
     """
@@ -46,12 +53,16 @@ def init(
 
     Safe to run again: it creates what is missing. Without --schema or --like a new table has the columns of the
     config, or timestamp, key and value. Without --partition it is partitioned as the config says, else by the day of
-    its first column with a time. An existing table is not changed.
+    its first column with a time. An existing table is not changed, but for --key.
+
+    --key, or `key` in the config, makes a new or an existing table keyed: its rows are upserted and deleted by key. Its
+    identifier fields are set, and a partition spec for deletes is added where it needs one, never made the default.
 
     \b
     Example:
       bookkeeper init --config bookkeeper.toml
       bookkeeper init --table events --like sample.parquet --partition "day(timestamp)"
+      bookkeeper init --table events --key key
     """
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.commands.init import initialise, schema_for
@@ -62,7 +73,13 @@ def init(
     catalog = open_catalog(settings.catalog, create=True)
     rows = []
     wanted = None if not partitions else () if partitions == ("none",) else partitions
-    for table in chosen:
+    for configured in chosen:
+        table = replace(
+            configured,
+            key=keys or configured.key,
+            op_column=op_column or configured.op_column,
+            order_column=order_column or configured.order_column,
+        )
         made = initialise(catalog, table, schema_for(table, schema, like), partition=wanted)
         if (schema or like) and "table" not in made.made:
             say(f"{table.name}: the table is there: its columns stay, and {schema or like} is not used.")
@@ -82,7 +99,7 @@ def init(
 
 def _check_not_lost(settings: "Settings") -> None:
     """Raises NotPossible before an empty catalog is created where folders still know a lost one."""
-    from bookkeeper.catalogs.open import is_lost
+    from bookkeeper.catalogs.sqlite_file import is_lost
     from bookkeeper.core.known_table import check_unknown
 
     if is_lost(settings.catalog):
@@ -161,7 +178,8 @@ def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bo
 
 def _catalog_there(settings: "Settings") -> "Catalog | None":
     """None where only its file is missing; a missing directory may be a disk that is not mounted."""
-    from bookkeeper.catalogs.open import is_lost, open_catalog, sqlite_path
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.catalogs.sqlite_file import is_lost, sqlite_path
 
     path = sqlite_path(settings.catalog.properties.get("uri", ""))
     lost = path is not None and os.path.isdir(os.path.dirname(path)) and is_lost(settings.catalog)
@@ -176,7 +194,7 @@ def _found(found: "Recovery") -> dict[str, Any]:
     confirmed = "no marks.json" if copy is None else "the same" if last == found.newest.marks.snapshot else "older"
     return {
         "metadata": found.newest.location,
-        "updated": datetime.fromtimestamp(newest.last_updated_ms / 1000, UTC),
+        "updated": from_epoch_ms(newest.last_updated_ms),
         "sequence": found.newest.age[0],
         "snapshots": len(newest.snapshots),
         "rows": int(summary.get("total-records", 0)),

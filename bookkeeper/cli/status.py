@@ -13,14 +13,16 @@ from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
 if TYPE_CHECKING:
+    from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
+    from bookkeeper.errors import BookkeeperError
 
 
-@click.command(cls=Command, short_help="List txlogs that are not committed yet.")
+@click.command(cls=Command, short_help="List txlogs and rewrites that are not committed yet.")
 @common
 def pending(config: str | None, table: str | None, as_json: bool) -> None:
     """
-    List published txlogs that are not committed yet, oldest first.
+    List published txlogs that are not committed yet, oldest first; then pending rewrites, if there are any.
 
     \b
     Example:
@@ -28,8 +30,8 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     """
     from bookkeeper.tick.select import in_order
 
-    now, found = utc_now(), opened(config, table).folder.pending()
-    rows = [
+    there, now = opened(config, table), utc_now()
+    txlogs: list[dict[str, Any]] = [
         {
             "writer": item.name.writer,
             "sequence": item.name.sequence,
@@ -37,9 +39,38 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
             "bytes": item.size,
             "txlog": str(item.name),
         }
-        for item in in_order(found)
+        for item in in_order(there.folder.pending())
     ]
-    show_rows(rows, as_json, nothing="no txlog is pending")
+    rewrites = _pending_rewrites(there, now)
+    if as_json:
+        show_rows([*txlogs, *rewrites], as_json)
+        return
+    show_rows(txlogs, as_json, nothing="no txlog is pending")
+    if rewrites:
+        say("")
+        show_rows(rewrites, as_json)
+
+
+def _pending_rewrites(there: Opened, now: Any) -> list[dict[str, Any]]:
+    """Each with the snapshot that it read and its numbers of files, None where it cannot be read."""
+    from bookkeeper.commands.rewrites import read_pending
+    from bookkeeper.core.rewrite import Rewrite
+
+    rows = []
+    for item, found in read_pending(there.folder, there.table.max_txlog_bytes):
+        read = found if isinstance(found, Rewrite) else None
+        rows.append(
+            {
+                "rewrite": item.name,
+                "age": now - item.modified,
+                "bytes": item.size,
+                "base": read and read.base.snapshot_id,
+                "replaces": read and len(read.replaced),
+                "adds": read and len(read.added),
+                "trouble": None if read else f"{type(found).__name__}: {found}",
+            }
+        )
+    return rows
 
 
 @click.command(cls=Command)
@@ -54,11 +85,13 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper rejected --table events
     """
-    from bookkeeper.core.pending_rewrites import rejected_rewrites
+    from bookkeeper.core.folder import Found
+    from bookkeeper.core.pending_rewrites import FoundRewrite, rejected_rewrites
 
     folder, now = opened(config, table).folder, utc_now()
     rows = []
-    for item in (*folder.rejected(), *rejected_rewrites(folder)):
+    found: list[Found | FoundRewrite] = [*folder.rejected(), *rejected_rewrites(folder)]
+    for item in found:
         reason = folder.reason(item.name)
         rows.append(
             {
@@ -72,19 +105,24 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     show_rows(rows, as_json, nothing="no txlog is rejected")
 
 
-@click.command(cls=Command, short_help="Show one pending or rejected txlog.")
+@click.command(cls=Command, short_help="Show one pending or rejected txlog or rewrite.")
 @click.argument("txlog", shell_complete=completing.txlogs(completing.PENDING, completing.REJECTED))
 @common
 def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Show the content of one pending or rejected TXLOG, and whether this table accepts it.
+    Show the content of one pending or rejected TXLOG or rewrite, and whether this table accepts it.
 
     \b
     Example:
       bookkeeper show ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
     """
-    there = opened(config, table)
-    name = txlog_name(txlog)
+    from bookkeeper.core.pending_rewrites import is_rewrite
+
+    there, named = opened(config, table), txlog.rsplit("/", 1)[-1]
+    if is_rewrite(named):
+        _show_rewrite(there, named, as_json)
+        return
+    name = txlog_name(named)
     place, data = _find(there, name)
     decoded, verdict = _judged(there, name, data)
     about: dict[str, Any] = {"txlog": str(name), "place": place, "verdict": verdict}
@@ -110,12 +148,61 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
         "rows": decoded.row_count,
         "data_bytes": decoded.data_bytes,
     }
+    _show_files(about, files, as_json)
+
+
+def _show_files(about: dict[str, Any], files: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         show_record({**about, "files": files}, as_json)
         return
     show_record(about, as_json)
     say("")
     show_rows(files, as_json)
+
+
+def _show_rewrite(there: Opened, name: str, as_json: bool) -> None:
+    from bookkeeper.commands.rewrites import verdict
+    from bookkeeper.core.rewrite import Rewrite
+
+    place, read = _find_rewrite(there, name)
+    about: dict[str, Any] = {"rewrite": name, "place": place}
+    if not isinstance(read, Rewrite):
+        show_record({**about, "verdict": f"{type(read).__name__}: {read}"}, as_json)
+        return
+    view = there.view()
+    written_after = utc_now() - there.table.orphan_age / 2
+    found = verdict(there.ledger, view, there.ledger.open_store(view.data_root), read, written_after)
+    about |= {
+        "verdict": found if isinstance(found, str) else f"{type(found).__name__}: {found}",
+        "base": read.base.snapshot_id,
+        "base_sequence": read.base.sequence_number,
+        "schema_id": read.schema_id,
+        "spec_id": read.spec_id,
+        "partition": "/".join(map(str, read.partition_values)),
+        "rows": sum(row.record_count for row in read.added),
+        "data_bytes": sum(row.size_bytes for row in read.added),
+        "applied_deletes": list(read.base.applied_deletes),
+    }
+    new = [{"path": row.path, "is": "new", "rows": row.record_count, "bytes": row.size_bytes} for row in read.added]
+    old = [{"path": path, "is": "replaced", "sequence": it.sequence_number} for path, it in read.replaced.items()]
+    _show_files(about, [*new, *old], as_json)
+
+
+def _find_rewrite(there: Opened, name: str) -> "tuple[str, Rewrite | BookkeeperError]":
+    from bookkeeper.core import pending_rewrites
+    from bookkeeper.core.folder import REJECTED
+    from bookkeeper.core.rewrite import REWRITES
+    from bookkeeper.errors import Hold, Missing, NotPossible, RewriteCorrupt
+
+    for place in (REWRITES, REJECTED):
+        try:
+            return place.strip("/"), pending_rewrites.read(there.folder, name, there.table.max_txlog_bytes, place)
+        except Missing:
+            continue
+        except (RewriteCorrupt, Hold) as error:
+            return place.strip("/"), error
+    hint = "One that is committed is deleted; the summary of its snapshot names it (bookkeeper.rewrites)."
+    raise NotPossible(f"{name} is neither pending nor rejected in {there.table.name}", hint=hint)
 
 
 _UNFIT = "This table accepts no such txlog: delete it, or raise max-txlog-bytes if it is a txlog."
@@ -186,6 +273,7 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.core import marks as marks_format
+    from bookkeeper.core.pending_rewrites import pending_rewrites
 
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
@@ -196,6 +284,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "state": "ok",
         "pending": len(waiting),
         "oldest_pending": max((now - item.modified for item in waiting), default=None),
+        "pending_rewrites": len(pending_rewrites(there.folder)),
         "rejected": len(there.folder.rejected()),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
@@ -258,15 +347,17 @@ def _gap(last: int, sequences: list[int]) -> int:
 @common
 @click.option("--repair", is_flag=True, help="Show what would be repaired; with --yes repair it.")
 @click.option("--yes", is_flag=True, help="With --repair: do it.")
+@click.option("--deep", is_flag=True, help="Of a keyed table, look for keys that are live twice; reads all keys.")
 @click.pass_context
 def verify(
-    context: click.Context, config: str | None, table: str | None, as_json: bool, repair: bool, yes: bool
+    context: click.Context, config: str | None, table: str | None, as_json: bool, repair: bool, yes: bool, deep: bool
 ) -> None:
     """
     Check the table against its folder and its files; reads only. Exit code 1 when something is wrong.
 
-    A table that is halted because its history was changed is checked too. --repair does only what is safe: it deletes
-    txlogs that are in the table and writes marks.json again.
+    A table that is halted because its history was changed is checked too, and so are pending rewrites. --repair does
+    only what is safe: it deletes txlogs that are in the table and writes marks.json again. --deep holds the keys of all
+    live rows in memory.
 
     \b
     Example:
@@ -287,6 +378,10 @@ def verify(
         view, halted = there.view(accept_rollback=True), [Finding(ERROR, f"halted: {error}", there.table.identifier)]
     audit = Audit(view, there.folder, there.ledger, there.table)
     findings = halted + audit_of(audit)
+    if deep:
+        from bookkeeper.commands.verify_keys import double_keys
+
+        findings += double_keys(audit)
     rows = [{"severity": item.severity, "what": item.what, "where": item.where} for item in findings]
     if repair:
         rows = [{"repair": item.repair, **row} for item, row in zip(findings, rows, strict=True) if item.repair]

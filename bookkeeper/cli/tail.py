@@ -24,8 +24,11 @@ from bookkeeper.console.pipe import Pipe
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+    from bookkeeper.config.settings import Settings
     from bookkeeper.streams.follow import Follower, Position
 
+#: of a batch with --consumer
+ROWS = 500
 Shape = Callable[[dict[str, Any]], str]
 
 
@@ -37,10 +40,16 @@ Shape = Callable[[dict[str, Any]], str]
     "start",
     metavar="WHERE",
     help="beginning, end, a time, an age (10m), a SNAPSHOT (after it), or a position that an earlier tail printed. "
-    "Default: end; with --exit: beginning.",
+    "Default: end; with --exit or --consumer: beginning.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N rows.")
 @click.option("-e", "--exit", "leave", is_flag=True, help="End when all rows are shown, instead of waiting for more.")
+@click.option(
+    "--consumer",
+    metavar="NAME",
+    help="Go on where the last tail of this NAME ended; the reaper keeps what it has not shown. At least once: a kill "
+    "shows up to 500 rows again. --from is where a new one begins.",
+)
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text for people.")
 @click.option("--base64", "in_base64", is_flag=True, help="Binary values as base64, not as text.")
@@ -52,14 +61,15 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     Print the rows of TABLE as they become visible, each once, in the order they were committed.
 
     At the end its position is on stderr: with that as --from it continues with the next row. Only appended rows are
-    shown, also those that retention drops meanwhile. The reaper does not wait for it: when snapshots were expired
-    before they were read, it reports that and ends with exit code 1.
+    shown, also those that retention drops meanwhile. The reaper waits for it only with --consumer: when snapshots were
+    expired before they were read, it reports that and ends with exit code 1.
 
     \b
     Example:
       bookkeeper tail events --from beginning --count 5
       bookkeeper tail events --from 10m --json --exit
       bookkeeper tail events --columns key,value --exit --from 2026-01-31T12:00:00Z
+      bookkeeper tail events --consumer nightly --exit --json
     """
     from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.console.signals import StopSignal
@@ -69,6 +79,9 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
 
     settings = settings_of(config)
     about = pick_table(settings, table)
+    shape = _json_line(in_base64) if as_json else _text_line(in_base64)
+    if how["consumer"]:
+        return _tail_as_consumer(settings, about.name, shape, how)
     with advising(settings.catalog, about):
         catalog = open_catalog(settings.catalog)
         stop = StopSignal.on_signals()
@@ -83,12 +96,65 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
         place,
         str(first.metadata.table_uuid),
     )
-    shape = _json_line(in_base64) if as_json else _text_line(in_base64)
     pump = Pump(follower, shape, Pipe(), stop.wait, how["every"], how["count"], how["leave"])
     try:
         pump.run()
     finally:
         say(f"position: {pump.seen}")
+
+
+def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[str, Any]) -> None:
+    from bookkeeper.console.signals import StopSignal
+    from bookkeeper.errors import Retry
+    from bookkeeper.streams.consumer import Consumer, Limits
+
+    stop, pipe = StopSignal.on_signals(), Pipe()
+
+    def wait(seconds: float) -> bool:
+        return pipe.gone() or stop.wait(seconds)
+
+    columns = [name.strip() for name in how["columns"].split(",")] if how["columns"] else []
+    start = _consumer_start(how["start"], utc_now())
+    with Consumer.open(settings, table, name=how["consumer"], start=start, columns=columns, wait=wait) as consumer:
+        consumer.limits, left, waiting_for, done = Limits(min(ROWS, how["count"] or ROWS)), how["count"], "", False
+        while not done:
+            try:
+                for batch in consumer.batches(follow=not how["leave"], every=how["every"]):
+                    for row in batch.table.select(columns or batch.table.column_names).to_pylist():
+                        pipe.write(shape(row))
+                    # Only what the reader has taken: the rest is shown again.
+                    if not pipe.flush():
+                        return
+                    consumer.commit(batch)
+                    left = left and left - batch.table.num_rows
+                    if left == 0 or wait(0):
+                        return
+                    consumer.limits = Limits(min(ROWS, left or ROWS))
+                done = True
+            except Retry as error:
+                waiting_for = _waiting(error, waiting_for, how["leave"])
+                done = wait(how["every"].total_seconds())
+
+
+def _waiting(error: Exception, before: str, leave: bool) -> str:
+    """Shows an error once; raises it when the command is to end."""
+    if leave:
+        raise error
+    if str(error) != before:
+        say(f"waiting: {error}")
+    return str(error)
+
+
+def _consumer_start(text: str | None, now: datetime) -> str | datetime:
+    from bookkeeper.errors import NotPossible
+
+    if text in (None, "beginning", "end"):
+        return text or "beginning"
+    assert text is not None
+    try:
+        return now - duration(text) if text[-1:].isalpha() and "T" not in text else instant(text)
+    except ValueError as exc:
+        raise NotPossible(f"--from {text}: beginning, end, a time or an age is allowed with --consumer") from exc
 
 
 def _columns(table: "Table", wanted: str | None) -> list[str]:

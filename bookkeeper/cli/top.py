@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import click
 
 from bookkeeper.cli.consumers import consumer_states
 from bookkeeper.cli.context import Opened, settings_of, several_tables, tables_option, utc_now
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console.colour import BOLD, FAINT, GREEN, RED, YELLOW, as_wanted, painted
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, json_option
@@ -286,7 +287,7 @@ def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     files = rows = 0
     last: datetime | None = None
     for snapshot in reversed(metadata.snapshots):
-        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
+        at = from_epoch_ms(snapshot.timestamp_ms)
         if is_append(snapshot):
             last = last or at
             if now - at < WINDOW:

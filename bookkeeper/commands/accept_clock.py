@@ -96,7 +96,8 @@ def dated(metadata: TableMetadata, now_ms: int) -> TableMetadata:
     `metadata` with every time after `now_ms` moved to it or a little before, in the same order.
     """
     snapshots, log, files = metadata.snapshots, metadata.snapshot_log, metadata.metadata_log
-    times = {item.timestamp_ms for item in (*snapshots, *log, *files)} | {metadata.last_updated_ms}
+    times = {item.timestamp_ms for item in snapshots} | {item.timestamp_ms for item in log}
+    times |= {item.timestamp_ms for item in files} | {metadata.last_updated_ms}
     late = sorted(time for time in times if time > now_ms)
     newest = max((time for time in times if time <= now_ms), default=0)
     first = now_ms - len(late) + 1

@@ -1,14 +1,17 @@
 """
 Discard: gives up missing sequences on a person's word, so that an incarnation held for too many of them goes on.
 
-It gives up nothing that exists: a txlog in pending/ stops it, one in rejected/ stays a hole and can be replayed.
+It gives up nothing that exists: a txlog in pending/ stops it, one in rejected/ stays a hole and can be replayed. On a
+keyed table one in rejected/ holds its writer, so there it is given up too; the tick's sweep deletes it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.errors import NotPossible
@@ -52,6 +55,8 @@ def outlook(folder: Folder, ledger: Ledger, run: TxlogName) -> tuple[View, Disca
     holes = [number for number in wanted if folder.exists(run.at(number), REJECTED)]
     if len(holes) > MOST_HOLES:
         raise NotPossible(f"{len(holes)} txlogs of {_shown(run)} lie in rejected/", hint="Replay them first.")
+    if keyed_of(view.metadata) is not None:
+        holes = []
     lost = [number for number in wanted if number not in holes]
     if not lost:
         raise NotPossible(f"all that {_shown(run)} misses up to {run.sequence} lies in rejected/", hint="Replay it.")
@@ -64,7 +69,7 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
 
     Raises Retry after another commit since `view`: call `outlook` again.
     """
-    marks = view.marks.discarded(given.run, given.holes, int(now.timestamp() * 1000))
+    marks = view.marks.discarded(given.run, given.holes, epoch_ms(now))
     why = f"discard {_shown(given.run)} up to {given.run.sequence}"
     return MarksPublisher(ledger, folder).record(view, marks, why)
 

@@ -2,7 +2,7 @@
 `init`: namespace, table, folder, card and marks, made or adopted; every step is safe to repeat.
 
 A crash leaves a prefix of the steps done; running it again does the rest. Of an existing table only our own
-property is touched.
+properties are touched, and where keys are asked for its identifier fields; a spec for deletes may be added.
 """
 
 import json
@@ -11,7 +11,6 @@ import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,17 @@ from pyiceberg.transforms import parse_transform
 from pyiceberg.types import DateType, NestedField, TimestampType, TimestamptzType
 
 from bookkeeper.catalogs import open as catalogs
+from bookkeeper.config import compaction
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table
-from bookkeeper.config.units import format_duration
+from bookkeeper.config.units import format_duration, from_epoch_ms
 from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.history import is_ours
+from bookkeeper.core.keyed import Keyed, keyed_of
+from bookkeeper.core.keyed import check as check_keyed
 from bookkeeper.core.known_table import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import (
@@ -49,6 +51,7 @@ from bookkeeper.errors import (
     TableUnusable,
     WrongFolder,
 )
+from bookkeeper.ledger.keys import set_keys
 from bookkeeper.ledger.view import MAIN, View
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
@@ -58,6 +61,12 @@ DEFAULT_SCHEMA = (
     {"name": "timestamp", "type": "timestamptz", "required": True},
     {"name": "key", "type": "string", "required": True},
     {"name": "value", "type": "binary", "required": False},
+)
+#: to make a table keyed, beside a bookkeeper that commits every second
+_ATTEMPTS = 5
+_KEY_HINT = (
+    "Keys are required columns of any primitive type but float and double; an op-column is a string, an order-column a "
+    "long."
 )
 _FIELD = re.compile(r"(\w+)\((?:(\d+)\s*,\s*)?([\w.]+)\)|([\w.]+)")
 
@@ -93,6 +102,9 @@ def initialise(
     made: list[str] = []
     notes: list[str] = []
     table = _table(catalog, settings, schema, partition, made, notes, store)
+    if _asks_for_keys(settings) and _make_keyed(table, settings):
+        made.append("keys")
+        table = catalogs.load_table(catalog, settings.identifier)
     url = folder_url(settings, table.metadata.location)
     folder = Folder((store or stores_with(catalog.properties))(url), makes=True)
     view = View(table, Marks(""))
@@ -119,6 +131,7 @@ def _table(
         there = _exists(catalog, settings.identifier)
     if not there:
         check_unknown(catalog.properties, settings, store)
+        schema = _with_keys(schema, settings)
         spec = _spec_of_new(settings, schema, partition, notes)
         with catalogs.asked(f"create table {settings.identifier}"):
             _create(catalog, settings, schema, spec, made)
@@ -126,6 +139,75 @@ def _table(
     if "table" not in made:
         _compare_partitions(table, settings, partition, notes)
     return table
+
+
+def _with_keys(schema: Schema, settings: Table) -> Schema:
+    """The schema of a new table, its keys as identifier fields."""
+    if not _asks_for_keys(settings):
+        return schema
+    keys = _asked_keys(schema, settings, None).key_ids
+    return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(keys))
+
+
+def _asks_for_keys(settings: Table) -> bool:
+    return bool(settings.key or settings.op_column or settings.order_column)
+
+
+def _asked_keys(schema: Schema, settings: Table, known: Keyed | None) -> Keyed:
+    """Keys, op- and order-column as the settings name them, else as they are `known`; raises ConfigInvalid."""
+
+    if not settings.key:
+        raise ConfigInvalid(f"{settings.identifier}: op-column and order-column need key", hint=_KEY_HINT)
+    if settings.file_format != "parquet":
+        raise ConfigInvalid(
+            f"{settings.identifier}: data files of a keyed table are Parquet, not {settings.file_format}"
+        )
+    ids = {
+        name: _column_id(schema, name, settings) for name in (*settings.key, settings.op_column, settings.order_column)
+    }
+    wanted = Keyed(
+        tuple(sorted(ids[name] or 0 for name in settings.key)),
+        0,
+        ids[settings.op_column] or (known.op_field_id if known else None),
+        ids[settings.order_column] or (known.order_field_id if known else None),
+    )
+    try:
+        check_keyed(wanted, schema)
+    except ValueError as exc:
+        raise ConfigInvalid(f"{settings.identifier}: {exc}", hint=_KEY_HINT) from exc
+    return wanted
+
+
+def _column_id(schema: Schema, name: str | None, settings: Table) -> int | None:
+    if name is None:
+        return None
+    try:
+        return schema.find_field(name).field_id
+    except ValueError as exc:
+        raise ConfigInvalid(f"{settings.identifier} has no column {name!r}", hint=_KEY_HINT) from exc
+
+
+def _make_keyed(table: IcebergTable, settings: Table) -> bool:
+    """Makes the table keyed, and returns whether this run did; begins again when another program commits meanwhile."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            known = keyed_of(table.metadata)
+        except TableUnusable:
+            known = None  # this sets it right
+        wanted = _asked_keys(table.schema(), settings, known)
+        if known is not None and known.key_ids != wanted.key_ids:
+            names = ", ".join(str(table.schema().find_column_name(number)) for number in known.key_ids)
+            raise NotPossible(
+                f"{settings.identifier} is keyed by {names}, not by {', '.join(settings.key)}",
+                hint="The keys of a keyed table stay: its deletes are by these. Correct `key`, or make another table.",
+            )
+        try:
+            return set_keys(table, wanted, known)
+        except CommitConflict:
+            if not left:
+                raise
+            table = catalogs.load_table(table.catalog, settings.identifier)
+    return False
 
 
 def _spec_of_new(settings: Table, schema: Schema, partition: Sequence[str] | None, notes: list[str]) -> PartitionSpec:
@@ -183,11 +265,7 @@ def _history_note(table: IcebergTable, settings: Table) -> Iterator[str]:
         return
     count = len(table.metadata.snapshots)
     oldest = min((snapshot.timestamp_ms for snapshot in table.metadata.snapshots), default=0)
-    adopted = (
-        f"it has {count} snapshots, the oldest of {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%d %H:%M} UTC; "
-        if count
-        else ""
-    )
+    adopted = f"it has {count} snapshots, the oldest of {from_epoch_ms(oldest):%Y-%m-%d %H:%M} UTC; " if count else ""
     yield (
         f"history: {adopted}`reaper run` expires snapshots older than {format_duration(found.older_than)}, "
         "except the last "
@@ -216,6 +294,8 @@ def _create(catalog: Catalog, settings: Table, schema: Schema, spec: PartitionSp
         "format-version": "2",
         "write.format.default": settings.file_format,
         "write.parquet.compression-codec": codec,
+        # Of a table that was there before, others may rewrite the files already.
+        compaction.PROPERTY: compaction.OWN,
     }
     try:
         catalog.create_table(
@@ -318,7 +398,7 @@ def _columns_in(path: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _schema_like(path: str) -> Schema:
-    import pyarrow.parquet
+    import pyarrow.parquet  # type: ignore[import-untyped]
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 
     try:

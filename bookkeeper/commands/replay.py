@@ -7,8 +7,10 @@ Only the bookkeeper removes the copy in rejected/, once the txlog is in. Refuses
 from datetime import datetime
 
 from bookkeeper.config.settings import Table
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import (
@@ -21,12 +23,14 @@ from bookkeeper.errors import (
     TxlogTooLarge,
 )
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.live_files import live_delete_files
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
 from bookkeeper.tick.check import check, rules_of
+from bookkeeper.tick.writer_order import check_not_overtaken
 
 _DO_NOT = "Run `bookkeeper verify`; do not replay it."
 _DUPLICATE = "Rows of it that are in no other txlog must be published again, in files of their own."
@@ -39,7 +43,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     With `force` also a txlog of a pruned incarnation: first a commit opens a hole for it. A crash between that commit
     and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
     """
-    now_ms = int(now.timestamp() * 1000)
+    now_ms = epoch_ms(now)
     view, _, _ = load(ledger, folder)
     if view.marks.is_in(name):
         raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
@@ -48,10 +52,12 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
         raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)
     txlog = _decoded(folder, table, name)
     check(txlog, rules_of(view), now_ms)
+    if keyed_of(view.metadata) is not None:
+        check_not_overtaken(view.marks, name)
     _check_position(txlog, view)
     _check_paths(txlog, ledger, view)
     if view.marks.is_pruned(name, txlog.created_ms):
-        if not force:
+        if not force or keyed_of(view.metadata) is not None:  # of a keyed table it may be older than what is in
             raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
         MarksPublisher(ledger, folder).record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
@@ -77,10 +83,11 @@ def _check_position(txlog: Txlog, view: View) -> None:
 
 
 def _check_paths(txlog: Txlog, ledger: Ledger, view: View) -> None:
-    wanted = {normal(file.path) for file in txlog.files}
-    for file in ledger.live_files(view):
-        if normal(file.path) in wanted:
-            raise NotPossible(f"{file.path} is in the table already", hint=_DO_NOT)
+    wanted = {*txlog.every_path}
+    deletes = (file.key for file in live_delete_files(ledger, view))
+    for path in (*(normal(file.path) for file in ledger.live_files(view)), *deletes):
+        if path in wanted:
+            raise NotPossible(f"{path} is in the table already", hint=_DO_NOT)
     # A rewrite puts rows into other files, so a file that is gone may still have its rows in the table.
     removed = removed_files(ledger, view)
     for path in wanted & removed.keys():

@@ -16,14 +16,16 @@ from functools import cached_property
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
 from bookkeeper.config.settings import Table
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.folder import REJECTED, Folder, Found
 from bookkeeper.core.history import ancestors
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
-from bookkeeper.errors import BookkeeperError, Missing
-from bookkeeper.format.entries import DataFile
+from bookkeeper.core.rewrite import Rewrite, file_key
+from bookkeeper.errors import BookkeeperError, Missing, RewriteRejected
+from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
@@ -57,7 +59,11 @@ class Audit:
     ledger: Ledger
     settings: Table
     open_store: Callable[[str], Store] | None = None
+    #: live data files, by path
     live: dict[str, DataFile] = field(default_factory=dict)
+    #: live delete files, by path
+    deletes: dict[str, Entry] = field(default_factory=dict)
+    #: how often each live file is listed
     times: Counter[str] = field(default_factory=Counter)
 
     @cached_property
@@ -73,11 +79,21 @@ class Audit:
     def read(self) -> None:
         """Reads every manifest of the head."""
         self.live.clear()
+        self.deletes.clear()
         self.times.clear()
         for file in self.ledger.live_files(self.view):
             path = normal(file.path)
             self.live[path] = file
             self.times[path] += 1
+        for entry in self.ledger.live_entries(self.view, ManifestContent.DELETES):
+            path = file_key(entry.data_file.path)
+            self.deletes[path] = entry
+            self.times[path] += 1
+
+    @property
+    def files(self) -> dict[str, DataFile]:
+        """Live data files and delete files, by path."""
+        return self.live | {path: entry.data_file for path, entry in self.deletes.items()}
 
 
 def verify(audit: Audit) -> list[Finding]:
@@ -108,6 +124,7 @@ def _checked(audit: Audit) -> list[Finding]:
         _missing,
         _marks_copy,
         _rejected,
+        _rewrites,
     )
     return [finding for check in checks for finding in check(audit)]
 
@@ -115,17 +132,20 @@ def _checked(audit: Audit) -> list[Finding]:
 def _double_paths(audit: Audit) -> Iterator[Finding]:
     for path, times in audit.times.items():
         if times > 1:
-            yield Finding(ERROR, f"the file is in the table {times} times: its rows are double", path)
+            double = "its rows are double" if path in audit.live else "readers apply its deletes again"
+            yield Finding(ERROR, f"the file is in the table {times} times: {double}", path)
 
 
 def _files(audit: Audit) -> Iterator[Finding]:
     root = audit.view.data_root
     store = (audit.open_store or audit.ledger.open_store)(root)
-    keys = {key_in(store, path): path for path in audit.live}
+    files = audit.files
+    keys = {key_in(store, path): path for path in files}
     for key, head in store.heads(list(keys)).items():
-        path, file = keys[key], audit.live[keys[key]]
+        path, file = keys[key], files[keys[key]]
         if isinstance(head, Missing):
-            yield Finding(ERROR, "the table names the file, but it does not exist: its rows are lost", path)
+            lost = "its rows are lost" if path in audit.live else "readers fail, or show rows that it deleted"
+            yield Finding(ERROR, f"the table names the file, but it does not exist: {lost}", path)
         elif isinstance(head, BookkeeperError):
             yield Finding(WARNING, f"the file cannot be looked up: {head}", path)
         elif head.size != file.size_bytes:
@@ -149,11 +169,17 @@ def _totals(audit: Audit) -> Iterator[Finding]:
     if head is None or head.summary is None:
         return
     files = [file for path, file in audit.live.items() for _ in range(audit.times[path])]
+    deletes = [entry for path, entry in audit.deletes.items() for _ in range(audit.times[path])]
+    sizes = [file.size_bytes for file in files] + [entry.data_file.size_bytes for entry in deletes]
     truth = {
         "total-data-files": len(files),
         "total-records": saturate(sum(file.record_count for file in files)),
-        "total-files-size": saturate(sum(file.size_bytes for file in files)),
+        "total-files-size": saturate(sum(sizes)),
+        "total-delete-files": len(deletes),
     }
+    for content, kind in ((POSITION_DELETES, "position"), (EQUALITY_DELETES, "equality")):
+        rows = [entry.data_file.record_count for entry in deletes if entry.content == content]
+        truth[f"total-{kind}-deletes"] = saturate(sum(rows))
     for key, count in truth.items():
         stated = head.summary.additional_properties.get(key)
         if stated is not None and int(stated) != count:
@@ -221,12 +247,11 @@ def _is_ahead(audit: Audit, item: Found) -> bool:
     if not isinstance(data, bytes):
         return False
     try:
-        files = txlog_format.decode(item.name, data, most).files
+        paths = txlog_format.decode(item.name, data, most).every_path
     except BookkeeperError:
         return False
-    # A rewrite puts rows into other files: one that it took out was in.
-    paths = {normal(file.path) for file in files}
-    return paths.isdisjoint(audit.live) and paths.isdisjoint(audit.removed)
+    # A rewrite puts rows into other files, a fold replaces delete files: one that was taken out was in.
+    return {*paths}.isdisjoint({*audit.times, *audit.removed})
 
 
 def _missing(audit: Audit) -> Iterator[Finding]:
@@ -273,6 +298,27 @@ def _rejected(audit: Audit) -> Iterator[Finding]:
     for item in audit.folder.rejected():
         why = audit.folder.reason(item.name).get("reason", "for an unknown reason")
         yield Finding(WARNING, f"rejected and not looked after: {why}", str(item.name))
+
+
+def _rewrites(audit: Audit) -> Iterator[Finding]:
+    """Pending rewrites that will not be committed; no row is lost by that."""
+    now: Audit | None = None
+    for item, read in read_pending(audit.folder, audit.settings.max_txlog_bytes):
+        now = now or audit.later()  # after the listing: a rewrite may know newer snapshots than an older view
+        found = _verdict(now, read) if isinstance(read, Rewrite) else read
+        if isinstance(found, RewriteRejected):
+            what = f"the rewrite will be rejected, and planned anew ({type(found).__name__}): {found}"
+            yield Finding(INFO, what, item.name)
+        elif isinstance(found, BookkeeperError):
+            yield Finding(WARNING, f"the rewrite waits: {found}", item.name)
+        elif found == IN_TABLE:
+            yield Finding(INFO, "the rewrite is in the table and still pending", item.name)
+
+
+def _verdict(audit: Audit, rewrite: Rewrite) -> BookkeeperError | str:
+    store = (audit.open_store or audit.ledger.open_store)(audit.view.data_root)
+    written_after = audit.ledger.clock() - audit.settings.orphan_age / 2
+    return verdict(audit.ledger, audit.view, store, rewrite, written_after)
 
 
 def _snapshot(snapshot: Snapshot) -> str:

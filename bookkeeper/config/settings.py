@@ -149,6 +149,33 @@ class Reaper:
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """`[tables.NAME.compaction]`: which small files become few, and what rewrites them."""
+
+    engine: str | None = option(
+        None,
+        "what rewrites small files: `reaper run` itself, a job on Spark (spark_jobs.compact), or nothing; default: the "
+        "table's property bookkeeper.compaction, which `init` sets to own in a table that it makes; else off",
+        choices=("own", "spark", "off"),
+    )
+    fan_in: int = option(16, "so many files of about one size in a partition become one", least=2, most=1000)
+    target_file_size: Bytes | None = option(
+        None,
+        "most bytes of a rewritten file, 512 MiB at most without Spark; files of half of it are left alone; default: "
+        "the table's write.target-file-size-bytes, else 256 MiB",
+        size=True,
+        least=1024,
+    )
+    quiet: timedelta = option(
+        _seconds(3600), "a partition without a new file for this long is rewritten a last time", least=_seconds(1)
+    )
+    every: timedelta = option(_seconds(5), "pause between two looks at the table", least=_seconds(1))
+    bytes_per_second: Bytes | None = option(
+        None, "bytes of data files read and written per second at most; default: no limit", size=True, least=1024
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
 
@@ -198,11 +225,21 @@ class Table:
     schema: tuple[Mapping[str, Any], ...] = option(
         [], "columns for `init`: {name, type, required}; default: timestamp, key, value"
     )
+    key: tuple[str, ...] = option(
+        [], "columns that identify a row, for `init`: rows are then upserted and deleted by key; default: append-only"
+    )
+    op_column: str | None = option(
+        None, "text column of a keyed table that says what a row did to its key; with it, streams see deletes"
+    )
+    order_column: str | None = option(
+        None, "column (long) of a keyed table, filled by writers, that orders the versions of a key in a stream"
+    )
     consumers: tuple[Mapping[str, Any], ...] = option(
         [], "queries in Spark that read the table: {name, checkpoint, source, available-now}"
     )
     retention: Retention = Retention()
     reaper: Reaper = Reaper()
+    compaction: Compaction = Compaction()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """
-Durations and sizes as people write them: `10m`, `1.5h`, `128MiB`.
+Durations and sizes as people write them (`10m`, `1.5h`, `128MiB`), and times in milliseconds since 1970.
 """
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -72,6 +72,20 @@ def millis(span: timedelta) -> int:
     Whole milliseconds in a duration.
     """
     return span // timedelta(milliseconds=1)
+
+
+def epoch_ms(at: datetime) -> int:
+    """
+    Milliseconds since 1970, as Iceberg's metadata and the marks have times.
+    """
+    return int(at.timestamp() * 1000)
+
+
+def from_epoch_ms(ms: int) -> datetime:
+    """
+    The time (UTC) of so many milliseconds since 1970.
+    """
+    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def format_rough(span: timedelta) -> str:

@@ -31,8 +31,7 @@ def table_option(command: Command) -> Command:
     Add --table (argument `table`).
     """
     text = "Name of the [tables.NAME] section; default: the only one."
-    named = {"metavar": "NAME", "shell_complete": completing.tables}
-    return click.option("--table", "table", help=text, **named)(command)
+    return click.option("--table", "table", help=text, metavar="NAME", shell_complete=completing.tables)(command)
 
 
 def tables_option(command: Command) -> Command:
@@ -40,8 +39,10 @@ def tables_option(command: Command) -> Command:
     Add --table, as often as wanted (argument `tables`).
     """
     text = "Name of a [tables.NAME] section, repeatable; default: all."
-    named = {"metavar": "NAME", "shell_complete": completing.tables}
-    return click.option("--table", "tables", multiple=True, help=text, **named)(command)
+    named = click.option(
+        "--table", "tables", multiple=True, help=text, metavar="NAME", shell_complete=completing.tables
+    )
+    return named(command)
 
 
 def json_option(command: Command) -> Command:
@@ -56,18 +57,25 @@ def log_options_from(level: str, log_format: str = "auto") -> Callable[[Command]
     """
     Add --log-format and --log-level (arguments `log_format`, `log_level`) for `logs.set_up`, with these defaults.
     """
-    levels, formats = click.Choice(["debug", "info", "warning", "error"]), click.Choice(FORMATS)
-
-    def add(command: Command) -> Command:
-        text = "Least level shown."
-        how = {"show_default": True, "show_envvar": True}
-        kind = {"type": levels, "envvar": "BOOKKEEPER_LOG_LEVEL"}
-        command = click.option("--log-level", default=level, help=text, **kind, **how)(command)
-        text = "Log lines for people (human) or programs (json); auto: human on a terminal, else json."
-        kind = {"type": formats, "envvar": "BOOKKEEPER_LOG_FORMAT"}
-        return click.option("--log-format", default=log_format, help=text, **kind, **how)(command)
-
-    return add
+    levels = click.option(
+        "--log-level",
+        default=level,
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        envvar="BOOKKEEPER_LOG_LEVEL",
+        show_default=True,
+        show_envvar=True,
+        help="Least level shown.",
+    )
+    formats = click.option(
+        "--log-format",
+        default=log_format,
+        type=click.Choice(FORMATS),
+        envvar="BOOKKEEPER_LOG_FORMAT",
+        show_default=True,
+        show_envvar=True,
+        help="Log lines for people (human) or programs (json); auto: human on a terminal, else json.",
+    )
+    return lambda command: formats(levels(command))
 
 
 log_options = log_options_from("info")

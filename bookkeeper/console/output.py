@@ -22,7 +22,7 @@ from bookkeeper.console.secrets import redacted
 
 Row = Mapping[str, Any]
 _FREE_TEXT = ("trouble", "state", "outcome", "reason", "hint", "what", "why", "verdict")
-_ID, _IDS = ("snapshot", "snapshot_id"), ("snapshots", "expire")
+_ID, _IDS = ("snapshot", "snapshot_id", "base"), ("snapshots", "expire")
 _COUNTS = ("rows", "files", "snapshots", "txlogs", "pending", "data_files", "live_files", "batch")
 
 
@@ -118,7 +118,10 @@ def table(rows: Sequence[Row], paint: bool = False) -> list[str]:
     heads = [heading(key) for key in columns]
     widths = [max(len(line[index]) for line in [heads, *cells]) for index in range(len(columns))]
     right = [any(_is_amount(row.get(key)) for row in rows) for key in columns]
-    tones = [[BOLD] * len(columns), *([tone_of(key, row.get(key)) for key in columns] for row in rows)]
+    tones: list[list[str | None]] = [
+        [BOLD] * len(columns),
+        *([tone_of(key, row.get(key)) for key in columns] for row in rows),
+    ]
     lines = zip([heads, *cells], tones, strict=True)
     return [_aligned(line, widths, right, how if paint else [None] * len(columns)) for line, how in lines]
 
@@ -158,7 +161,7 @@ def human(key: str, value: Any) -> str:
     return _amount(key, value) if _is_amount(value) else _human_plain(value)
 
 
-def _amount(key: str, value: float) -> str:
+def _amount(key: str, value: int | float) -> str:
     if key.endswith("bytes"):
         return spoken_size(value)
     if isinstance(value, float):

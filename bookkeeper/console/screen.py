@@ -7,7 +7,6 @@ these lines), not keys, resizes and ^Z, and costs 28 to 55 ms at the start.
 
 import os
 import re
-import select
 import signal
 import sys
 import termios
@@ -15,6 +14,8 @@ import tty
 from collections.abc import Callable, Collection, Sequence
 from types import FrameType, TracebackType
 from typing import Any
+
+from bookkeeper.console.readable import readable
 
 _TAKE = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 _GIVE_BACK = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -102,7 +103,7 @@ class Screen:
 
     def key(self) -> str:
         """The keys pressed since, "" for none; a terminal that hung up is a `q`."""
-        if not select.select([self._in], [], [], 0)[0]:
+        if not readable([self._in], 0):
             return ""
         try:
             return os.read(self._in, 64).decode("utf-8", "replace") or "q"

@@ -2,15 +2,15 @@
 SIGTERM, SIGINT and SIGHUP as requests: a handler only sets a flag, which the loop reads between two ticks.
 """
 
-import math
 import os
-import select
 import signal
 import time
 import weakref
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType
+
+from bookkeeper.console.readable import readable
 
 
 class _Request:
@@ -75,7 +75,7 @@ class StopSignal(_Request):
         until = time.monotonic() + seconds
         while not self.requested and not woken():
             left = until - time.monotonic()
-            _readable([self._read, *wakes()], max(left, 0.0))
+            readable([self._read, *wakes()], max(left, 0.0))
             if left <= 0:
                 break
         return self.requested
@@ -87,14 +87,6 @@ def _pipe_of(owner: object) -> tuple[int, int]:
     for end in ends:
         weakref.finalize(owner, os.close, end).atexit = False
     return ends
-
-
-def _readable(numbers: Collection[int], seconds: float) -> None:
-    # select() refuses numbers from 1024 on, and a few hundred tables have more files open than that.
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    poll.poll(math.ceil(seconds * 1000))
 
 
 class ReloadSignal(_Request):

@@ -3,13 +3,16 @@ card.json: what a writer must know of the table, so that it needs no catalog and
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_origin
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
+from bookkeeper.core import keyed
+from bookkeeper.core.keyed import Keyed
 from bookkeeper.errors import WrongFolder
 
 VERSION = 1
@@ -37,6 +40,10 @@ class Card:
     pending_limit: int
     orphan_age_ms: int
     metrics: dict[str, str]
+    #: table properties that Parquet files are written by; the key is not there where there are none
+    parquet: dict[str, str] = field(default_factory=dict)
+    #: of a keyed table, what its property says; the key is not there where it is append-only
+    upserts: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> Schema:
@@ -48,8 +55,19 @@ class Card:
         """The default partition spec."""
         return next(PartitionSpec.model_validate(spec) for spec in self.specs if spec["spec-id"] == self.spec_id)
 
+    @cached_property
+    def order(self) -> SortOrder:
+        """The default sort order."""
+        return SortOrder.model_validate(self.sort_order)
+
+    @cached_property
+    def keyed(self) -> Keyed | None:
+        """How the table is keyed; None when it is append-only."""
+        return keyed.parse(self.upserts, self.schema) if self.upserts else None
+
 
 AGAIN = "Delete it, then `bookkeeper init` writes it again."
+_OFTEN_EMPTY = ("parquet", "upserts")
 _KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
 
 
@@ -58,6 +76,9 @@ def dumps(card: Card) -> bytes:
     The bytes of card.json; equal cards give equal bytes.
     """
     data = {"version": VERSION} | {key: getattr(card, name) for name, key in _KEYS.items()}
+    for key in _OFTEN_EMPTY:
+        if not data[key]:
+            del data[key]  # as older versions write it
     return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -71,6 +92,7 @@ def loads(data: bytes) -> Card:
             raise WrongFolder(
                 f"card.json has version {raw['version']}, known is {VERSION}", hint="Upgrade this program."
             )
+        raw = {key: {} for key in _OFTEN_EMPTY} | raw
         values = {name: raw[key] for name, key in _KEYS.items()}
         return _checked(Card(**values | {"specs": tuple(values["specs"])}))
     except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as exc:
@@ -78,9 +100,9 @@ def loads(data: bytes) -> Card:
 
 
 def _checked(card: Card) -> Card:
-    for name, field in Card.__dataclass_fields__.items():
-        kind: Any = get_origin(field.type) or field.type
+    for name, declared in Card.__dataclass_fields__.items():
+        kind: Any = get_origin(declared.type) or declared.type
         if type(getattr(card, name)) is not kind:
             raise TypeError(f"{_KEYS[name]} is {getattr(card, name)!r:.60}")
-    _ = (card.schema, card.spec)  # refused here, not where a writer first looks at them
+    _ = (card.schema, card.spec, card.order, card.keyed)  # refused here, not where a writer first looks at them
     return card

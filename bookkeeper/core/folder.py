@@ -31,7 +31,8 @@ from bookkeeper.errors import (
     Unfit,
     WrongFolder,
 )
-from bookkeeper.stores.local import TEMPORARY, kept
+from bookkeeper.stores.disk import TEMPORARY
+from bookkeeper.stores.local import kept
 from bookkeeper.stores.locations import inside, join, normal
 from bookkeeper.stores.store import ObjectVersion, Store, content_tag, create_once
 
@@ -131,13 +132,15 @@ class Folder:
         return sorted(found), misnamed
 
     def read(
-        self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None
+        self, names: Sequence[TxlogName], sizes: Mapping[TxlogName, int] | None = None, most: int = MOST_TXLOG_BYTES
     ) -> dict[TxlogName, bytes | Missing | Unfit | StorageUnavailable]:
-        """The bytes of each pending txlog, no more of them than `sizes` say, or what went wrong with it."""
-        most = {name: min(size, MOST_TXLOG_BYTES) for name, size in (sizes or {}).items()}
-        keys = {f"{PENDING}{name}": most.get(name, MOST_TXLOG_BYTES) for name in names}
-        read = self.store.read_many([*keys], keys)
-        return {name: read[f"{PENDING}{name}"] for name in names}
+        """The bytes of each pending txlog, at most `most` and no more than `sizes` say, or what went wrong with it."""
+        most, sizes = min(most, MOST_TXLOG_BYTES), sizes or {}
+        keys = {name: f"{PENDING}{name}" for name in names}
+        read = self.store.read_many(
+            [*keys.values()], {key: min(sizes.get(name, most), most) for name, key in keys.items()}
+        )
+        return {name: read[key] for name, key in keys.items()}
 
     def exists(self, name: TxlogName, place: str = PENDING) -> bool:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
@@ -244,8 +247,8 @@ class Folder:
         """Deletes consumed txlogs from pending/; what a crash leaves is recognised by its mark."""
         return self.store.delete_many([f"{PENDING}{name}" for name in names])
 
-    def discard_rejected(self, names: Iterable[TxlogName]) -> int:
-        """Deletes rejected txlogs and their reasons."""
+    def discard_rejected(self, names: Iterable[TxlogName | str]) -> int:
+        """Deletes what is rejected, and the reasons; returns how many were given."""
         listed = list(names)
         self.store.delete_many([f"{REJECTED}{name}" for name in listed])
         return self.store.delete_many([f"{REJECTED}{name}{REASON}" for name in listed])

@@ -12,9 +12,6 @@ from bookkeeper.errors import ConfigInvalid, NameMismatch
 WRITER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TXLOG = re.compile(rf"({WRITER.pattern})\.({_UUID})\.([0-9]{{10}})\.txlog\.avro")
-MAX_SEQUENCE = 9_999_999_999
-
-
 #: writer and incarnation
 IncarnationKey = tuple[str, str]
 
@@ -51,17 +48,6 @@ class TxlogName(NamedTuple):
         The name of another txlog of the same incarnation.
         """
         return TxlogName(self.writer, self.incarnation, sequence)
-
-
-def is_txlog(text: str) -> bool:
-    """
-    Whether `text` is the name of a txlog.
-    """
-    try:
-        TxlogName.parse(text)
-    except NameMismatch:
-        return False
-    return True
 
 
 def check_writer(name: str) -> str:

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
-from bookkeeper.core.folder import REASON, REJECTED, Folder
-from bookkeeper.core.rewrite import REWRITES, key_of, parse_key
-from bookkeeper.errors import BookkeeperError, Missing, RewriteCorrupt
+from bookkeeper.core.folder import REJECTED, Folder
+from bookkeeper.core.rewrite import REWRITES, Rewrite, decode, key_of, parse_key
+from bookkeeper.errors import BookkeeperError, Missing, RewriteCorrupt, Unfit
 from bookkeeper.stores.store import create_once
 
 SUFFIX = ".avro"
@@ -31,6 +31,19 @@ def publish(folder: Folder, rewrite_id: str, data: bytes) -> None:
     AlreadyExists when other bytes are there.
     """
     create_once(folder.store, key_of(rewrite_id), data, consumed=True)
+
+
+def read(folder: Folder, name: str, most_bytes: int, place: str = REWRITES) -> Rewrite:
+    """
+    The rewrite of this name, of at most so many bytes.
+
+    Raises RewriteCorrupt, NewerVersion (hold it, do not reject it), Missing and StorageUnavailable.
+    """
+    rewrite_id = parse_key(name)
+    try:
+        return decode(rewrite_id, folder.store.read(f"{place}{name}", most_bytes), most_bytes)
+    except Unfit as error:
+        raise RewriteCorrupt(str(error)) from error
 
 
 def pending_rewrites(folder: Folder) -> list[FoundRewrite]:
@@ -91,11 +104,3 @@ def withdraw(folder: Folder, why: BookkeeperError, now: datetime) -> int:
     for item in pending:
         reject(folder, item.name, why, now)
     return len(pending)
-
-
-def discard_rejected(folder: Folder, names: Iterable[str]) -> int:
-    """
-    Deletes rejected rewrites and their reasons: none is ever taken again.
-    """
-    keys = [f"{REJECTED}{name}{suffix}" for name in names for suffix in ("", REASON)]
-    return folder.store.delete_many(keys) // 2

@@ -22,7 +22,7 @@ from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry, added
 from bookkeeper.format.header_values import DIGITS, number, schema_id, text
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.records import DELETED, LARGEST, Prefix, read_prefix
+from bookkeeper.format.records import DELETED, LARGEST, Prefix
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.stores.locations import normal_file
 
@@ -105,7 +105,7 @@ class Rewrite:
     def added_blocks(self) -> list[tuple[Block, list[EntrySummary]]]:
         """The blocks of records, with the records of new files in each."""
         pairs = zip(self.body.blocks, self.body.skimmed, strict=True)
-        return [(block, [row for row in rows if _prefix(row).status == ADDED]) for block, rows in pairs]
+        return [(block, [row for row in rows if row.head.status == ADDED]) for block, rows in pairs]
 
     @property
     def sequence_number(self) -> int:
@@ -156,9 +156,16 @@ def encode(
     """
     The bytes to publish under `key_of(rewrite_id)`; raises ValueError for an id that is no UUID in lower case.
     """
+    entries = [*map(added, new), *map(_deleted, replaced)]
+    return manifest.encode(manifest.header(schema, spec) | header_keys(rewrite_id, base, len(entries)), entries)
+
+
+def header_keys(rewrite_id: str, base: Base, entries: int) -> dict[str, bytes]:
+    """
+    What a rewrite's header has beside Iceberg's keys; raises ValueError for an id that is no UUID in lower case.
+    """
     if not _ID.fullmatch(rewrite_id):
         raise ValueError(f"{rewrite_id!r} is not a UUID in lower case")
-    entries = [*map(added, new), *map(_deleted, replaced)]
     own = {
         "version": str(VERSION),
         "table-uuid": base.table_uuid,
@@ -166,10 +173,9 @@ def encode(
         "base-snapshot-id": str(base.snapshot_id),
         "base-sequence-number": str(base.sequence_number),
         "applied-deletes": json.dumps(list(base.applied_deletes)),
-        "entries": str(len(entries)),
+        "entries": str(entries),
     }
-    meta = manifest.header(schema, spec) | {PREFIX + key: value.encode() for key, value in own.items()}
-    return manifest.encode(meta, entries)
+    return {PREFIX + key: value.encode() for key, value in own.items()}
 
 
 def _deleted(old: ReplacedFile) -> Entry:
@@ -259,18 +265,11 @@ def _applied_deletes(raw: bytes) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _prefix(row: EntrySummary) -> Prefix:
-    if row.entry is None:
-        return read_prefix(row.prefix)
-    entry = row.entry
-    return Prefix(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-
-
 def _sorted_by_status(rows: Sequence[EntrySummary], base: Base) -> tuple[list[int], dict[str, FileVersion]]:
     """The indexes of the new files, and the replaced ones."""
     new, replaced = list[int](), dict[str, FileVersion]()
     for index, row in enumerate(rows):
-        shown, prefix, entry = row.path[:300], _prefix(row), row.entry
+        shown, prefix, entry = row.path[:300], row.head, row.entry
         if entry is not None and (entry.content, entry.equality_ids, entry.referenced_data_file) != (DATA, None, None):
             raise RewriteCorrupt(f"{shown} is no data file: a rewrite names data files only")
         if prefix.snapshot_id is not None:

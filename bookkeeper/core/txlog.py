@@ -7,6 +7,7 @@ Encoded once by its writer; decoding runs no code and rejects whatever it does n
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -14,7 +15,7 @@ from pyiceberg.schema import Schema
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NameMismatch, NewerVersion, TxlogCorrupt
 from bookkeeper.format import avro, manifest
-from bookkeeper.format.entries import DataFile, Entry, added
+from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry, added
 from bookkeeper.format.header_values import DIGITS, number, schema_id, text
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
@@ -22,17 +23,25 @@ from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
 from bookkeeper.stores.locations import normal_file
 
-VERSION = 1
+#: the newest that is known; a txlog without deletes is version 1
+VERSION = 2
 PREFIX = "bookkeeper."
 POSITION_BYTES = 1024
 _REQUIRED = {"version", "table-uuid", "writer", "incarnation", "sequence", "created-ms"}
 _OPTIONAL = {"position", "previous-position", "entries"}
 _KEYS = _REQUIRED | _OPTIONAL
+#: header keys by version: those that must be there, and all
+_KEYS_OF = {
+    1: (_REQUIRED, _KEYS),
+    2: (_REQUIRED | {"entries", "deletes", "span"}, _KEYS | {"deletes", "span"}),
+}
 _POSITIONS = ("position", "previous-position")
-#: decoding takes a few KiB of memory for each
+#: data files and delete files; decoding takes a few KiB of memory for each
 MOST_ENTRIES = 100_000
 #: of one data file; the largest object of S3 has 50 TB. All files of a txlog together fit in a long
 MOST_BYTES = 2**46 - 1
+#: sequence numbers that one txlog takes of its table; they are used up for good
+MOST_SPAN = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +78,49 @@ def _common(meta: Mapping[str, bytes], keys: Sequence[str]) -> _Kind | None:
 _HEADERS = Headers(PREFIX, _common)
 
 
+class StepFile(NamedTuple):
+    """A file of a step, and its relative sequence number."""
+
+    file: DataFile
+    number: int
+
+
+@dataclass(eq=False)
+class DeleteEntries:
+    """
+    The equality-delete files of a txlog of version 2, every record proven and decoded in full.
+
+    `partition` is the layout of their tuples; `numbers` and `equality_ids` have one item per file.
+    """
+
+    spec_id: int
+    partition: tuple[tuple[int, Physical], ...]
+    body: Manifest = field(repr=False)
+    numbers: tuple[int, ...] = field(repr=False)
+    equality_ids: tuple[tuple[int, ...], ...] = field(repr=False)
+
+    @property
+    def rows(self) -> tuple[EntrySummary, ...]:
+        """Its records; each has its `entry`."""
+        return self.body.rows
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its records, decoded in full."""
+        return tuple([row.entry for row in self.body.rows if row.entry is not None])
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The normal location of each delete file; raises PathRefused."""
+        return tuple([normal_file(row.path) for row in self.rows])
+
+
 @dataclass(eq=False)
 class Txlog:
     """
     A txlog whose every record is proven. `partition` is the layout of its tuples: (field id, Avro type) per field.
+
+    Of version 2 it has `deletes`, the relative sequence number of each data file, and how many it takes: its span.
     """
 
     name: TxlogName
@@ -84,6 +132,9 @@ class Txlog:
     position: bytes | None
     previous_position: bytes | None
     body: Manifest = field(repr=False)
+    span: int = 1
+    numbers: tuple[int, ...] = field(default=(), repr=False)
+    deletes: DeleteEntries | None = None
     #: its records, skimmed: what a commit needs to know of each data file
     rows: tuple[EntrySummary, ...] = field(init=False, repr=False)
     #: rows in all its data files, and bytes of them
@@ -110,6 +161,26 @@ class Txlog:
         """The normal location of each data file; raises PathRefused."""
         return tuple([normal_file(row.path) for row in self.rows])
 
+    @property
+    def every_path(self) -> tuple[str, ...]:
+        """The normal location of each data file and each delete file; raises PathRefused."""
+        return self.paths if self.deletes is None else self.paths + self.deletes.paths
+
+    @property
+    def every_row(self) -> tuple[EntrySummary, ...]:
+        """The record of each data file and each delete file, as in `every_path`."""
+        return self.rows if self.deletes is None else self.rows + self.deletes.rows
+
+    @property
+    def delete_count(self) -> int:
+        """How many delete files it names."""
+        return 0 if self.deletes is None else len(self.deletes.rows)
+
+    @property
+    def delete_bytes(self) -> int:
+        """Bytes of its delete files."""
+        return 0 if self.deletes is None else sum(row.size_bytes for row in self.deletes.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -127,18 +198,59 @@ def encode(envelope: Envelope, schema: Schema, spec: PartitionSpec, files: Itera
     The bytes to publish under `envelope.name`; raises ValueError when a position is longer than 1 KiB.
     """
     entries = [added(file) for file in files]
+    return manifest.encode(_meta(envelope, 1, schema, spec, len(entries)), entries)
+
+
+def encode_steps(
+    envelope: Envelope,
+    schema: Schema,
+    spec: PartitionSpec,
+    data: Sequence[StepFile],
+    delete_spec: PartitionSpec,
+    deletes: Sequence[StepFile],
+    key_ids: Sequence[int],
+    span: int,
+) -> bytes:
+    """
+    The bytes of version 2, for data files and equality-delete files by `key_ids`.
+
+    Raises ValueError when a position is longer than 1 KiB, or the relative numbers do not fit the span.
+    """
+    check_numbers([item.number for item in data], [item.number for item in deletes], span)
+    ids = tuple(key_ids)
+    removing = [Entry(ADDED, None, n, None, EQUALITY_DELETES, ids, None, file) for file, n in deletes]
+    meta = _meta(envelope, 2, schema, spec, len(data))
+    meta[PREFIX + "span"] = str(span).encode()
+    meta[PREFIX + "deletes"] = manifest.encode(manifest.header(schema, delete_spec, b"deletes"), removing)
+    return manifest.encode(meta, [Entry(ADDED, None, n, None, DATA, None, None, file) for file, n in data])
+
+
+def check_numbers(data: Sequence[int | None], deletes: Sequence[int | None], span: int) -> None:
+    """
+    Raises ValueError unless the relative numbers are dense from 1 to span - 1, or 0 of data: the first step's shadow.
+    """
+    if not deletes:
+        raise ValueError("without delete files a txlog is version 1")
+    if span > MOST_SPAN:
+        raise ValueError(f"the span is {span}, at most {MOST_SPAN} is allowed")
+    if 0 in deletes or {0, *data, *deletes} != set(range(span)):
+        raise ValueError(
+            f"the span is {span}: relative sequence numbers must be dense from 1 to {span - 1}, data files may have 0"
+        )
+
+
+def _meta(envelope: Envelope, version: int, schema: Schema, spec: PartitionSpec, entries: int) -> dict[str, bytes]:
     own = {
-        "version": str(VERSION).encode(),
+        "version": str(version).encode(),
         "table-uuid": envelope.table_uuid.encode(),
         "writer": envelope.name.writer.encode(),
         "incarnation": envelope.name.incarnation.encode(),
         "sequence": str(envelope.name.sequence).encode(),
         "created-ms": str(envelope.created_ms).encode(),
-        "entries": str(len(entries)).encode(),
+        "entries": str(entries).encode(),
     }
     own |= _positions(envelope)
-    meta = manifest.header(schema, spec) | {PREFIX + key: value for key, value in own.items()}
-    return manifest.encode(meta, entries)
+    return manifest.header(schema, spec) | {PREFIX + key: value for key, value in own.items()}
 
 
 def _positions(envelope: Envelope) -> dict[str, bytes]:
@@ -159,7 +271,7 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
     raw = manifest.prove(avro.read_blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
     _check_name(name, own)
     _check_count(own, raw)
-    return Txlog(
+    found = Txlog(
         name,
         text(own, "table-uuid"),
         number(own, "created-ms"),
@@ -170,6 +282,45 @@ def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
         own.get("previous-position"),
         raw,
     )
+    if "deletes" in own:
+        _add_deletes(found, own, most_bytes)
+    return found
+
+
+def _add_deletes(txlog: Txlog, own: Mapping[str, bytes], most_bytes: int) -> None:
+    """What version 2 has beside version 1; both manifests together keep the bounds of one."""
+    left = most_bytes - sum([len(block.payload) for block in txlog.body.blocks])
+    txlog.deletes = _deletes(own["deletes"], txlog.schema_id, left, MOST_ENTRIES - len(txlog.rows))
+    txlog.span = number(own, "span")
+    numbers = [row.head.sequence for row in txlog.rows]
+    try:
+        check_numbers(numbers, txlog.deletes.numbers, txlog.span)
+    except ValueError as exc:
+        raise TxlogCorrupt(str(exc)) from exc
+    txlog.numbers = tuple(item for item in numbers if item is not None)
+
+
+def _deletes(data: bytes, schema: int, most_bytes: int, most_entries: int) -> DeleteEntries:
+    avro.check_size(data, most_bytes)  # before anything in it is parsed
+    header = avro.read_header(data)
+    meta = header.meta
+    if meta.get("format-version") != b"2" or meta.get("content") != b"deletes":
+        raise TxlogCorrupt(f"the header of {PREFIX}deletes must say format-version 2 and content deletes")
+    if unknown := [key for key in meta if key.startswith(PREFIX)]:
+        raise TxlogCorrupt(f"unknown header key {min(unknown)[:60]} in {PREFIX}deletes")
+    if schema_id(meta) != schema:
+        raise TxlogCorrupt(f"{PREFIX}deletes has schema {schema_id(meta)}, the txlog has {schema}")
+    body = manifest.decode(data, most_bytes, most_entries, header)
+    entries = [row.entry for row in body.rows if row.entry is not None and row.entry.content == EQUALITY_DELETES]
+    if len(entries) < len(body.rows):
+        raise TxlogCorrupt(f"{PREFIX}deletes names a file that is no equality-delete file (content 2)")
+    return DeleteEntries(
+        number(meta, "partition-spec-id"),
+        body.layout.partition,
+        body,
+        tuple(-1 if entry.sequence_number is None else entry.sequence_number for entry in entries),
+        tuple(entry.equality_ids or () for entry in entries),
+    )
 
 
 def _header(data: bytes, most_bytes: int) -> tuple[_Kind, dict[str, bytes], int]:
@@ -177,7 +328,8 @@ def _header(data: bytes, most_bytes: int) -> tuple[_Kind, dict[str, bytes], int]
     header = _HEADERS.read(data)
     if isinstance(header, Alike):
         own = dict(zip(header.kind.keys, header.values, strict=True))
-        _check_version(own)
+        if own["version"] != b"1":
+            _check_keys({key: value for key, value in own.items() if key != avro.CODEC})
         return header.kind, own, header.end
     own = _own_keys(header.meta)
     avro.check_size(data, most_bytes)  # before anything in it is parsed
@@ -189,29 +341,29 @@ def _own_keys(meta: Mapping[str, bytes]) -> dict[str, bytes]:
     own = {key[len(PREFIX) :]: value for key, value in meta.items() if key.startswith(PREFIX)}
     if "version" not in own:
         raise TxlogCorrupt(f"the header has no {PREFIX}version, so this is no txlog")
-    _check_version(own)
-    if not _REQUIRED <= own.keys() <= _KEYS:
-        raise TxlogCorrupt(_wrong_keys(own))
+    _check_keys(own)
     for key in _POSITIONS:
         if len(own.get(key, b"")) > POSITION_BYTES:
             raise TxlogCorrupt(f"{PREFIX}{key} is longer than {POSITION_BYTES} bytes")
     return own
 
 
-def _wrong_keys(own: Mapping[str, bytes]) -> str:
-    unknown, lacking = own.keys() - _KEYS, _REQUIRED - own.keys()
-    if unknown:
-        return f"unknown header key {PREFIX}{min(unknown)[:60]}"
-    return f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}"
+def _check_keys(own: Mapping[str, bytes]) -> None:
+    required, known = _KEYS_OF[_version(own)]
+    if unknown := own.keys() - known:
+        raise TxlogCorrupt(f"unknown header key {PREFIX}{min(unknown)[:60]}")
+    if lacking := required - own.keys():
+        raise TxlogCorrupt(f"the header lacks {', '.join(PREFIX + key for key in sorted(lacking))}")
 
 
-def _check_version(own: Mapping[str, bytes]) -> None:
+def _version(own: Mapping[str, bytes]) -> int:
     # Looked at before anything else: what a newer version holds may not look like entries to us at all.
     version = own["version"]
     if version.isdigit() and len(version) <= DIGITS and int(version) > VERSION:
         raise NewerVersion(f"format version {int(version)}, this bookkeeper knows up to {VERSION}")
     if number(own, "version") < 1:
         raise TxlogCorrupt(f"there is no format version {int(version)}")
+    return int(version)
 
 
 def _check_count(own: Mapping[str, bytes], raw: Manifest) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
-from inotify_simple import INotify, flags
+from inotify_simple import INotify, flags  # type: ignore[import-untyped]
 
 from bookkeeper.core.folder import SUFFIX
 from bookkeeper.core.names import TxlogName

@@ -4,17 +4,24 @@ The queues there are: SQS and Azure Storage Queue, reached with the keys that re
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from bookkeeper.stores.together import together
 
 _WAIT_SECONDS = 10
 _HIDDEN_SECONDS = 30
+#: of Azure's queue: between two asks; so many times after a message, then twice as long each time
+_PAUSE_SECONDS = 0.05
+_LIVELY = 100
+_DELETES_AT_ONCE = 8
 
 
 class Sqs:
     """An SQS queue by its URL; receiving waits on the server's side."""
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
-        from botocore.session import Session
+        from botocore.session import Session  # type: ignore[import-untyped]
 
         from bookkeeper.stores.s3 import account
 
@@ -38,9 +45,14 @@ class Sqs:
 
 
 class AzureQueue:
-    """An Azure Storage Queue by its name or URL; it cannot wait on the server's side, so it is asked every second."""
+    """
+    An Azure Storage Queue by its name or URL. It cannot wait on the server's side, so it is asked again and again.
 
-    def __init__(self, queue: str, options: Mapping[str, Any], every_seconds: float = 1.0) -> None:
+    As long as messages come, and for a hundred asks more, 0.05 s after the last answer; then after pauses that double,
+    up to `most_seconds`. An ask costs 2 to 3 ms of CPU.
+    """
+
+    def __init__(self, queue: str, options: Mapping[str, Any], most_seconds: float = 1.0) -> None:
         from azure.storage.queue import QueueClient
 
         if text := options.get("adls.connection-string"):
@@ -48,18 +60,25 @@ class AzureQueue:
         else:
             self.client = QueueClient.from_queue_url(queue, credential=_credential(options))
         self.pause = threading.Event()
-        self.every_seconds = every_seconds
+        self.pause_seconds = self.most_seconds = most_seconds
+        self.empty = 0
 
     def receive(self) -> Sequence[tuple[str, Any]]:
-        pages = self.client.receive_messages(messages_per_page=32, max_messages=32, visibility_timeout=_HIDDEN_SECONDS)
-        found = [(item.content, item) for item in pages]
-        if not found:
-            self.pause.wait(self.every_seconds)
+        # One page: only an empty one says that there is no other, and to ask for that takes a round trip.
+        pages = self.client.receive_messages(messages_per_page=32, visibility_timeout=_HIDDEN_SECONDS).by_page()
+        found = [(item.content, item) for item in next(pages, ())]
+        if found:
+            self.pause_seconds, self.empty = _PAUSE_SECONDS, 0
+        else:
+            self.pause.wait(self.pause_seconds)
+            self.empty += 1
+            if self.empty >= _LIVELY:
+                self.pause_seconds = min(2 * self.pause_seconds, self.most_seconds)
         return found
 
     def done(self, given: Sequence[Any]) -> None:
-        for item in given:
-            self.client.delete_message(item)
+        # There is no request that deletes several.
+        together([partial(self.client.delete_message, item) for item in given], _DELETES_AT_ONCE)
 
 
 def _credential(options: Mapping[str, Any]) -> Any:

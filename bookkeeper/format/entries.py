@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ADDED = 1
-DATA = 0
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 #: field id -> (name, Avro type, required), in Java's order (spec: `data_file` struct)
 DATA_FILE: dict[int, tuple[str, Any, bool]] = {

@@ -17,11 +17,11 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, partition
-from bookkeeper.format.avro import Block
+from bookkeeper.format.avro import Block, PackedBlock
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import Entry, avro_schema, to_record
 from bookkeeper.format.layout import Layout, parse_layout
-from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
+from bookkeeper.format.skim import EntrySummary, Skimmer, StatusRow, skimmer_for
 
 RECORDS_PER_BLOCK = 1000
 MOST_ENTRIES = 1_000_000
@@ -46,9 +46,9 @@ class Manifest:
         return tuple(entry for block in self.blocks for entry in decode_block(block, self.layout))
 
 
-def header(schema: Schema, spec: PartitionSpec) -> dict[str, bytes]:
+def header(schema: Schema, spec: PartitionSpec, content: bytes = b"data") -> dict[str, bytes]:
     """
-    Iceberg's header keys of a data manifest, format v2, in Java's layout.
+    Iceberg's header keys of a manifest of data or `deletes`, format v2, in Java's layout.
     """
     fields = json.loads(spec.model_dump_json())["fields"]
     return {
@@ -58,7 +58,7 @@ def header(schema: Schema, spec: PartitionSpec) -> dict[str, bytes]:
         "partition-spec": json.dumps(fields).encode(),
         "partition-spec-id": str(spec.spec_id).encode(),
         "format-version": b"2",
-        "content": b"data",
+        "content": content,
     }
 
 
@@ -111,6 +111,15 @@ def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
     if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
     return skimmer_for(meta["avro.schema"], column)
+
+
+def with_status(block: Block | PackedBlock, skims: Skimmer, status: int) -> list[StatusRow]:
+    """
+    The records of one status in a block, every record proven; raises TxlogCorrupt or TxlogTooLarge.
+    """
+    if block.count > MOST_ENTRIES:
+        raise TxlogTooLarge(f"{block.count} entries in a block, at most {MOST_ENTRIES} are allowed")
+    return skims.with_status(avro.payload_of(block), block.count, status)
 
 
 def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:

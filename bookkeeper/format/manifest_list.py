@@ -100,6 +100,8 @@ class Line(NamedTuple):
     sequence: int
     added_files: int | None
     deleted_files: int | None
+    #: 0: data files, 1: delete files
+    content: int | None = 0
 
 
 #: lines met before, by their path: the schema and bytes of each
@@ -146,7 +148,7 @@ def _line(stream: io.BytesIO, schema: Any) -> Line:
 
 
 #: the fields of `Line`, by the names that `_plain_schema` gives them
-_LINE = ("f500", "f501", "f502", "f503", "f515", "f504", "f506")
+_LINE = ("f500", "f501", "f502", "f503", "f515", "f504", "f506", "f517")
 _REQUIRED = frozenset(("f500", "f501", "f502", "f515"))
 _KINDS = {item["field-id"]: item["type"] for item in SCHEMA["fields"] if isinstance(item["type"], str)}
 _PARTITIONS, _KEY_METADATA = 507, 519

@@ -6,15 +6,16 @@ Values are physical: days and dates are ints, timestamps are longs in microsecon
 """
 
 import math
+import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, FixedType, IcebergType, PrimitiveType
-from pyiceberg.utils.decimal import decimal_required_bytes
+from pyiceberg.utils.decimal import decimal_required_bytes, unscaled_to_decimal
 
 from bookkeeper.format.layout import Physical
 
@@ -31,6 +32,7 @@ _PLAIN = {
     "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
     "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
 }
+_PATH_CHARACTERS = 80
 _STRUCTS = {"int": "<i", "long": "<q", "float": "<f", "double": "<d", "boolean": "<?"}
 
 
@@ -82,6 +84,27 @@ def compatible(name: str) -> str:
 
 def _letter(char: str) -> str:
     return char if char == "_" or (char.isascii() and char.isalpha()) else f"_x{ord(char):X}"
+
+
+def partition_value(value: Any, kind: IcebergType) -> Any:
+    """
+    A value of a partition tuple as Arrow takes it: a decimal's bytes as Decimal.
+    """
+    if isinstance(kind, DecimalType) and value is not None:
+        return unscaled_to_decimal(int.from_bytes(value, "big", signed=True), kind.scale)
+    return value
+
+
+def folder(field: PartitionField, source: IcebergType, value: Any) -> str:
+    """
+    The folder of a partition value, a name without surprises; a decimal is given as Decimal.
+    """
+    try:
+        text = field.transform.to_human_string(source, value)
+    except (ValueError, OverflowError):
+        text = str(value)  # a time that Python's calendar does not reach; readers ignore folder names
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:_PATH_CHARACTERS]
+    return f"{compatible(field.name)}={safe}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bookkeeper.format.avro import Block, Cursor, PackedBlock, encode_long
+from bookkeeper.format.entries import Entry
 
 T = TypeVar("T")
 
@@ -92,6 +93,15 @@ def join_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         alone = len(group) == 1
         payload = b"".join([block.payload for block in group])
         yield group[0] if alone else Block(sum([block.count for block in group]), payload)
+
+
+def of_entries(entries: Sequence[Entry], encode: Callable[[Sequence[Entry]], Sequence[Block]]) -> Records:
+    """
+    New entries of one spec, which inherit their sequence numbers.
+    """
+    files = [entry.data_file for entry in entries]
+    counts = count_by_status((entry.status, entry.data_file.record_count) for entry in entries)
+    return Records(encode(entries), counts, frozenset(file.partition for file in files))
 
 
 def saturate(total: int) -> int:

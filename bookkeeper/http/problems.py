@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from bookkeeper.config.settings import Daemon
 from bookkeeper.config.units import format_rough
 from bookkeeper.http.probes import readiness
+from bookkeeper.metrics.history import STEP_SECONDS
 from bookkeeper.metrics.inspection import ConsumerReport
 from bookkeeper.metrics.table_metrics import TableMetrics
 from bookkeeper.serve.health import FAILING, HALTED, READY
@@ -24,6 +25,10 @@ SNAPSHOTS = 10_000
 METADATA_BYTES = 2**22
 DISK_FREE = 0.1
 BEHIND = timedelta(minutes=15)
+#: rewrites are listed once a minute at least
+REWRITE_WAITS = timedelta(minutes=15)
+#: rewriting cannot keep up when so many more files are live than this long ago, small ones on average (bytes)
+REWRITES_SEEN, MORE_FILES, SMALL_FILE = timedelta(minutes=30), 1000, 2**25
 #: how long a missing txlog is reported
 NEWS = timedelta(hours=1)
 
@@ -46,7 +51,8 @@ def problems(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: date
     found = [*_loop(loop, metrics, settings, now)]
     if not loop.standby:
         consumers = (_consumer(loop.table, item) for item in metrics.inspection.consumers)
-        found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *filter(None, consumers)]
+        found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *_rewrites(loop.table, metrics, now)]
+        found += filter(None, consumers)
     return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
 
 
@@ -110,6 +116,22 @@ def _growth(table: str, metrics: TableMetrics) -> Iterator[Problem]:
     if inspection.problem:
         do = "What is shown of consumers, rejected/ and disk may be old."
         yield Problem(NOTE, table, f"not everything can be looked at: {inspection.problem}", do, "BookkeeperNotLooked")
+
+
+def _rewrites(table: str, metrics: TableMetrics, now: datetime) -> Iterator[Problem]:
+    if metrics.rewrite_age(now) > REWRITE_WAITS.total_seconds():
+        age = format_rough(timedelta(seconds=metrics.rewrite_age(now)))
+        what = f"{_of(metrics.rewrites_pending, 'rewrite')} pending, the oldest for {age}"
+        do = f"`bookkeeper verify --table {table}` says whether the table takes it; a newer version needs an upgrade."
+        yield Problem(WARNING, table, what, do, "BookkeeperRewritesWait")
+    stats, last = metrics.stats, metrics.last_rewrite
+    if stats is None or last is None or now - last > REWRITES_SEEN:
+        return
+    grown = metrics.history.growth("files", now, int(REWRITES_SEEN.total_seconds()) // STEP_SECONDS)
+    if grown > MORE_FILES and stats.bytes < SMALL_FILE * stats.files:
+        what = f"rewriting cannot keep up: {stats.files:,} live files, {grown:,.0f} more than half an hour ago"
+        do = 'Fewer, larger files (roll-after); a larger bytes-per-second, or none; else `engine = "spark"`.'
+        yield Problem(WARNING, table, what, do, "BookkeeperRewritesBehind")
 
 
 def _consumer(table: str, item: ConsumerReport) -> Problem | None:

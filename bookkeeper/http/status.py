@@ -13,7 +13,7 @@ from bookkeeper.http.probes import readiness
 from bookkeeper.http.problems import SEVERITIES, Problem, problems
 from bookkeeper.metrics.history import STEP_SECONDS
 from bookkeeper.metrics.inspection import Inspection
-from bookkeeper.metrics.table_metrics import TableMetrics
+from bookkeeper.metrics.table_metrics import REWRITTEN, TableMetrics
 from bookkeeper.serve.health import health
 from bookkeeper.serve.loop import TableLoop
 
@@ -61,6 +61,12 @@ def _table(
         "held": metrics.held,
         "oldest_age": round(metrics.age(now), 1),
         "rows_per_second": _rate(drawn["rows"]),
+        "rewrites": {
+            **{name: metrics.rewritten[name] for name in REWRITTEN},
+            "pending": metrics.rewrites_pending,
+            "oldest_age": round(metrics.rewrite_age(now), 1),
+            "rejected": metrics.rewrite_rejections.copy().total(),
+        },
         "totals": {**metrics.added, "holes": metrics.holes, "dropped_files": metrics.dropped_files},
         "stand": asdict(stats) if stats else None,
         **_inspected(metrics.inspection),

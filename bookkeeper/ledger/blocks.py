@@ -222,7 +222,8 @@ def copy_entries(
     Those at the indexes in `deleted`, a collection for each block, become DELETED by `snapshot_id`: the job that
     expires that snapshot deletes their files.
     """
-    # The partition tuples of one spec have another layout before and after a column of it was widened.
+    # The partition tuples of one spec have another layout before and after a column of it was widened. And a record
+    # whose prefix takes more bytes than it needs has none that can be replaced.
     joins, rewrite = header.joins(source.layout), _StatusRewrite(source.manifest, snapshot_id)
     for number, block in enumerate(source.blocks):
         indexes = deleted[number] if deleted else ()
@@ -230,7 +231,7 @@ def copy_entries(
             yield OutputBlock(EXISTING, block.packed, block.stats)
         elif block.stats is not None and not indexes:
             yield OutputBlock(EXISTING, block.block, block.stats)
-        elif joins:
+        elif joins and all(entry.prefix for entry in block.entries):
             yield from _split_by_status(_copy_bytes(block, rewrite, indexes))
         else:
             yield from _split_by_status(_encode_anew(block, source, header, indexes, snapshot_id))

@@ -43,7 +43,9 @@ class Unsent:
     """
     Takes objects to be created, under keys that no other process uses, and keeps them until the commit sends them.
 
-    It is read like the store that they will be in; `others` are more objects that the same commit sends.
+    It is read like the store that they will be in; `others` are more objects that the same commit sends. A crash leaves
+    files that no snapshot names; the orphan sweep deletes them. Nothing here does, because a refused attempt may have
+    been sent twice.
     """
 
     def __init__(self, store: Store, others: Mapping[str, bytes] | None = None) -> None:
@@ -58,11 +60,6 @@ class Unsent:
     def create(self, key: str, data: bytes) -> None:
         """Keeps it."""
         self.objects[key] = data
-
-    def read(self, key: str, most: int | None = None) -> bytes:
-        """As in Store."""
-        here = {**self.objects, **self.others}
-        return here[key] if key in here else self.store.read(key, most)
 
     def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | BookkeeperError]:
         """As in Store."""
@@ -82,6 +79,8 @@ class NewSnapshot:
     manifests: Sequence[ManifestFile]
     counts: Mapping[str, str]
     unsent: Unsent
+    #: its sequence number; None: the one behind that of the snapshot before it
+    sequence: int | None = None
 
 
 def new_snapshot_id(taken: Sequence[int] = ()) -> int:

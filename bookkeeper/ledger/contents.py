@@ -3,7 +3,7 @@ Reads manifest lists of the table, and manifests whole, with every record proven
 """
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import cast
@@ -18,7 +18,8 @@ from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, count_by_status
-from bookkeeper.stores.store import Store, key_in
+from bookkeeper.ledger.commit_request import Unsent
+from bookkeeper.stores.store import Reading, Store, key_in
 
 MANIFEST_BYTES = 2**31
 
@@ -56,12 +57,26 @@ class _StoreFile(InputFile):
         return cast(InputStream, io.BytesIO(self._store.read(self._key, MANIFEST_BYTES)))
 
 
-def read_manifest(store: Store, manifest: ManifestFile, column: int | None = None) -> Manifest:
+class ReadTogether:
+    """Manifests that were read at once, from a store; raises what reading one of them raised."""
+
+    def __init__(self, store: Store | Unsent, group: Sequence[ManifestFile]) -> None:
+        self.url = store.url
+        self._found = store.read_many([key_in(store, manifest.manifest_path) for manifest in group])
+
+    def read(self, key: str, most: int | None = None) -> bytes:
+        """As in Store."""
+        found = self._found[key]
+        if isinstance(found, BookkeeperError):
+            raise found
+        return found
+
+
+def read_manifest(store: Reading, manifest: ManifestFile) -> Manifest:
     """
-    A data manifest; its rows have the null count and the upper bound of `column`.
+    A data manifest; raises Reject for one that does not decode.
     """
-    data = store.read(key_in(store, manifest.manifest_path))
-    return manifest_format.decode(data, MANIFEST_BYTES, column=column)
+    return manifest_format.decode(store.read(key_in(store, manifest.manifest_path)), MANIFEST_BYTES)
 
 
 def find_unreadable(store: Store, manifests: Iterable[ManifestFile]) -> list[str]:

@@ -14,7 +14,7 @@ arrives after its attempt was given up.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,21 +25,31 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.config.units import format_duration
+from bookkeeper.config.units import epoch_ms, format_duration
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
-from bookkeeper.format.entries import DataFile
+from bookkeeper.format.entries import DataFile, Entry
+from bookkeeper.format.records import of_entries
+from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger import contents, merge, summary
 from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
 from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, Unsent, guards, new_snapshot_id, updates
+from bookkeeper.ledger.dangling import dangling, least_number
 from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
-from bookkeeper.ledger.rewrite_groups import grouped_rewrites
-from bookkeeper.ledger.txlog_groups import TxlogGroup, grouped_by_spec
+from bookkeeper.ledger.numbers import has_data, has_deletes, numbered
+from bookkeeper.ledger.rewrite_groups import RewriteGroup, grouped_rewrites
+from bookkeeper.ledger.txlog_groups import (
+    NumberedGroup,
+    TxlogGroup,
+    grouped_by_spec,
+    numbered_data,
+    numbered_deletes,
+)
 from bookkeeper.ledger.view import View
 from bookkeeper.ledger.view import view as checked_view
 from bookkeeper.stores.open import stores_with
@@ -82,7 +92,8 @@ class Ledger:
 
         Raises CatalogUnavailable, or Halt when its marks cannot be trusted.
         """
-        return checked_view(catalogs.load_table(self.catalog, self.identifier), folder, accept_rollback)
+        table = catalogs.load_table(self.catalog, self.identifier, for_commit=True)
+        return checked_view(table, folder, accept_rollback)
 
     def append(
         self,
@@ -95,53 +106,112 @@ class Ledger:
         """
         ONE fast append of all groups, together with their marks; small manifests are merged in the same commit.
 
+        Where a txlog has delete files, a `delete` snapshot adds them before the `append`. Both are in the one commit,
+        so a crash leaves both or neither; never one `overwrite`, at which streams stop. With delete files and no data
+        file it is the `delete` snapshot alone: streams pass over it as over retention's.
+
         `beside` is done at once with the writes, and the commit waits for it too: what it raises ends the attempt.
         Raises Retry; then the outcome is unknown: load again, read the marks, build a new attempt.
         """
         attempt = self._attempt(view)
-        append = self._build_append(view, attempt.tag, groups, names)
-        append = replace(append, manifests=[*append.manifests, *_with_live_files(self.manifests(view))])
-        return self._commit(view, attempt, [append, *self._merge(view, attempt, append)], marks, beside)
+        planned, manifests = list[NewSnapshot](), _with_live_files(self.manifests(view))
+        for new in self._build(view, attempt.tag, groups, names):
+            manifests = [*new.manifests, *manifests]
+            planned.append(replace(new, manifests=manifests))
+        return self._commit(view, attempt, planned, marks, beside, self._merge(view, attempt, planned))
 
     def rehearse(self, view: View, txlogs: Sequence[Txlog]) -> None:
         """
         What an append does with these txlogs before it sends anything; raises what they make it raise.
         """
         names = [txlog.name for txlog in txlogs]
-        append = self._build_append(view, "rehearsal", grouped_by_spec(txlogs), names)
-        self.writer.rehearse(append.manifests)
-        summary.summary(append.operation, append.counts, append.manifests, view.head)
+        for new in self._build(view, "rehearsal", grouped_by_spec(txlogs), names):
+            self.writer.rehearse(new.manifests)
+            summary.summary(new.operation, new.counts, new.manifests, view.head)
+
+    def _build(
+        self, view: View, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
+    ) -> list[NewSnapshot]:
+        """The snapshots that add the files of txlogs, each with its own manifests only; `names` is their order."""
+        if has_deletes(txlog for group in groups for txlog in group.txlogs):
+            return self._build_upserts(view, tag, groups, names)
+        entries = [entry for group in groups for txlog in group.txlogs for entry in txlog.rows]
+        return [self._build_append(view, tag, groups, entries, summary.txlog_names(names))]
 
     def _build_append(
-        self, view: View, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
+        self,
+        view: View,
+        tag: str,
+        groups: Sequence[TxlogGroup | NumberedGroup],
+        entries: Sequence[EntrySummary],
+        about: Mapping[str, str],
+        sequence: int | None = None,
     ) -> NewSnapshot:
-        """The snapshot of an append, with its own manifests only."""
-        snapshot_id, sequence = new_snapshot_id(), view.metadata.last_sequence_number + 1
-        written, partitions, unsent = list[ManifestFile](), set[PartitionKey](), Unsent(self.metadata_store(view))
-        for index, group in enumerate(groups):
-            header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id])
-            records = group.records(header)
-            written.append(self.writer.write(unsent, f"{tag}-m{index}.avro", header, records, snapshot_id, sequence))
-            partitions |= header.partition_keys(records.partitions)
-        entries = [entry for group in groups for txlog in group.txlogs for entry in txlog.rows]
-        counts = summary.append_counts(entries) | summary.partition_count(partitions) | summary.txlog_names(names)
-        if sum(manifest.added_files_count or 0 for manifest in written) != int(counts["added-data-files"]):
-            raise AssertionError("the summary does not count what the manifests hold")
-        return NewSnapshot(snapshot_id, Operation.APPEND, written, counts, unsent)
+        snapshot_id, unsent = new_snapshot_id(), Unsent(self.metadata_store(view))
+        written, partitions = self._write_groups(view, unsent, f"{tag}-m", groups, snapshot_id, sequence)
+        counts = {**summary.append_counts(entries), **summary.partition_count(partitions), **about}
+        _check_added(written, int(counts["added-data-files"]))
+        return NewSnapshot(snapshot_id, Operation.APPEND, written, counts, unsent, sequence)
 
-    def _merge(self, view: View, attempt: Attempt, append: NewSnapshot) -> list[NewSnapshot]:
+    def _build_upserts(
+        self, view: View, tag: str, groups: Sequence[TxlogGroup], names: Sequence[TxlogName]
+    ) -> list[NewSnapshot]:
+        """A `delete` snapshot with the delete files, then an `append` with the data files, if there are any."""
+        by_name = {txlog.name: txlog for group in groups for txlog in group.txlogs}
+        txlogs, about = [by_name[name] for name in names], summary.txlog_names(names)
+        numbers = numbered(view.metadata.last_sequence_number, txlogs)
+        append = list[NewSnapshot]()
+        if has_data(txlogs):
+            data, entries = numbered_data(txlogs, numbers.first), [row for txlog in txlogs for row in txlog.rows]
+            append.append(self._build_append(view, tag, data, entries, about, numbers.append))
+            about = summary.half_of(append[0].id)
+        delete_groups = numbered_deletes(txlogs, numbers.first)
+        snapshot_id, unsent = new_snapshot_id([new.id for new in append]), Unsent(self.metadata_store(view))
+        written, partitions = self._write_groups(
+            view, unsent, f"{tag}-d", delete_groups, snapshot_id, numbers.delete, ManifestContent.DELETES
+        )
+        counts = summary.added_delete_counts([row for group in delete_groups for row in group.rows])
+        counts |= summary.partition_count(partitions) | about
+        _check_added(written, int(counts["added-delete-files"]))
+        return [NewSnapshot(snapshot_id, Operation.DELETE, written, counts, unsent, numbers.delete), *append]
+
+    def _write_groups(
+        self,
+        view: View,
+        unsent: Unsent,
+        name: str,
+        groups: Sequence[TxlogGroup | NumberedGroup | RewriteGroup],
+        snapshot_id: int,
+        sequence: int | None = None,
+        content: ManifestContent = ManifestContent.DATA,
+    ) -> tuple[list[ManifestFile], set[PartitionKey]]:
+        """A manifest of added files for each group; all their partitions."""
+        sequence = sequence or view.metadata.last_sequence_number + 1
+        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        for index, group in enumerate(groups):
+            header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id], content)
+            records = group.records(header)
+            written.append(self.writer.write(unsent, f"{name}{index}.avro", header, records, snapshot_id, sequence))
+            partitions |= header.partition_keys(records.partitions)
+        return written, partitions
+
+    def _merge(self, view: View, attempt: Attempt, planned: Sequence[NewSnapshot]) -> list[NewSnapshot]:
         """A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any."""
-        snapshot_id, sequence = new_snapshot_id([append.id]), view.metadata.last_sequence_number + 2
+        manifests, sequence = planned[-1].manifests, view.metadata.last_sequence_number + 2
+        if planned[-1].sequence is not None:
+            sequence = planned[-1].sequence + 1
+        snapshot_id = new_snapshot_id([new.id for new in planned])
         written, replaced = list[ManifestFile](), set[str]()
-        unsent = Unsent(self.metadata_store(view), append.unsent.objects)
-        self.cache.forget_unlisted(manifest.manifest_path for manifest in append.manifests)
-        readable = [manifest for manifest in append.manifests if manifest.manifest_path not in self.unreadable]
+        sent = {key: data for new in planned for key, data in new.unsent.objects.items()}
+        unsent = Unsent(self.metadata_store(view), sent)
+        self.cache.forget_unlisted(manifest.manifest_path for manifest in manifests)
+        readable = [manifest for manifest in manifests if manifest.manifest_path not in self.unreadable]
         for index, group in enumerate(merge.groups(readable)):
             merged = self._merge_group(view, unsent, group, f"{attempt.tag}-r{index}.avro", snapshot_id, sequence)
             if merged is not None:
                 written.append(merged)
                 replaced.update(manifest.manifest_path for manifest in group)
-        kept = [manifest for manifest in append.manifests if manifest.manifest_path not in replaced]
+        kept = [manifest for manifest in manifests if manifest.manifest_path not in replaced]
         counts = summary.merge_counts(written, replaced, kept)
         return [NewSnapshot(snapshot_id, Operation.REPLACE, written + kept, counts, unsent)] if written else []
 
@@ -187,8 +257,8 @@ class Ledger:
         """
         The header for a new version of this manifest; None when a column of its spec was dropped: the manifest stays.
         """
-        schema = view.schema_for(manifest.partition_spec_id)
-        return self.writer.header(schema, view.specs[manifest.partition_spec_id]) if schema else None
+        schema, spec = view.schema_for(manifest.partition_spec_id), view.specs[manifest.partition_spec_id]
+        return self.writer.header(schema, spec, manifest.content) if schema else None
 
     def manifests(self, view: View) -> list[ManifestFile]:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
@@ -197,6 +267,11 @@ class Ledger:
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
             found = contents.read_list(self.metadata_store(view), view.table, view.head) if view.head else []
         return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
+
+    def live_specs(self, view: View) -> set[int]:
+        """The specs of manifests with live data files; raises CatalogUnavailable."""
+        live = (item for item in self.manifests(view) if merge.live_file_count(item))
+        return {item.partition_spec_id for item in live if item.content == ManifestContent.DATA}
 
     def use_column(self, column: int | None) -> BlockCache:
         """The cache with the bounds of this column; after a change of column, everything is read again."""
@@ -210,22 +285,40 @@ class Ledger:
 
     def live_files(self, view: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest: for a command, not for the tick."""
+        return (entry.data_file for entry in self.live_entries(view, ManifestContent.DATA))
+
+    def live_entries(self, view: View, content: ManifestContent) -> Iterator[Entry]:
+        """Every live entry of data or of deletes, with what it inherits; decodes all their manifests."""
         store = self.open_store(view.metadata_path)
         for manifest in self.manifests(view):
-            if manifest.content == ManifestContent.DATA:
-                yield from (entry.data_file for entry in contents.live_entries(store, manifest))
+            if manifest.content == content:
+                yield from contents.live_entries(store, manifest)
 
     def drop(self, view: View, deletes: Sequence[ManifestDelete]) -> View:
         """
         A `delete` snapshot without the deleted files; each leaves a DELETED entry for the job that expires snapshots.
 
+        Delete files that then apply to nothing go with them.
+
         Raises Retry like `append`.
         """
         attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
+        deletes = [*deletes, *self._dangling(view, deletes)]
         manifests, counts, partitions = self._without(view, attempt, unsent, deletes, snapshot_id)
         counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "retention"}
         delete = NewSnapshot(snapshot_id, Operation.DELETE, manifests, counts, unsent)
         return self._commit(view, attempt, [delete], view.marks)
+
+    def _dangling(self, view: View, drops: Sequence[ManifestDelete]) -> Iterator[ManifestDelete]:
+        """What the manifests of delete files lose when these data files go."""
+        manifests, gone = self.manifests(view), [row for item in drops for row in item.dropped]
+        least = least_number(manifests, drops)
+        for manifest in manifests:
+            header = self.header_for(view, manifest) if manifest.content == ManifestContent.DELETES else None
+            if header is not None and merge.live_file_count(manifest):
+                found = dangling(self.metadata_store(view), manifest, header, least, gone)
+                if found is not None:
+                    yield found
 
     def rewrite(self, view: View, rewrites: Sequence[Rewrite], deletes: Sequence[ManifestDelete]) -> View:
         """
@@ -236,18 +329,36 @@ class Ledger:
         """
         attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
         manifests, counts, partitions = self._without(view, attempt, unsent, deletes, snapshot_id)
-        sequence, written = view.metadata.last_sequence_number + 1, list[ManifestFile]()
-        for index, group in enumerate(grouped_rewrites(rewrites)):
-            header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id])
-            records, key = group.records(header), f"{attempt.tag}-a{index}.avro"
-            written.append(self.writer.write(unsent, key, header, records, snapshot_id, sequence))
-            partitions |= header.partition_keys(records.partitions)
+        written, into = self._write_groups(view, unsent, f"{attempt.tag}-a", grouped_rewrites(rewrites), snapshot_id)
         counts |= summary.append_counts([row for rewrite in rewrites for row in rewrite.added])
-        counts |= summary.partition_count(partitions) | summary.rewrite_ids(rewrite.id for rewrite in rewrites)
+        counts |= summary.partition_count(partitions | into) | summary.rewrite_ids(rewrite.id for rewrite in rewrites)
         if int(counts["deleted-data-files"]) != sum(len(rewrite.replaced) for rewrite in rewrites):
             raise AssertionError("the manifests do not lose what the rewrites replace")
         replaced = NewSnapshot(snapshot_id, Operation.REPLACE, [*written, *manifests], counts, unsent)
         return self._commit(view, attempt, [replaced], view.marks)
+
+    def fold(self, view: View, removed: Sequence[ManifestDelete], added: Sequence[tuple[int, Entry]]) -> View:
+        """
+        A `delete` snapshot with new position delete files, each with its spec's id, and without `removed` files.
+
+        Only `fold_commit` may ask for it, which checks what goes, and says why it is a `delete`. Raises Retry like
+        `append`.
+        """
+        attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
+        manifests, counts, partitions = self._without(view, attempt, unsent, removed, snapshot_id)
+        written, sequence = list[ManifestFile](), view.metadata.last_sequence_number + 1
+        for spec_id in sorted({spec_id for spec_id, _ in added}):
+            schema = view.schema_for(spec_id)
+            assert schema is not None
+            header = self.writer.header(schema, view.specs[spec_id], ManifestContent.DELETES)
+            records = of_entries([entry for its_spec, entry in added if its_spec == spec_id], header.encode_blocks)
+            key = f"{attempt.tag}-p{spec_id}.avro"
+            written.append(self.writer.write(unsent, key, header, records, snapshot_id, sequence))
+            partitions |= header.partition_keys(records.partitions)
+        counts |= summary.added_position_deletes([entry for _, entry in added])
+        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "fold"}
+        folded = NewSnapshot(snapshot_id, Operation.DELETE, [*written, *manifests], counts, unsent)
+        return self._commit(view, attempt, [folded], view.marks)
 
     def _without(
         self, view: View, attempt: Attempt, unsent: Unsent, deletes: Sequence[ManifestDelete], snapshot_id: int
@@ -263,7 +374,7 @@ class Ledger:
             written.append(self._write(unsent, key, item.header, body, cache, snapshot_id, sequence))
         touched = {item.manifest.manifest_path for item in deletes}
         others = [manifest for manifest in self.manifests(view) if manifest.manifest_path not in touched]
-        counts = summary.delete_counts([entry for item in deletes for entry in item.dropped])
+        counts = _removed_counts(deletes)
         return written + _with_live_files(others), counts, partitions
 
     def record(self, view: View, marks: Marks, why: str) -> View:
@@ -277,7 +388,7 @@ class Ledger:
     def check_clock(self, view: View) -> datetime:
         """The time now; raises ClockBehind when the table was updated in the future of this clock."""
         now = self.clock()
-        behind = view.metadata.last_updated_ms - int(now.timestamp() * 1000)
+        behind = view.metadata.last_updated_ms - epoch_ms(now)
         if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
             late = format_duration(timedelta(milliseconds=behind))
             raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
@@ -293,7 +404,7 @@ class Ledger:
 
     def _attempt(self, view: View) -> Attempt:
         started = self.check_clock(view)
-        now_ms = int(self.stamp(started).timestamp() * 1000)
+        now_ms = epoch_ms(self.stamp(started))
         # Spark refuses a snapshot log that is not sorted, so time never goes back in it.
         parent_ms = view.head.timestamp_ms + 1 if view.head else 0
         return Attempt(started, max(now_ms, view.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))
@@ -305,27 +416,27 @@ class Ledger:
         planned: Sequence[NewSnapshot],
         marks: Marks,
         beside: Sequence[Callable[[], object]] = (),
+        merges: Sequence[NewSnapshot] = (),
     ) -> View:
         """
         Sends all snapshots as one guarded commit; the marks name the last of them.
 
-        Snapshots after the first are merges: when one of their files cannot be written, the first is committed alone.
+        When a file of the merges cannot be written, the others are committed without them.
         """
         snapshots: list[Snapshot] = []
-        for new in planned:
-            snapshots.append(
-                self._snapshot(view, attempt, new, len(snapshots), snapshots[-1] if snapshots else view.head)
-            )
-        moved = replace(marks, snapshot=planned[-1].id)
+        for new in (*planned, *merges):
+            snapshots.append(self._snapshot(view, attempt, new, snapshots))
+        last = [*planned, *merges][-1]
+        moved = replace(marks, snapshot=last.id)
         prepared = catalogs.prepare(view.table, guards(view), updates(view, snapshots, moved))
-        needed = [*beside, *planned[0].unsent.writes, *prepared.writes]
-        if not self._send(view, needed, [write for new in planned[1:] for write in new.unsent.writes]):
-            return self._commit(view, attempt, planned[:1], marks)
+        needed = [*beside, *(write for new in planned for write in new.unsent.writes), *prepared.writes]
+        if not self._send(view, needed, [write for new in merges for write in new.unsent.writes]):
+            return self._commit(view, attempt, planned, marks)
         if self.clock() - attempt.started > ATTEMPT_AGE:
             raise CommitConflict(f"{self.identifier}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
         response = prepared.swap()
         table = Table(view.table.name(), response.metadata, response.metadata_location, view.table.io, self.catalog)
-        return View(table, moved, tuple(planned[-1].manifests))
+        return View(table, moved, tuple(last.manifests))
 
     def _send(self, view: View, needed: Sequence[Callable[[], object]], spare: Sequence[Callable[[], None]]) -> bool:
         """
@@ -339,12 +450,12 @@ class Ledger:
             self._leave_unmerged(view, [], failed[0])
         return not failed
 
-    def _snapshot(
-        self, view: View, attempt: Attempt, new: NewSnapshot, number: int, parent: Snapshot | None
-    ) -> Snapshot:
-        """The snapshot with this number in its commit, from 0; its manifest list is added to what it must send."""
+    def _snapshot(self, view: View, attempt: Attempt, new: NewSnapshot, before: Sequence[Snapshot]) -> Snapshot:
+        """The snapshot behind those `before` it in its commit; its manifest list is added to what it must send."""
+        parent, number = before[-1] if before else view.head, len(before)
         parent_id = parent.snapshot_id if parent else None
-        sequence, key = view.metadata.last_sequence_number + 1 + number, f"snap-{new.id}-1-{attempt.tag}.avro"
+        last = before[-1].sequence_number if before else view.metadata.last_sequence_number
+        sequence, key = new.sequence or (last or 0) + 1, f"snap-{new.id}-1-{attempt.tag}.avro"
         return Snapshot(
             snapshot_id=new.id,
             parent_snapshot_id=parent_id,
@@ -354,6 +465,14 @@ class Ledger:
             summary=summary.summary(new.operation, new.counts, new.manifests, parent),
             schema_id=view.metadata.current_schema_id,
         )
+
+
+def _removed_counts(deletes: Sequence[ManifestDelete]) -> dict[str, str]:
+    """The counts of data files and of delete files that go."""
+    files: dict[bool, list[EntrySummary]] = {False: [], True: []}
+    for item in deletes:
+        files[item.manifest.content == ManifestContent.DATA] += item.dropped
+    return summary.total(summary.removed_counts(files[True]), summary.removed_delete_counts(files[False]))
 
 
 def _note(write: Callable[[], None], failed: list[Exception]) -> None:
@@ -367,4 +486,9 @@ def _with_live_files(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
     """
     Without manifests whose entries are all DELETED: the snapshot that wrote them lists them for expiry.
     """
-    return [item for item in manifests if item.content != ManifestContent.DATA or merge.live_file_count(item)]
+    return [item for item in manifests if merge.live_file_count(item)]
+
+
+def _check_added(written: Sequence[ManifestFile], stated: int) -> None:
+    if sum(manifest.added_files_count or 0 for manifest in written) != stated:
+        raise AssertionError("the summary does not count what the manifests hold")

@@ -1,9 +1,5 @@
 """
-Writes data manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists") to a store, or to what keeps
-them until a commit sends them.
-
-A crash leaves files that no snapshot names; the orphan sweep deletes them. Nothing here does, because a
-refused attempt may have been sent twice.
+Makes manifests and manifest lists (Iceberg spec, "Manifests" and "Manifest Lists"), for a commit to send.
 """
 
 import math
@@ -24,8 +20,8 @@ from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.partition import summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.ledger.block_cache import digester
+from bookkeeper.ledger.commit_request import Unsent
 from bookkeeper.stores.locations import join
-from bookkeeper.stores.store import Creating, create_once
 
 #: spec id and comparable values
 PartitionKey = tuple[Any, ...]
@@ -38,32 +34,32 @@ class ManifestWriter:
     """Writes the manifests and manifest lists of one table; keeps headers and lines, which never change."""
 
     def __init__(self) -> None:
-        self._headers: dict[tuple[str, str], Header] = {}
+        self._headers: dict[tuple[ManifestContent, str, str], Header] = {}
         self._lines: dict[str, bytes] = {}
 
-    def header(self, schema: Schema, spec: PartitionSpec) -> "Header":
-        """The header of manifests written with this schema and spec."""
-        # By content: two tables, or a table made anew, both have schema 0 and spec 0.
-        key = (schema.model_dump_json(), spec.model_dump_json())
+    def header(self, schema: Schema, spec: PartitionSpec, content: ManifestContent = ManifestContent.DATA) -> "Header":
+        """The header of manifests of data or deletes written with this schema and spec."""
+        # By what is in them: two tables, or a table made anew, both have schema 0 and spec 0.
+        key = (content, schema.model_dump_json(), spec.model_dump_json())
         if key not in self._headers:
             _forget(self._headers, _HEADERS)
-            self._headers[key] = Header(schema, spec)
+            self._headers[key] = Header(schema, spec, content)
         return self._headers[key]
 
     def write(
-        self, store: Creating, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
+        self, unsent: Unsent, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
     ) -> ManifestFile:
-        """One data manifest under `key`; `sequence` is that of its snapshot."""
+        """One manifest under `key`; `sequence` is that of its snapshot."""
         data = avro.encode(header.meta, records.blocks)
-        create_once(store, key, data)
+        unsent.create(key, data)
         counts: dict[str, Any] = {}
         for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
             counts[f"{name}_files_count"], counts[f"{name}_rows_count"] = records.counts[status]
         return ManifestFile.from_args(
-            manifest_path=join(store.url, key),
+            manifest_path=join(unsent.url, key),
             manifest_length=len(data),
             partition_spec_id=header.spec_id,
-            content=ManifestContent.DATA,
+            content=header.content,
             sequence_number=sequence,
             min_sequence_number=sequence if records.least_sequence is None else records.least_sequence,
             added_snapshot_id=snapshot_id,
@@ -74,7 +70,7 @@ class ManifestWriter:
 
     def write_list(
         self,
-        store: Creating,
+        unsent: Unsent,
         key: str,
         manifests: Sequence[ManifestFile],
         snapshot_id: int,
@@ -83,8 +79,8 @@ class ManifestWriter:
     ) -> str:
         """The manifest list of a new snapshot under `key`; returns its location."""
         lines = [self._line(manifest) for manifest in manifests]
-        create_once(store, key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
-        return join(store.url, key)
+        unsent.create(key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
+        return join(unsent.url, key)
 
     def rehearse(self, manifests: Sequence[ManifestFile]) -> None:
         """Makes the lines of manifests and keeps none; raises what encoding them raises."""
@@ -102,9 +98,10 @@ class ManifestWriter:
 class Header:
     """Header and partition kinds of the manifests of one schema and spec."""
 
-    def __init__(self, schema: Schema, spec: PartitionSpec) -> None:
-        self.meta = manifest_format.header(schema, spec)
-        self.spec_id = spec.spec_id
+    def __init__(self, schema: Schema, spec: PartitionSpec, content: ManifestContent = ManifestContent.DATA) -> None:
+        self.content = content
+        self.meta = manifest_format.header(schema, spec, b"data" if content == ManifestContent.DATA else b"deletes")
+        self.spec, self.spec_id = spec, spec.spec_id
         #: of the blocks of manifests that are written with it
         self.digest_of = digester(self.meta["avro.schema"])
         decimals = [isinstance(field.field_type, DecimalType) for field in spec.partition_type(schema).fields]

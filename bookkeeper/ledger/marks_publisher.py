@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.ledger.blocks import ManifestDelete
+from bookkeeper.ledger.fold_commit import commit_fold
+from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_behind
 from bookkeeper.ledger.view import View
@@ -40,6 +42,10 @@ class MarksPublisher:
     def drop(self, view: View, drops: Sequence[ManifestDelete]) -> View:
         """Drops data files; raises Retry."""
         return self._published_after(self.ledger.drop(view, drops), even_older=False)
+
+    def fold(self, view: View, plan: FoldPlan) -> View:
+        """Commits a fold; raises Retry, FoldOutdated where the plan is not right for this view any more."""
+        return self._published_after(commit_fold(self.ledger, view, plan), even_older=False)
 
     def _published_after(self, view: View, even_older: bool) -> View:
         self.publish(view, even_older)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.ledger import contents
 from bookkeeper.ledger.block_cache import BlockCache
 from bookkeeper.ledger.blocks import ManifestBody, assemble, copy_entries, open_manifest
 from bookkeeper.ledger.commit_request import Unsent
 from bookkeeper.ledger.manifests import Header
-from bookkeeper.stores.store import Store, key_in
+from bookkeeper.stores.store import Store
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
@@ -25,14 +25,15 @@ MOST_FILES = 25_000
 
 def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
     """
-    Groups of data manifests, each to become one manifest; oldest first in a group. Usually there are none.
+    Groups of manifests of data or of deletes, each to become one manifest; oldest first in a group. Usually there are
+    none.
     """
-    tiers: dict[tuple[int, int], list[ManifestFile]] = {}
+    tiers: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = {}
     for manifest in manifests:
         files = live_file_count(manifest)
         room = manifest.manifest_length < TARGET_BYTES // 2 and files < MOST_FILES // 2
-        if manifest.content == ManifestContent.DATA and files and room:
-            tiers.setdefault((manifest.partition_spec_id, tier(files)), []).append(manifest)
+        if files and room:
+            tiers.setdefault((manifest.content, manifest.partition_spec_id, tier(files)), []).append(manifest)
     return [_oldest(group) for group in tiers.values() if len(group) >= FAN]
 
 
@@ -72,20 +73,6 @@ def merge(store: Store | Unsent, group: Sequence[ManifestFile], header: Header, 
 
     The whole group is read at once: it is to become one manifest, so it fits.
     """
-    read = _AllRead(store, group)
+    read = contents.ReadTogether(store, group)
     sources = (open_manifest(read, manifest, header, cache, lambda _: False) for manifest in group)
     return assemble((block for source in sources for block in copy_entries(source, header)), header, cache)
-
-
-class _AllRead:
-    """Manifests that were read at once; raises what reading one of them raised."""
-
-    def __init__(self, store: Store | Unsent, group: Sequence[ManifestFile]) -> None:
-        self.url = store.url
-        self._found = store.read_many([key_in(store, manifest.manifest_path) for manifest in group])
-
-    def read(self, key: str, most: int | None = None) -> bytes:
-        found = self._found[key]
-        if isinstance(found, BookkeeperError):
-            raise found
-        return found

@@ -1,9 +1,9 @@
 """
-Data files that snapshots of `main` took out. Their rows may be in others now: a file that is not live is no proof that
-its rows never came in.
+Data files and delete files that snapshots of `main` took out. Their rows may be in others now: a file that is not live
+is no proof that its rows never came in.
 """
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestFile
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.history import ancestors
@@ -36,4 +36,4 @@ def removed_files(ledger: Ledger, view: View) -> dict[str, int]:
 
 
 def _may_remove(manifest: ManifestFile) -> bool:
-    return manifest.content == ManifestContent.DATA and manifest.deleted_files_count != 0
+    return manifest.deleted_files_count != 0

@@ -37,7 +37,8 @@ class RewriteGroup:
 
 
 def _added_blocks(rewrite: Rewrite, header: Header) -> Iterator[Block]:
-    if not header.joins(rewrite.body.layout):
+    # A prefix that takes more bytes than it needs is not known apart from what follows it.
+    if not header.joins(rewrite.body.layout) or not all(row.prefix for row in rewrite.added):
         entries = (rewrite.body.entries[index] for index in rewrite.added_indexes)
         yield from header.encode_blocks(replace(entry, sequence_number=rewrite.sequence_number) for entry in entries)
         return

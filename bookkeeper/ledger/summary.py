@@ -12,13 +12,17 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.names import TxlogName
+from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
 from bookkeeper.format.records import LARGEST, saturate
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.manifests import PartitionKey
 from bookkeeper.ledger.view import TXLOGS
 
 REWRITES = "bookkeeper.rewrites"
+APPEND = "bookkeeper.append"
 _TXLOGS_BYTES = 4096
+#: kinds of delete files, as summaries name them
+_DELETES = {POSITION_DELETES: "position", EQUALITY_DELETES: "equality"}
 
 
 def append_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
@@ -32,15 +36,59 @@ def append_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
     }
 
 
-def delete_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
+def removed_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
     """
-    The counts of a whole-file delete.
+    The counts of a whole-file delete of data files.
     """
     return {
         "deleted-data-files": str(len(files)),
         "deleted-records": str(saturate(sum(file.record_count for file in files))),
         "removed-files-size": str(saturate(sum(file.size_bytes for file in files))),
     }
+
+
+def added_delete_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
+    """
+    The counts of delete files that are added; each record is decoded in full.
+    """
+    return _delete_counts("added", files)
+
+
+def removed_delete_counts(files: Sequence[EntrySummary]) -> dict[str, str]:
+    """
+    The counts of delete files that are removed; each record is decoded in full.
+    """
+    return _delete_counts("removed", files)
+
+
+def added_position_deletes(entries: Sequence[Entry]) -> dict[str, str]:
+    """
+    The counts of new position delete files.
+    """
+    counts = {
+        "added-delete-files": len(entries),
+        "added-position-delete-files": len(entries),
+        "added-position-deletes": sum(entry.data_file.record_count for entry in entries),
+        "added-files-size": sum(entry.data_file.size_bytes for entry in entries),
+    }
+    return {key: str(saturate(count)) for key, count in counts.items()} if entries else {}
+
+
+def _delete_counts(what: str, files: Sequence[EntrySummary]) -> dict[str, str]:
+    counts = {"delete-files": len(files)}
+    for content, kind in _DELETES.items():
+        rows = [file.record_count for file in files if file.entry is not None and file.entry.content == content]
+        counts |= {f"{kind}-delete-files": len(rows), f"{kind}-deletes": sum(rows)} if rows else {}
+    counts["files-size"] = sum(file.size_bytes for file in files)
+    return {f"{what}-{key}": str(saturate(count)) for key, count in counts.items()} if files else {}
+
+
+def total(*parts: Mapping[str, str]) -> dict[str, str]:
+    """
+    The counts of one snapshot, of those of its parts: what two of them count is added up.
+    """
+    keys = {key: None for part in parts for key in part}
+    return {key: str(saturate(sum(int(part.get(key, 0)) for part in parts))) for key in keys}
 
 
 def partition_count(partitions: Collection[PartitionKey]) -> dict[str, str]:
@@ -76,7 +124,8 @@ def summary(
     The whole summary of a snapshot that lists `manifests`.
     """
     before = parent.summary.additional_properties if parent and parent.summary else {}
-    live = [item for item in manifests if item.content == ManifestContent.DATA]
+    listed = list(manifests)
+    live = [item for item in listed if item.content == ManifestContent.DATA]
     totals = {
         "total-data-files": sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in live),
         "total-records": sum((item.added_rows_count or 0) + (item.existing_rows_count or 0) for item in live),
@@ -87,9 +136,24 @@ def summary(
         size = int(before.get("total-files-size", 0))
         # A saturated total is unknown from then on, whatever is added or taken away.
         totals["total-files-size"] = size if size >= LARGEST else size + change
-    deletes = ("total-delete-files", "total-position-deletes", "total-equality-deletes")
-    unchanged = {key: before.get(key, "0") for key in deletes}
-    return Summary(operation, **counts, **{key: str(saturate(value)) for key, value in totals.items()}, **unchanged)
+    totals |= _delete_totals(counts, listed, before)
+    return Summary(operation, **counts, **{key: str(saturate(value)) for key, value in totals.items()})
+
+
+def _delete_totals(
+    counts: Mapping[str, str], manifests: Iterable[ManifestFile], before: Mapping[str, str]
+) -> dict[str, int]:
+    """How many delete files there are, as the list says, and how many deletes of each kind, which it does not say."""
+    files = sum(
+        (item.added_files_count or 0) + (item.existing_files_count or 0)
+        for item in manifests
+        if item.content == ManifestContent.DELETES
+    )
+    totals = {"total-delete-files": files}
+    for kind in _DELETES.values():
+        change = int(counts.get(f"added-{kind}-deletes", 0)) - int(counts.get(f"removed-{kind}-deletes", 0))
+        totals[f"total-{kind}-deletes"] = int(before.get(f"total-{kind}-deletes", 0)) + change if files else 0
+    return totals
 
 
 def txlog_names(names: Iterable[TxlogName]) -> dict[str, str]:
@@ -103,6 +167,21 @@ def txlog_names(names: Iterable[TxlogName]) -> dict[str, str]:
     if len(text) > _TXLOGS_BYTES:
         text = text[:_TXLOGS_BYTES].rsplit(" ", 1)[0] + " ..."
     return {TXLOGS: text, "bookkeeper.txlog-count": str(sum(len(span) for span in spans.values()))}
+
+
+def half_of(append: int) -> dict[str, str]:
+    """
+    What the `delete` snapshot of a commit says, which belongs with the `append` snapshot of this id.
+    """
+    return {APPEND: str(append), "bookkeeper.reason": "upserts"}
+
+
+def append_of(snapshot: Snapshot) -> int | None:
+    """
+    The id of the `append` snapshot that a `delete` snapshot belongs with; None for any other.
+    """
+    text = str(snapshot.summary.additional_properties.get(APPEND, "")) if snapshot.summary else ""
+    return int(text) if text.isdigit() else None
 
 
 def rewrite_ids(ids: Iterable[str]) -> dict[str, str]:

@@ -75,6 +75,13 @@ class History:
             name: values if name in _OF_COMMITS else _bridged(values, pause, name) for name, values in series.items()
         }
 
+    def growth(self, name: str, now: datetime, steps: int) -> float:
+        """How much more a series of LAST shows than `steps` ago, or than at the first step since; 0 when unknown."""
+        end = _step_of(now)
+        seen = (self._known(self._rings[name], step) for step in range(end - steps, end + 1))
+        known = [value for value in seen if value is not None]
+        return known[-1] - known[0] if known else 0.0
+
     def _known(self, ring: "array[float]", step: int) -> float | None:
         value = ring[step % LENGTH] if self._step - LENGTH < step <= self._step else _UNKNOWN
         return None if math.isnan(value) else round(value, 4)

@@ -30,33 +30,43 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("bytes_committed_total", "bytes of data files committed", lambda it: it.added["bytes"]),
     ("holes_total", "published txlogs found missing: deleted before they were committed", lambda it: it.holes),
     ("files_dropped_total", "data files dropped by retention", lambda it: it.dropped_files),
+    ("rewrites_committed_total", "rewrites committed", lambda it: it.rewritten["committed"]),
+    ("rewrite_files_replaced_total", "data files that rewrites took out", lambda it: it.rewritten["replaced_files"]),
+    (
+        "rewrite_files_added_total",
+        "data files that rewrites put in their place",
+        lambda it: it.rewritten["added_files"],
+    ),
+    ("rewrite_rows_total", "rows in the new files of rewrites", lambda it: it.rewritten["rows"]),
+    ("rewrite_bytes_total", "bytes of the new files of rewrites", lambda it: it.rewritten["bytes"]),
 )
 #: served only by the bookkeeper that works on the table: those of a standby would be old
 _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("txlogs_pending", "txlogs published and not committed yet", lambda it: it.pending),
     ("txlogs_held", "txlogs left pending until a person acts", lambda it: it.held),
     ("rejected_txlogs", "txlogs in rejected/", lambda it: it.inspection.rejected),
+    ("rewrites_pending", "rewrites published, and neither committed nor rejected yet", lambda it: it.rewrites_pending),
     (
         "retention_held_back",
         "1 while retention drops nothing, because it would drop too much",
         lambda it: bool(it.brake),
     ),
-    ("snapshots", "snapshots in the table's metadata", lambda it: it.stats and it.stats.snapshots),
+    ("snapshots", "snapshots in the table's metadata", lambda it: it.stats.snapshots if it.stats else None),
     (
         "metadata_bytes",
         "size of metadata.json, which every commit writes and every reader loads",
         lambda it: it.inspection.metadata_bytes,
     ),
-    ("manifests", "manifests of the current snapshot", lambda it: it.stats and it.stats.manifests),
-    ("data_files", "live data files", lambda it: it.stats and it.stats.files),
-    ("rows", "live rows", lambda it: it.stats and it.stats.rows),
-    ("data_bytes", "bytes of live data files", lambda it: it.stats and it.stats.bytes),
-    ("writers", "writers with a mark or a position", lambda it: it.stats and it.stats.writers),
-    ("marks", "runs of writers that have a mark", lambda it: it.stats and it.stats.marks),
+    ("manifests", "manifests of the current snapshot", lambda it: it.stats.manifests if it.stats else None),
+    ("data_files", "live data files", lambda it: it.stats.files if it.stats else None),
+    ("rows", "live rows", lambda it: it.stats.rows if it.stats else None),
+    ("data_bytes", "bytes of live data files", lambda it: it.stats.bytes if it.stats else None),
+    ("writers", "writers with a mark or a position", lambda it: it.stats.writers if it.stats else None),
+    ("marks", "runs of writers that have a mark", lambda it: it.stats.marks if it.stats else None),
     (
         "marks_bytes",
         "bytes of the marks, which are in every metadata.json",
-        lambda it: it.stats and it.stats.marks_bytes,
+        lambda it: it.stats.marks_bytes if it.stats else None,
     ),
     ("disk_free_bytes", "room on the local disk of folder or table, whichever has less", lambda it: it.inspection.free),
     ("disk_size_bytes", "size of that disk", lambda it: it.inspection.size),
@@ -131,7 +141,9 @@ def _counted(tables: Tables) -> Iterator[Metric]:
     labels = ["table", "outcome"]
     commits = Counters("bookkeeper_commits", "commits by outcome; refused: tried again in the same tick", labels=labels)
     ticks = Counters("bookkeeper_ticks", "ticks by outcome", labels=labels)
-    rejections = Counters("bookkeeper_rejections", "txlogs moved to rejected/, by error", labels=["table", "error"])
+    by_error = ["table", "error"]
+    rejections = Counters("bookkeeper_rejections", "txlogs moved to rejected/, by error", labels=by_error)
+    refused = Counters("bookkeeper_rewrites_rejected", "rewrites moved to rejected/, by error", labels=by_error)
     for loop, metrics in tables:
         for outcome in ("committed", "refused"):
             commits.add_metric([loop.table, outcome], metrics.commits[outcome])
@@ -139,7 +151,9 @@ def _counted(tables: Tables) -> Iterator[Metric]:
             ticks.add_metric([loop.table, outcome], metrics.ticks[outcome])
         for error, count in sorted(metrics.rejections.copy().items()):
             rejections.add_metric([loop.table, error], count)
-    yield from (commits, ticks, rejections)
+        for error, count in sorted(metrics.rewrite_rejections.copy().items()):
+            refused.add_metric([loop.table, error], count)
+    yield from (commits, ticks, rejections, refused)
     for name, text in _HISTOGRAMS:
         family = Histograms(f"bookkeeper_{name}", text, labels=["table"])
         for loop, metrics in tables:
@@ -163,6 +177,8 @@ def _working(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric
         yield _valued(_gauges(name, text), tables, value)
     age = _gauges("oldest_txlog_age_seconds", "age of the oldest pending txlog, 0 when none is")
     yield _valued(age, tables, lambda it: None if it.pending is None else it.age(now))
+    waits = _gauges("oldest_rewrite_age_seconds", "age of the oldest pending rewrite, 0 when none is")
+    yield _valued(waits, tables, lambda it: it.rewrite_age(now))
     late = _gauges("oldest_txlog_age_limit_seconds", "an older one makes the table not ready")
     yield _valued(late, tables, lambda it: (settings.not_ready_age + it.window).total_seconds())
     limit = _gauges("pending_limit", "writers wait while so many txlogs are pending")

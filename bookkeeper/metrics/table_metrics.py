@@ -18,7 +18,7 @@ from bookkeeper.ledger.view import View
 from bookkeeper.metrics.history import History
 from bookkeeper.metrics.inspection import Inspection, RejectedTxlog
 from bookkeeper.serve.loop import TableLoop
-from bookkeeper.tick.result import TickResult
+from bookkeeper.tick.result import RewritesDone, TickResult
 from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
@@ -26,6 +26,8 @@ log = logging.getLogger("bookkeeper")
 COMMIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 VISIBLE_SECONDS = (0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 1800)
 TICK_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120)
+#: what is counted of committed rewrites
+REWRITTEN = ("committed", "replaced_files", "added_files", "rows", "bytes")
 COMMITTED, IDLE, STANDBY, FAILED = "committed", "idle", "standby", "failed"
 
 
@@ -59,6 +61,12 @@ class TableMetrics:
         self.holes = 0
         self.last_hole: datetime | None = None
         self.dropped_files = 0
+        #: of rewrites: how many were committed, and their files, rows and bytes
+        self.rewritten: Counter[str] = Counter()
+        self.rewrite_rejections: Counter[str] = Counter()
+        self.last_rewrite: datetime | None = None
+        self.rewrites_pending = 0
+        self.oldest_rewrite: datetime | None = None
         self.tick_seconds = Histogram("tick_seconds", "", buckets=TICK_SECONDS, registry=None)
         self.commit_seconds = Histogram("commit_seconds", "", buckets=COMMIT_SECONDS, registry=None)
         self.visibility_seconds = Histogram("visibility_seconds", "", buckets=VISIBLE_SECONDS, registry=None)
@@ -97,12 +105,17 @@ class TableMetrics:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
         return max((now - self.oldest).total_seconds(), 0.0) if self.oldest else 0.0
 
+    def rewrite_age(self, now: datetime) -> float:
+        """Seconds that the oldest pending rewrite has been pending."""
+        return max((now - self.oldest_rewrite).total_seconds(), 0.0) if self.oldest_rewrite else 0.0
+
     def _count(self, tick: TickResult, now: datetime) -> None:
         self.pending, self.oldest, self.held = len(tick.left), tick.oldest, len(tick.held)
         self.commits["refused"] += tick.refused
         if tick.holes:
             self.holes, self.last_hole = self.holes + len(tick.holes), now
         self.dropped_files += tick.dropped_files
+        self._count_rewrites(tick.rewrites, now)
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
             self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
@@ -116,8 +129,16 @@ class TableMetrics:
         for age in commit.visible_after:
             self.visibility_seconds.observe(max(age, timedelta(0)).total_seconds())
 
+    def _count_rewrites(self, done: RewritesDone, now: datetime) -> None:
+        self.rewrite_rejections.update(done.rejected)
+        if done.committed:
+            self.last_rewrite = now
+            self.rewritten.update({name: getattr(done, name) for name in REWRITTEN})
+
     def _see(self, book: Bookkeeper) -> None:
         view, self.brake = book.view, book.duties.retention.held_back
+        pending = book.duties.rewrites.pending
+        self.rewrites_pending, self.oldest_rewrite = len(pending), min(pending.values(), default=None)
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stats = view, stats_of(view)

@@ -9,9 +9,11 @@ from datetime import datetime
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from bookkeeper.config.settings import Retention
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.records import LARGEST
+from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.blocks import ManifestDelete
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
@@ -86,21 +88,17 @@ def past_retention(
     drops = find(
         ledger, view, rule.column, rule.may_drop, lambda row, at: rule.drops(row.nulls, row.upper, at), reaches
     )
-    files, live = sum(len(item.dropped) for item in drops), _live_count(ledger, view)
-    why = _over_brake(ledger, view, drops, settings.brake)
-    if why:
-        return RetentionResult(files, live, why)
-    return RetentionResult(files, live, drops=drops)
+    gone, live = [row for item in drops for row in item.dropped], _live_count(ledger, view)
+    why = _over_brake(gone, live, _live_rows(ledger, view), settings.brake)
+    return RetentionResult(len(gone), live, why, drops=() if why else drops)
 
 
-def _over_brake(ledger: Ledger, view: View, drops: Sequence[ManifestDelete], brake: float) -> str:
+def _over_brake(gone: Sequence[EntrySummary], live: int, live_rows: int | None, brake: float) -> str:
     """What would go that is more than the brake allows, or ""; the larger share counts, of files or of their rows."""
-    gone = [row for item in drops for row in item.dropped]
-    files, live = len(gone), _live_count(ledger, view)
-    if rules.braked(files, live, brake):
-        return f"{files} of {live} live files would go, more than retention.brake allows"
+    if rules.braked(len(gone), live, brake):
+        return f"{len(gone)} of {live} live files would go, more than retention.brake allows"
     # Two compacted files may hold nearly all rows.
-    rows, live_rows = sum(row.record_count for row in gone), _live_rows(ledger, view)
+    rows = sum(row.record_count for row in gone)
     if live_rows is not None and rules.braked(rows, live_rows, brake):
         return f"{rows} of {live_rows} rows would go, more than retention.brake allows"
     return ""
@@ -133,9 +131,8 @@ def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetim
     return sum(rule.goes_by_commit_only(file) for file in ledger.live_files(view)) if rule else 0
 
 
-def with_commit_time(marks: Marks, view: View, settings: Retention, at: datetime) -> Marks:
+def with_commit_time(marks: Marks, sequence: int, settings: Retention, at: datetime) -> Marks:
     """
-    `marks` with the time of the commit that comes after `view`: max-age counts from it.
+    `marks` with the time of the commit up to this sequence number: max-age counts from it.
     """
-    sequence, at_ms = view.metadata.last_sequence_number + 1, int(at.timestamp() * 1000)
-    return replace(marks, times=rules.with_commit(marks.times, sequence, at_ms, settings.max_age))
+    return replace(marks, times=rules.with_commit(marks.times, sequence, epoch_ms(at), settings.max_age))

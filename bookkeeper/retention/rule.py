@@ -9,20 +9,17 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, TimeTransform
-from pyiceberg.types import NestedField
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.errors import ConfigInvalid
+from bookkeeper.config.units import epoch_ms
+from bookkeeper.core.retention_column import retention_column
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.block_cache import Range
 
-_MICROS = timedelta(microseconds=1)
 _EPOCH_MS = timedelta(milliseconds=1)
 _TIMES = 64
 #: transforms of a time that keep its order
 _IN_ORDER = (IdentityTransform, TimeTransform)
-#: unit and bytes of a bound of the column's type
-_UNITS = {"timestamp": (_MICROS, 8), "timestamptz": (_MICROS, 8), "date": (timedelta(days=1), 4)}
 
 Times = tuple[tuple[int, int], ...]
 
@@ -99,31 +96,13 @@ def rule(settings: Retention, schema: Schema, times: Times, now: datetime) -> Ru
         return None
     sequence = -1
     if settings.max_age is not None:
-        limit_ms = int((now - settings.max_age).timestamp() * 1000)
+        limit_ms = epoch_ms(now - settings.max_age)
         sequence = max((sequence for sequence, at_ms in times if at_ms < limit_ms), default=-1)
     if settings.keep is None:
         return Rule(None, None, sequence)
-    field = _field(settings, schema)
-    unit, width = _UNITS[str(field.field_type)]
-    cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // unit
-    return Rule(field.field_id, cutoff, sequence, width, field.required)
-
-
-def _field(settings: Retention, schema: Schema) -> NestedField:
-    if settings.column is None:
-        fitting = [field for field in schema.fields if str(field.field_type) in _UNITS]
-        if not fitting:
-            raise ConfigInvalid("retention.keep needs a timestamp or date column, and the table has none")
-        return fitting[0]
-    try:
-        field = schema.find_field(settings.column)
-    except ValueError as exc:
-        raise ConfigInvalid(f"retention.column = {settings.column!r}: the table has no such column") from exc
-    if str(field.field_type) not in _UNITS:
-        raise ConfigInvalid(
-            f"retention.column = {settings.column!r} is {field.field_type}; timestamp or date is allowed"
-        )
-    return field
+    column = retention_column(settings, schema)
+    cutoff = (now - settings.keep - datetime.fromtimestamp(0, now.tzinfo)) // column.unit
+    return Rule(column.field_id, cutoff, sequence, column.width, column.required)
 
 
 def with_commit(times: Times, sequence: int, at_ms: int, max_age: timedelta | None) -> Times:

@@ -4,7 +4,6 @@ The health of each table: ready or not, since when, why, and what to do.
 Reads a slot of the loop and changes nothing, so another thread may ask at any moment, also while a tick hangs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -77,10 +76,3 @@ def _state(slot: TableLoop, settings: Daemon) -> str:
     if slot.standby:
         return STANDBY
     return STARTING if slot.last_success is None else READY
-
-
-def all_ready(slots: Sequence[TableLoop], settings: Daemon, now: datetime) -> bool:
-    """
-    Whether every table is ready: one that is halted must be seen, though it does not stop the others.
-    """
-    return all(health(slot, settings, now).ready for slot in slots)

@@ -17,6 +17,7 @@ from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.known_table import advising
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.discover.open import open_discovery
+from bookkeeper.fold.duty import Spawn
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
@@ -49,10 +50,16 @@ def open_lease(settings: Daemon, table: Table, folder: Folder) -> Lease:
 
 
 def open_bookkeeper(
-    settings: Settings, table: Table, clock: Callable[[], datetime], read_budget: ReadBudget | None = None
+    settings: Settings,
+    table: Table,
+    clock: Callable[[], datetime],
+    read_budget: ReadBudget | None = None,
+    folds: Spawn | None = None,
 ) -> Bookkeeper:
     """
-    The bookkeeper of one table, which shares `read_budget` with others; raises Retry, TableUnusable, WrongFolder.
+    The bookkeeper of one table, which shares `read_budget` and the threads of `folds` with others.
+
+    Raises Retry, TableUnusable, WrongFolder.
     """
     with advising(settings.catalog, table):
         catalog = open_catalog(settings.catalog, scans=False, shared=True)
@@ -62,16 +69,29 @@ def open_bookkeeper(
     discovery = open_discovery(table, folder.store)
     reload, tables = settings.bookkeeper.reload, len(settings.tables)
     return Bookkeeper(
-        table, folder, ledger, reload, lease=lease, discovery=discovery, read_budget=read_budget, tables=tables
+        table,
+        folder,
+        ledger,
+        reload,
+        lease=lease,
+        discovery=discovery,
+        read_budget=read_budget,
+        tables=tables,
+        folds=folds,
     )
 
 
 def opener(
-    settings: Daemon, clock: Callable[[], datetime], elapsed: Callable[[], float] | None = None
+    settings: Daemon,
+    clock: Callable[[], datetime],
+    elapsed: Callable[[], float] | None = None,
+    folds: Spawn | None = None,
 ) -> Callable[[Settings, Table], Bookkeeper]:
     """
     Opens the bookkeepers of one process, which share the read budget and what is known of this machine's clock.
 
-    `elapsed` is the monotonic clock, in seconds: it shows when the wall clock jumps ahead.
+    `elapsed` is the monotonic clock, in seconds: it shows when the wall clock jumps ahead. Without `folds` they fold
+    nothing.
     """
-    return partial(open_bookkeeper, clock=Steady(clock, elapsed), read_budget=ReadBudget(settings.read_bytes))
+    budget = ReadBudget(settings.read_bytes)
+    return partial(open_bookkeeper, clock=Steady(clock, elapsed), read_budget=budget, folds=folds)

@@ -162,7 +162,7 @@ class Tables:
 
 def _work(settings: Settings, table: Table) -> Any:
     """The settings that a table is opened with: when they change, it is opened again."""
-    late = {item.name: None for item in fields(Daemon) if item.metadata.get("restart")}
+    late: dict[str, Any] = {item.name: None for item in fields(Daemon) if item.metadata.get("restart")}
     return settings.catalog, replace(settings.bookkeeper, **late), replace(table, reaper=Reaper())
 
 

@@ -21,7 +21,7 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import BLOCK, Transient, whole_size
+from bookkeeper.stores.object_store import BLOCK, NoRange, Transient, Unchanged, delete_each, whole_size
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
 
 _KEYS = {
@@ -36,7 +36,6 @@ _KEYS = {
 }
 _SAS = "adls.sas-token."
 _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PathAlreadyExists"}
-_DELETES_AT_ONCE = 16
 _COPY_PAUSE = 0.5
 _NO_BATCHES: "WeakSet[AzureBlobFileSystem]" = WeakSet()
 # ObjectStore retries; the SDK would wait for 15 s and more.
@@ -68,7 +67,7 @@ class AzureRemote:
         self.fs, self.name = fs, container
         self.container = fs.service_client.get_container_client(container)
 
-    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         part: dict[str, Any] = {} if most is None else {"offset": 0, "length": most + 1}
         if known:
             part |= {"etag": known, "match_condition": MatchConditions.IfModified}
@@ -81,9 +80,7 @@ class AzureRemote:
                 bytes_there = int(stream.size) if size is None else size
                 check_bound(self._where(path), bytes_there, most, str(stream.properties.etag))
                 data = await stream.readall()
-        except _Unchanged:
-            return None
-        except _NoRange:
+        except NoRange:
             return await self._empty(path)
         self._check(path, stream.properties.metadata)
         return ObjectVersion(bytes(data), str(stream.properties.etag), stream.properties.last_modified)
@@ -103,12 +100,9 @@ class AzureRemote:
         return int(found.size)
 
     async def head(self, path: str) -> Head:
-        try:
-            with self._translated(path):
-                stream = await self._blob(path).download_blob(0, HEAD_BYTES, decompress=False, **_ONCE)
-                start = await stream.readall()
-        except _NoRange:  # an empty blob has no first byte
-            return Head(await self.size(path), b"")
+        with self._translated(path):
+            stream = await self._blob(path).download_blob(0, HEAD_BYTES, decompress=False, **_ONCE)
+            start = await stream.readall()
         self._check(path, stream.properties.metadata)
         size = whole_size(stream.properties.content_range)
         return Head(len(start) if size is None else size, bytes(start))
@@ -170,13 +164,7 @@ class AzureRemote:
     async def delete(self, paths: Sequence[str]) -> None:
         if len(paths) > 1 and self.fs not in _NO_BATCHES and await self._delete_batch(paths):
             return
-        free = asyncio.Semaphore(_DELETES_AT_ONCE)
-
-        async def one(path: str) -> None:
-            async with free:
-                await self._delete_one(path)
-
-        await asyncio.gather(*[one(path) for path in paths])
+        await delete_each(self._delete_one, paths)
 
     async def _delete_batch(self, paths: Sequence[str]) -> bool:
         """One request for all; False when the server does not support batches (some emulators do not)."""
@@ -193,11 +181,8 @@ class AzureRemote:
         return len(statuses) == len(paths)
 
     async def _delete_one(self, path: str) -> None:
-        try:
-            with self._translated(path):
-                await self._blob(path).delete_blob(**_ONCE)
-        except Missing:
-            return
+        with suppress(Missing), self._translated(path):
+            await self._blob(path).delete_blob(**_ONCE)
 
     async def take_lease(self, path: str, lease: str, seconds: int, holder: bytes) -> bool:
         """Leases the blob, created if missing, and writes the holder into it; False while another has it."""
@@ -254,19 +239,11 @@ class AzureRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
-class _Unchanged(StorageUnavailable):
-    """The blob still has the tag that was named."""
-
-
-class _NoRange(StorageUnavailable):
-    """The blob does not have the bytes that were asked for."""
-
-
 class _Leased(StorageUnavailable):
     """Another process has a lease on it."""
 
 
-_READS = {304: _Unchanged, 416: _NoRange}
+_READS = {304: Unchanged, 416: NoRange}
 
 
 def _is_folder(metadata: Mapping[str, str] | None) -> bool:

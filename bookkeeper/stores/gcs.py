@@ -8,7 +8,7 @@ on reads only. A 404 that does not name the object counts as missing only when t
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -19,7 +19,7 @@ from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import RANGE, Transient, whole_size
+from bookkeeper.stores.object_store import RANGE, NoRange, Transient, Unchanged, delete_each, whole_size
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
 
 _KEYS = {
@@ -28,7 +28,6 @@ _KEYS = {
     "endpoint_url": "gcs.service.host",
     "requester_pays": "gcs.requester-pays",
 }
-_DELETES_AT_ONCE = 16
 _TIMEOUT = aiohttp.ClientTimeout(sock_connect=10, sock_read=30)
 
 
@@ -53,12 +52,9 @@ class GcsRemote:
     def __init__(self, fs: GCSFileSystem, bucket: str) -> None:
         self.fs, self.bucket = fs, bucket
 
-    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         asked: dict[str, Any] = {"ifGenerationNotMatch": known} if known else {}
-        try:
-            headers, data = await self._object("GET", path, most, alt="media", **asked)
-        except _Unchanged:
-            return None
+        headers, data = await self._object("GET", path, most, alt="media", **asked)
         dated = headers.get("Last-Modified")
         return ObjectVersion(data, headers["X-Goog-Generation"], parsedate_to_datetime(dated) if dated else None)
 
@@ -66,10 +62,7 @@ class GcsRemote:
         return int((await self._about(path))["size"])
 
     async def head(self, path: str) -> Head:
-        try:
-            headers, start = await self._object("GET", path, more={"Range": RANGE}, alt="media")
-        except _NoRange:  # an empty object has no first byte
-            return Head(await self.size(path), b"")
+        headers, start = await self._object("GET", path, more={"Range": RANGE}, alt="media")
         size = whole_size(headers.get("Content-Range"))
         return Head(len(start) if size is None else size, start[:HEAD_BYTES])
 
@@ -116,16 +109,11 @@ class GcsRemote:
         return [item for item in items if not item.key.endswith("/")], reply.get("nextPageToken") or None
 
     async def delete(self, paths: Sequence[str]) -> None:
-        free = asyncio.Semaphore(_DELETES_AT_ONCE)
+        await delete_each(self._delete_one, paths)
 
-        async def one(path: str) -> None:
-            async with free:
-                try:
-                    await self._object("DELETE", path)
-                except Missing:
-                    return
-
-        await asyncio.gather(*[one(path) for path in paths])
+    async def _delete_one(self, path: str) -> None:
+        with suppress(Missing):
+            await self._object("DELETE", path)
 
     async def _about(self, path: str) -> Any:
         _, data = await self._object("GET", path, fields="size,updated,generation")
@@ -201,14 +189,6 @@ class GcsRemote:
             raise Transient(f"{where}: {type(exc).__name__}") from exc
 
 
-class _Unchanged(StorageUnavailable):
-    """The object still has the generation that was named."""
-
-
-class _NoRange(StorageUnavailable):
-    """The object does not have the bytes that were asked for."""
-
-
 async def _part(body: aiohttp.StreamReader, most: int) -> bytes:
     """At most so many bytes: an object stored compressed may come without a length."""
     try:
@@ -230,9 +210,9 @@ def _meaning(where: str, status: int, body: bytes) -> Exception:
     if status == 404:
         return _NotFound(f"{where}: 404", b"No such object" in body[:2000])
     if status == 304:
-        return _Unchanged(f"{where}: 304")
+        return Unchanged(f"{where}: 304")
     if status == 416:
-        return _NoRange(f"{where}: 416")
+        return NoRange(f"{where}: 416")
     if status == 412:
         return Changed(f"{where} was replaced by another process")
     if status in (408, 429) or status >= 500:

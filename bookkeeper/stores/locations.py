@@ -5,14 +5,19 @@ One rule for all: a location that needs interpretation (`..`, percent signs, bac
 """
 
 import re
+from collections.abc import Sequence
 
 from bookkeeper.errors import PathRefused
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs", "gcs": "gs"}
 _SUSPECT = re.compile(r"[\x00-\x1f\x7f\\%?#]")
+_PLAIN = r"(?>(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*+(?:/(?!\.\.?(?:[/\n]|\Z))[^/\x00-\x1f\x7f\\%?#]++)++)"
 #: the common case: what `normal` returns unchanged
-_NORMAL = re.compile(r"(?:file|s3|gs|abfss)://[^/\x00-\x1f\x7f\\%?#]*(?:/(?!\.\.?(?:/|\Z))[^/\x00-\x1f\x7f\\%?#]+)+")
+_NORMAL = re.compile(_PLAIN)
+_LINES = re.compile(rf"(?:{_PLAIN}\n)*+")
+#: of UTF-8: all that may be in a name, and the slash
+_HARMLESS = bytes(byte for byte in range(256) if not _SUSPECT.match(chr(byte)))
 
 
 def normal(location: str) -> str:
@@ -31,6 +36,41 @@ def normal(location: str) -> str:
     if path != "/" and any(part in ("", ".", "..") for part in path.split("/")[1:]):
         raise PathRefused(f"{location[:300]!r} holds an empty, '.' or '..' segment")
     return f"{_SAME.get(scheme, scheme)}://{authority}{path}"
+
+
+def are_normal(locations: Sequence[str]) -> bool:
+    """
+    Whether `normal` surely returns each of these unchanged: 0.2 us a location in one folder, 0.6 us in several, one by
+    one 1.1.
+    """
+    lines = "\n".join([*locations, ""])
+    if lines.count("\n") != len(locations):
+        return False
+    return _common_folder(locations, lines) is not None or _LINES.fullmatch(lines) is not None
+
+
+def common_folder(locations: Sequence[str]) -> str | None:
+    """
+    The folder, with a slash behind it, in which all of these surely are files that `normal` returns unchanged; 0.2 us a
+    location.
+    """
+    lines = "\n".join([*locations, ""])
+    return _common_folder(locations, lines) if lines.count("\n") == len(locations) else None
+
+
+def _common_folder(locations: Sequence[str], lines: str) -> str | None:
+    """As `common_folder`, of locations without a line break; each has a line in `lines`."""
+    folder = locations[0].rpartition("/")[0] + "/" if locations else ""
+    in_one = (
+        _NORMAL.fullmatch(folder + "x") is not None
+        and lines.startswith(folder)
+        and lines.count("\n" + folder) == len(locations) - 1
+        and lines.count("/") == len(locations) * folder.count("/")
+        # No name is empty, `.` or `..`; a short one is looked at alone.
+        and min(map(len, locations)) >= len(folder) + 3
+        and len(lines.encode(errors="replace").translate(None, _HARMLESS)) == len(locations)
+    )
+    return folder if in_one else None
 
 
 def normal_file(location: str) -> str:

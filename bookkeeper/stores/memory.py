@@ -22,6 +22,7 @@ from bookkeeper.stores.store import (
     check_bound,
     checked_key,
     content_tag,
+    each,
     translated,
 )
 
@@ -47,7 +48,7 @@ class MemoryStore:
     def read_many(
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
-        return {key: self._outcome(key, lambda key: self.read(key, bound_of(key, most))) for key in keys}
+        return each(lambda key: self.read(key, bound_of(key, most)), keys)
 
     def read_versions(
         self, known: Mapping[str, str], most: Most = None
@@ -57,7 +58,7 @@ class MemoryStore:
                 data, tag = self.read_tagged(key, bound_of(key, most))
                 return None if tag == known[key] else ObjectVersion(data, tag, self.fs.modified(self._path(key)))
 
-        return {key: self._outcome(key, read) for key in known}
+        return each(read, [*known])
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         with translated(f"{self.url}/{key}"):
@@ -97,10 +98,10 @@ class MemoryStore:
         return found
 
     def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
-        return {key: self._outcome(key, self.size) for key in keys}
+        return each(self.size, keys)
 
     def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | StorageUnavailable]:
-        return {key: self._outcome(key, self._head) for key in keys}
+        return each(self._head, keys)
 
     def _head(self, key: str) -> Head:
         data = self.read(key)
@@ -137,12 +138,6 @@ class MemoryStore:
         for path, info in self.fs.find(start, detail=True).items():
             if path != start:  # else it is an object, not a folder
                 yield path, info
-
-    def _outcome(self, key: str, act: Any) -> Any:
-        try:
-            return act(key)
-        except (Missing, Unfit, StorageUnavailable) as exc:
-            return exc
 
     def _tag(self, key: str) -> str:
         try:

@@ -42,6 +42,7 @@ LONGEST = 1024
 RANGE = f"bytes=0-{HEAD_BYTES - 1}"
 #: bytes that a storage copies in seconds; more than any txlog may have
 MOST_COPIED = 2**30
+_DELETES_AT_ONCE = 16
 _PATIENCE_SECONDS = 60
 _SLOWEST = 2**20
 
@@ -50,12 +51,33 @@ class Transient(StorageUnavailable):
     """The storage was busy or did not answer: the same request may succeed a moment later."""
 
 
+class Unchanged(StorageUnavailable):
+    """The object still has the tag that was named."""
+
+
+class NoRange(StorageUnavailable):
+    """The object does not have the bytes that were asked for."""
+
+
 def whole_size(content_range: str | None) -> int | None:
     """
     The object's size in a Content-Range (`bytes 0-3/1234`); None when it has none.
     """
     total = (content_range or "").rpartition("/")[2]
     return int(total) if total.isdecimal() else None
+
+
+async def delete_each(delete: Callable[[str], Awaitable[None]], paths: Sequence[str]) -> None:
+    """
+    Deletes one object by each request, where the storage has no request for many.
+    """
+    free = asyncio.Semaphore(_DELETES_AT_ONCE)
+
+    async def one(path: str) -> None:
+        async with free:
+            await delete(path)
+
+    await asyncio.gather(*map(one, paths))
 
 
 class Remote(Protocol):
@@ -68,18 +90,19 @@ class Remote(Protocol):
     #: bytes up to which an upload is one `put`; what is larger goes up in blocks
     largest_put: int
 
-    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion | None:
+    async def get(self, path: str, most: int | None = None, known: str = "") -> ObjectVersion:
         """
-        The object, or None while it has the tag `known`.
+        The object.
 
-        Raises Missing, and TooLarge before it takes the memory of more than `most` bytes.
+        Raises Missing, Unchanged while it has the tag `known`, and TooLarge before it takes the memory of more than
+        `most` bytes.
         """
 
     async def size(self, path: str) -> int:
         """Bytes; raises Missing."""
 
     async def head(self, path: str) -> Head:
-        """Bytes, and the first HEAD_BYTES of them, by one ranged read; raises Missing."""
+        """Bytes, and the first HEAD_BYTES of them, by one ranged read; raises Missing, and NoRange for no bytes."""
 
     async def modified(self, path: str) -> datetime:
         """When it was written; raises Missing."""
@@ -148,14 +171,15 @@ class ObjectStore:
         self, known: Mapping[str, str], most: Most = None
     ) -> Mapping[str, ObjectVersion | Missing | Unfit | StorageUnavailable | None]:
         async def read(key: str, path: str) -> ObjectVersion | None:
-            return await self._retry(self.remote.get, path, bound_of(key, most), known[key])
+            try:
+                return await self._retry(self.remote.get, path, bound_of(key, most), known[key])
+            except Unchanged:
+                return None
 
         return self._each(read, [*known])
 
     async def _get(self, path: str, most: int | None) -> ObjectVersion:
-        found = await self._retry(self.remote.get, path, most)
-        assert found is not None, "it was asked for without a condition"
-        return found
+        return await self._retry(self.remote.get, path, most)
 
     def create(self, key: str, data: bytes) -> None:
         try:
@@ -237,7 +261,10 @@ class ObjectStore:
         return await self._retry(self.remote.size, path)
 
     async def _head(self, key: str, path: str) -> Head:
-        return await self._retry(self.remote.head, path)
+        try:
+            return await self._retry(self.remote.head, path)
+        except NoRange:  # an empty object has no first byte
+            return Head(await self._size(key, path), b"")
 
     async def _upload(self, path: str, view: memoryview) -> None:
         upload = await self._retry(self.remote.begin, path)

@@ -7,7 +7,7 @@ answer. Missing means that the storage answered "there is nothing"; no other err
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -134,19 +134,16 @@ class Store(Protocol):
         """Deletes these objects and ignores missing ones; returns the number of keys given."""
 
 
-class Reading(Protocol):
-    """The part of a Store that reads one object."""
+class Rooted(Protocol):
+    """The part of a Store that locations are compared with."""
 
     url: str
 
+
+class Reading(Rooted, Protocol):
+    """The part of a Store that reads one object."""
+
     def read(self, key: str, most: int | None = None) -> bytes:
-        """As in Store."""
-
-
-class Creating(Reading, Protocol):
-    """The part of a Store that `create_once` needs."""
-
-    def create(self, key: str, data: bytes) -> None:
         """As in Store."""
 
 
@@ -154,7 +151,20 @@ def bound_of(key: str, most: Most) -> int | None:
     """
     The bound of this key.
     """
-    return most[key] if isinstance(most, Mapping) else most
+    return most if most is None or isinstance(most, int) else most[key]
+
+
+def each(act: Callable[[str], object], keys: Iterable[str]) -> dict[str, Any]:
+    """
+    What `act` returns for each key, or the error it raises; the error of one key does not affect the others.
+    """
+    found: dict[str, Any] = {}
+    for key in keys:
+        try:
+            found[key] = act(key)
+        except (Missing, Unfit, StorageUnavailable) as exc:
+            found[key] = exc
+    return found
 
 
 def check_bound(what: str, size: int, most: int | None, tag: str = "") -> None:
@@ -181,7 +191,7 @@ def checked_key(key: str) -> str:
     return key
 
 
-def key_in(store: Reading, location: str) -> str:
+def key_in(store: Rooted, location: str) -> str:
     """
     The key of the object at `location`; raises PathRefused when it is outside of the store.
     """
@@ -190,7 +200,7 @@ def key_in(store: Reading, location: str) -> str:
     return normal(location).removeprefix(normal(store.url).rstrip("/") + "/")
 
 
-def create_once(store: Creating, key: str, data: bytes, consumed: bool = False) -> None:
+def create_once(store: Store, key: str, data: bytes, consumed: bool = False) -> None:
     """
     Creates an object under a key that no other process uses; safe to repeat when a reply was lost.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bookkeeper.errors import Hold, Missing
 from bookkeeper.stores.store import Listed
-from bookkeeper.streams.checkpoint_store import CheckpointStore
+from bookkeeper.streams.checkpoint_store import CheckpointReading
 
 VOID = "-"
 #: what Iceberg writes as the first offset of a query that started on an empty table
@@ -63,7 +63,7 @@ class Checkpoint:
         return (start, *((self.planned,) if self.planned else ())) if start else ()
 
 
-def read(store: CheckpointStore, source: int | None = None) -> Checkpoint:
+def read(store: CheckpointReading, source: int | None = None) -> Checkpoint:
     """
     The checkpoint in `store`, for the query's source with this index (None: its only one).
 
@@ -83,7 +83,7 @@ def read(store: CheckpointStore, source: int | None = None) -> Checkpoint:
     )
 
 
-def _batches(store: CheckpointStore, folder: str) -> Iterator[Listed]:
+def _batches(store: CheckpointReading, folder: str) -> Iterator[Listed]:
     # There are also .N.crc, .N.<uuid>.tmp and N.compact: only plain numbers are batches.
     return (item for item in store.list(f"{folder}/") if item.key.removeprefix(f"{folder}/").isdecimal())
 
@@ -92,7 +92,7 @@ def _number(item: Listed) -> int:
     return int(item.key.rpartition("/")[2])
 
 
-def _planned(store: CheckpointStore, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
+def _planned(store: CheckpointReading, newest: Listed | None, done: int | None, source: int | None) -> Offset | None:
     if newest is None or _number(newest) == done:
         return None
     try:
@@ -104,7 +104,7 @@ def _planned(store: CheckpointStore, newest: Listed | None, done: int | None, so
         return None
 
 
-def _offset(store: CheckpointStore, batch: int, source: int | None) -> Offset | None:
+def _offset(store: CheckpointReading, batch: int, source: int | None) -> Offset | None:
     where = f"{store.url}/offsets/{batch}"
     try:
         lines = store.read(f"offsets/{batch}").decode().splitlines()
@@ -130,7 +130,7 @@ def _offset(store: CheckpointStore, batch: int, source: int | None) -> Offset | 
     return None if offsets[key] == VOID else parse_offset(offsets[key], where)
 
 
-def _initial(store: CheckpointStore, source: int | None, needed: bool) -> Offset | None:
+def _initial(store: CheckpointReading, source: int | None, needed: bool) -> Offset | None:
     key = initial_key(source)
     try:
         return parse_offset(store.read(key).decode(errors="replace"), f"{store.url}/{key}")

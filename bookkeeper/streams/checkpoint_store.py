@@ -17,8 +17,8 @@ from bookkeeper.stores.store import Listed, Store, translated
 OpenStore = Callable[[str], Store]
 
 
-class CheckpointStore(Protocol):
-    """The operations that reading and mending a checkpoint needs; every Store has them."""
+class CheckpointReading(Protocol):
+    """The operations that reading a checkpoint needs; every Store has them."""
 
     @property
     def url(self) -> str:
@@ -29,6 +29,10 @@ class CheckpointStore(Protocol):
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Objects below the folder `prefix`; raises StorageUnavailable."""
+
+
+class CheckpointStore(CheckpointReading, Protocol):
+    """The operations that mending needs too; every Store has them."""
 
     def create(self, key: str, data: bytes) -> None:
         """A new object."""

@@ -7,16 +7,17 @@ Checkpoints first, table last: a snapshot of a checkpoint that is not in the tab
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.config.units import epoch_ms, from_epoch_ms
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
 from bookkeeper.streams.checkpoint_store import OpenStore, open_checkpoint
 from bookkeeper.streams.main_history import MainHistory, counted, is_append
-from bookkeeper.streams.registry import Consumer, Registry
+from bookkeeper.streams.registry import BEFORE_ALL, Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
 #: the snapshot of its newest offset has expired, or only that of its first offset, which can be mended
@@ -41,7 +42,8 @@ class CheckpointRead:
     def offsets(self) -> tuple[Offset, ...]:
         """The offsets that its next start may go back to; none when they are unknown."""
         if self.consumer.snapshot is not None:
-            return (Offset(self.consumer.snapshot, 0),)
+            snapshot = None if self.consumer.snapshot == BEFORE_ALL else self.consumer.snapshot
+            return (Offset(snapshot, self.consumer.position, self.consumer.whole),)
         return self.checkpoint.needed if self.checkpoint else ()
 
     @property
@@ -177,7 +179,7 @@ def hold_used(history: MainHistory, first: int, settings: Reaper, now: datetime)
     if first >= history.newest_append:
         return 0.0
     behind = len(history.snapshots) - 1 - first
-    age = now - datetime.fromtimestamp(history.snapshots[first + 1].timestamp_ms / 1000, UTC)
+    age = now - from_epoch_ms(history.snapshots[first + 1].timestamp_ms)
     share = max(age / settings.max_hold, history.bytes_after[first] / settings.max_hold_bytes)
     return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
@@ -186,7 +188,7 @@ def hold_limit(history: MainHistory, settings: Reaper, now: datetime) -> int:
     """
     The index on main before which nothing is held for any consumer.
     """
-    oldest_ms = int((now - settings.max_hold).timestamp() * 1000)
+    oldest_ms = epoch_ms(now - settings.max_hold)
     last = max(0, len(history.snapshots) - 1)
     by_count = 0 if settings.max_hold_snapshots is None else max(0, last - settings.max_hold_snapshots)
     by_bytes = next((index for index, held in enumerate(history.bytes_after) if held <= settings.max_hold_bytes), 0)

@@ -8,7 +8,7 @@ yet: once the reaper has expired them it raises PositionExpired, because it gues
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
 from bookkeeper.streams.main_history import MainHistory, added_by, is_append
 from bookkeeper.streams.rows import reading
@@ -101,7 +102,7 @@ def since(metadata: TableMetadata, moment: datetime) -> Position:
     if is_first(later):
         return Position(later.snapshot_id, 0)
     if index == 0:
-        oldest = datetime.fromtimestamp(later.timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+        oldest = from_epoch_ms(later.timestamp_ms).isoformat(timespec="seconds")
         raise PositionExpired(f"snapshots before {oldest} are expired: what came since {moment} is unknown")
     return Position(snapshots[index - 1].snapshot_id)
 
@@ -199,4 +200,4 @@ def live_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
     for manifest in sorted(manifests, key=lambda item: item.min_sequence_number):
         with reading(manifest.manifest_path):
             entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
-        yield from (entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number))
+        yield from (entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number or 0))

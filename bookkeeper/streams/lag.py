@@ -6,12 +6,13 @@ As exact as the summaries, which streams trust too; the rest of a half-read snap
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
 from bookkeeper.streams.consumer_state import ConsumerState
@@ -55,7 +56,7 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
     parts = [part for part in parts if part[1]]
     if not parts:
         return Lag()
-    oldest = datetime.fromtimestamp(min(part[0].timestamp_ms for part in parts) / 1000, UTC)
+    oldest = from_epoch_ms(min(part[0].timestamp_ms for part in parts))
     files, rows, size = (sum(part[index] for part in parts) for index in (1, 2, 3))  # type: ignore[misc]
     return Lag(len(parts), files, rows, size, max(now - oldest, timedelta(0)))
 

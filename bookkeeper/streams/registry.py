@@ -21,15 +21,23 @@ SUFFIX = ".json"
 VERSION = 1
 RECORD_BYTES = 2**16
 CONFIG, COMMAND, JOB = "config", "command", "job"
+#: registered by itself: a Consumer of this package, whose record moves with its place
+ITSELF = "consumer"
+#: the snapshot in the record of a Consumer that found no snapshot yet
+BEFORE_ALL = -1
 _KEYS = ("name", "checkpoint", "source", "available-now")
+#: of the record of a Consumer, with the type of each
+_OWN_KEYS = {"position": int, "whole": bool, "place": str, "start": str, "epoch": int}
 
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """
-    A reader of the table: a Spark query by its checkpoint, or any reader by a snapshot that it needs until `until`.
+    A reader of the table: a Spark query by its checkpoint, any reader by a snapshot that it needs until `until`, or a
+    Consumer of this package by the snapshot of its place, of which it has read `position` files.
 
     An `available_now` query goes back to its first offset at every start. `broken` is why its record is unreadable.
+    `place` and `start` are the texts of a Consumer's place and its first one, `epoch` is a number of its run.
     """
 
     name: str
@@ -41,6 +49,11 @@ class Consumer:
     registered: datetime | None = None
     by: str = COMMAND
     broken: str = ""
+    position: int = 0
+    whole: bool = False
+    place: str = ""
+    start: str = ""
+    epoch: int = 0
 
     def lapsed(self, now: datetime) -> bool:
         """Whether its time to live is over."""
@@ -128,7 +141,7 @@ class Registry:
         """
         if consumer.name in self._configured:
             raise NotPossible(f"consumer {consumer.name} is in the configuration", hint="Change it there.")
-        self._folder.replace(_key(consumer.name), dumps(consumer))
+        self._folder.replace(key_of(consumer.name), dumps(consumer))
 
     def remove(self, name: str) -> None:
         """
@@ -137,13 +150,16 @@ class Registry:
         if name in self._configured:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
         try:
-            self._folder.size(_key(checked(name)))
+            self._folder.size(key_of(checked(name)))
         except Missing as exc:
             raise NotPossible(f"no consumer {name} is registered", hint="`bookkeeper consumers` lists them.") from exc
-        self._folder.delete_many([_key(name)])
+        self._folder.delete_many([key_of(name)])
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
+    """
+    The key of a consumer's record in the txlog folder.
+    """
     return f"{FOLDER}{name}{SUFFIX}"
 
 
@@ -161,6 +177,8 @@ def dumps(consumer: Consumer) -> bytes:
         "registered": consumer.registered.isoformat() if consumer.registered else None,
         "by": consumer.by,
     }
+    if consumer.by == ITSELF:
+        data |= {key: getattr(consumer, key) for key in _OWN_KEYS}
     return json.dumps({key: value for key, value in data.items() if value is not None}, indent=1).encode() + b"\n"
 
 
@@ -175,9 +193,16 @@ def loads(name: str, data: bytes) -> Consumer:
         found = Consumer(name, raw.get("checkpoint"), raw.get("source"), raw.get("available-now") is True)
         until, registered = (_moment(raw.get(key)) for key in ("until", "registered"))
         found = replace(found, snapshot=raw.get("snapshot"), until=until, registered=registered, by=raw.get("by", ""))
+        if found.by == ITSELF:
+            own = {key: raw[key] for key in _OWN_KEYS}
+            if any(type(own[key]) is not kind for key, kind in _OWN_KEYS.items()):
+                raise TypeError("a value of another type")
+            found = replace(found, **own)
     except (ValueError, KeyError, TypeError, AttributeError):
         return Consumer(name, broken="its record is not readable")
-    typed = isinstance(found.checkpoint, str) or (type(found.snapshot) is int and found.until is not None)
+    typed = isinstance(found.checkpoint, str) or (
+        type(found.snapshot) is int and (found.until is not None or found.by == ITSELF)
+    )
     return found if typed else Consumer(name, broken="its record names no checkpoint and no snapshot")
 
 

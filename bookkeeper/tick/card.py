@@ -7,6 +7,8 @@ import json
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
 from bookkeeper.core.card import Card
+from bookkeeper.core.keyed import keyed_of, to_json
+from bookkeeper.format import bloom
 from bookkeeper.ledger.view import View
 
 _METRICS = "write.metadata.metrics."
@@ -14,10 +16,11 @@ _METRICS = "write.metadata.metrics."
 
 def card_of(view: View, settings: Table, folder: str) -> Card:
     """
-    What writers of this table must know; no credentials, ever.
+    What writers of this table must know; no credentials, ever. Raises TableUnusable.
     """
     metadata = view.metadata
     properties = metadata.properties
+    keyed = keyed_of(metadata)
     return Card(
         table=settings.identifier,
         table_uuid=view.uuid,
@@ -35,4 +38,6 @@ def card_of(view: View, settings: Table, folder: str) -> Card:
         pending_limit=settings.pending_limit,
         orphan_age_ms=millis(settings.orphan_age),
         metrics={key.removeprefix(_METRICS): value for key, value in properties.items() if key.startswith(_METRICS)},
+        parquet={key: value for key, value in properties.items() if key.startswith(bloom.PREFIX)},
+        upserts={} if keyed is None else to_json(keyed),
     )

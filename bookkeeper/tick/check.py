@@ -13,13 +13,15 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
+from bookkeeper.core.keyed import Keyed, is_within_keys, keyed_of
 from bookkeeper.core.marks import FUTURE_MS
 from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.txlog import MOST_BYTES, Txlog
+from bookkeeper.core.txlog import MOST_BYTES, DeleteEntries, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.format import partition
-from bookkeeper.format.entries import ADDED, DATA, DataFile, Entry
+from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.layout import Physical, physical
+from bookkeeper.format.records import Prefix, write_prefix
 from bookkeeper.format.skim import EntrySummary, StatsShape
 from bookkeeper.format.skim.expressions import COUNTS, MOST_COUNT
 from bookkeeper.ledger.view import View
@@ -30,6 +32,9 @@ FRESH = b"\x02\0\0\0"
 #: how files of the formats that are allowed begin; PARE: a Parquet file with an encrypted footer
 MAGIC = {"PARQUET": (b"PAR1", b"PARE"), "AVRO": (b"Obj\x01",)}
 FORMATS = tuple(MAGIC)
+#: of delete files: only these can be folded
+DELETE_FORMAT = "PARQUET"
+NOT_KEYED = "`bookkeeper init --key` makes it a keyed table; then replay the txlog."
 #: No file has more rows a byte. A page of Parquet holds at most 2^31 - 1 rows, whatever they are (run-length encoded
 #: nulls take no room), and takes more than 16 bytes with its header; the largest pages that pyarrow makes of nulls come
 #: to 290,000 rows a byte. A record of Avro is a byte or more, which no codec of Avro compresses to 2^-27 of a byte.
@@ -48,6 +53,8 @@ class Rules:
     schemas: dict[int, Schema]
     specs: dict[int, PartitionSpec]
     sort_orders: frozenset[int]
+    #: None: the table is append-only, and takes no deletes
+    keyed: Keyed | None = None
 
     @cached_property
     def columns(self) -> frozenset[int]:
@@ -78,23 +85,20 @@ class Rules:
         """Whether statistics of this shape are certainly what the table's columns allow."""
         known = self._fitting.get(id(shape))
         if known is None:
-            known = self._fitting[id(shape)] = (shape, self._judge(shape))
+            sound = all(width in self.widths.get(number, {width}) for number, width in shape.widths.items())
+            known = self._fitting[id(shape)] = (shape, sound and shape.columns <= self.columns)
         return known[1]
-
-    def _judge(self, shape: StatsShape) -> bool:
-        sound = all(width in self.widths.get(number, {width}) for number, width in shape.widths.items())
-        return sound and shape.columns <= self.columns
 
     @cached_property
     def bindings(self) -> dict[tuple[int, int], "Binding"]:
         """The binding of each pair of schema and spec seen so far."""
         return {}
 
-    def binding(self, txlog: Txlog | Rewrite) -> "Binding":
-        """The binding of the schema and spec the txlog names; raises UnknownSpec."""
-        pair = (txlog.schema_id, txlog.spec_id)
+    def binding(self, schema_id: int, spec_id: int) -> "Binding":
+        """The binding of a schema and a spec of the table; raises UnknownSpec."""
+        pair = (schema_id, spec_id)
         if pair not in self.bindings:
-            self.bindings[pair] = bind(self.specs[txlog.spec_id], self.schemas[txlog.schema_id])
+            self.bindings[pair] = bind(self.specs[spec_id], self.schemas[schema_id])
         return self.bindings[pair]
 
     def knows(self, txlog: Txlog | Rewrite) -> bool:
@@ -108,10 +112,10 @@ def _width(kind: IcebergType) -> int | None:
 
 def rules_of(view: View) -> Rules:
     """
-    What a txlog must fit for this table.
+    What a txlog must fit for this table. Raises TableUnusable where its property for keys does not fit it.
     """
     orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
-    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders)
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed_of(view.metadata))
 
 
 def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
@@ -129,9 +133,11 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
         )
     if txlog.position is None and txlog.previous_position is not None:
         raise EntryInvalid("previous-position without position")
-    if not txlog.rows:
+    if not txlog.rows and txlog.deletes is None:
         raise EntryInvalid("it names no data file")
     check_added(txlog, enumerate(txlog.paths), rules)
+    if txlog.deletes is not None:
+        _check_deletes(txlog.schema_id, txlog.deletes, rules)
 
 
 def check_added(given: Txlog | Rewrite, added: Iterable[tuple[int, str]], rules: Rules) -> None:
@@ -140,13 +146,41 @@ def check_added(given: Txlog | Rewrite, added: Iterable[tuple[int, str]], rules:
 
     Raises UnknownSpec, EntryInvalid or PathRefused.
     """
-    binding = rules.binding(given)
+    binding = rules.binding(given.schema_id, given.spec_id)
     if given.partition != binding.partition:
         raise UnknownSpec(f"its partition tuples are {given.partition}, spec {given.spec_id} has {binding.partition}")
+    numbers = given.numbers if isinstance(given, Txlog) else ()
+    prefixes = {number: write_prefix(Prefix(ADDED, None, number)) for number in set(numbers)}
     for index, path in added:
         row = given.body.rows[index]
-        if row.entry is not None or row.prefix != FRESH or not rules.fits(row.shape):
-            _check_entry(given.body.entries[index], rules)
+        number = numbers[index] if numbers else None
+        prefix = FRESH if number is None else prefixes[number]
+        if row.entry is not None or row.prefix != prefix or not rules.fits(row.shape):
+            _check_entry(row.entry or given.body.entries[index], rules, DATA, number)
+        _check_row(row, path, rules, binding.required)
+
+
+def _check_deletes(schema_id: int, deletes: DeleteEntries, rules: Rules) -> None:
+    """Checks the records of equality-delete files; raises as `check_added` does."""
+    if rules.keyed is None:
+        raise EntryInvalid("it deletes rows by key, but the table is not keyed", hint=NOT_KEYED)
+    spec = rules.specs.get(deletes.spec_id)
+    # A delete in one partition would miss the rows of its key in another. Whether the live data files have its spec is
+    # decided in the commit, against the head.
+    if spec is None or not is_within_keys(spec, rules.keyed):
+        known = rules.keyed.delete_spec_id
+        raise UnknownSpec(f"its deletes have partition spec {deletes.spec_id}, those of the table have {known}")
+    binding = rules.binding(schema_id, deletes.spec_id)
+    if deletes.partition != binding.partition:
+        raise UnknownSpec(f"partition tuples of its deletes are {deletes.partition}, not {binding.partition}")
+    for row, entry, number, path in zip(deletes.rows, deletes.entries, deletes.numbers, deletes.paths, strict=True):
+        shown = row.path[:300]
+        if tuple(sorted(entry.equality_ids or ())) != rules.keyed.key_ids:
+            ids = _brief(entry.equality_ids)
+            raise EntryInvalid(f"{shown}: equality ids {ids}, the keys of the table are {rules.keyed.key_ids}")
+        if row.file_format.upper() != DELETE_FORMAT:
+            raise EntryInvalid(f"{shown}: file format {row.file_format[:40]}; delete files are {DELETE_FORMAT}")
+        _check_entry(entry, rules, EQUALITY_DELETES, number)
         _check_row(row, path, rules, binding.required)
 
 
@@ -184,17 +218,19 @@ def is_format(name: str, start: bytes | None) -> bool:
     return start is None or start.startswith(MAGIC.get(name.upper(), b""))
 
 
-def _check_entry(entry: Entry, rules: Rules) -> None:
-    """Checks what skimming does not prove of a record."""
+def _check_entry(entry: Entry, rules: Rules, content: int, number: int | None) -> None:
+    """Checks what skimming does not prove of a record; `number` is its relative sequence number in version 2."""
     path = entry.data_file.path[:300]
     if entry.status != ADDED:
         raise EntryInvalid(f"{path}: status {entry.status}, only ADDED (1) is allowed")
-    if (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) != (None, None, None):
+    if (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number) != (None, number, None):
         raise EntryInvalid(f"{path}: snapshot id and sequence numbers must be null, so that they are inherited")
-    if entry.content != DATA or entry.equality_ids is not None or entry.referenced_data_file is not None:
+    has_ids = entry.equality_ids is not None
+    if (entry.content, has_ids, entry.referenced_data_file) != (content, content == EQUALITY_DELETES, None):
         raise EntryInvalid(
             f"{path}: content {entry.content}, equality ids {_brief(entry.equality_ids)}, referenced data file "
-            f"{_brief(entry.referenced_data_file)}; only data files are allowed (0, null, null), no deletes"
+            f"{_brief(entry.referenced_data_file)}; only data files are allowed here (0, null, null), and equality "
+            "deletes in bookkeeper.deletes (2, the keys, null)"
         )
     _check_statistics(entry.data_file, rules.columns)
     _check_bounds(entry.data_file, rules.widths)
@@ -205,20 +241,25 @@ def _brief(value: object) -> str:
 
 
 def _check_row(row: EntrySummary, path: str, rules: Rules, required: tuple[bool, ...]) -> None:
-    shown = row.path[:300]
     if not path.startswith(rules.data_root):
-        raise PathRefused(f"{shown} is outside of the table's data path {rules.data_path}")
-    if row.file_format.upper() not in FORMATS:
-        raise EntryInvalid(f"{shown}: file format {row.file_format[:40]}; {' and '.join(FORMATS)} are allowed")
-    impossible = impossible_counts(row.record_count, row.size_bytes)
-    if impossible:
-        raise EntryInvalid(f"{shown}: {impossible}")
+        raise PathRefused(f"{row.path[:300]} is outside of the table's data path {rules.data_path}")
+    wrong = _wrong_in(row, rules, required)
+    if wrong:
+        raise EntryInvalid(f"{row.path[:300]}: {wrong}")
+
+
+def _wrong_in(row: EntrySummary, rules: Rules, required: tuple[bool, ...]) -> str:
+    if row.file_format not in FORMATS and row.file_format.upper() not in FORMATS:
+        return f"file format {row.file_format[:40]}; {' and '.join(FORMATS)} are allowed"
+    if impossible := impossible_counts(row.record_count, row.size_bytes):
+        return impossible
     if None in row.partition and any(
         value is None and needed for value, needed in zip(row.partition, required, strict=True)
     ):
-        raise EntryInvalid(f"{shown}: a partition value is null though its column is required")
+        return "a partition value is null though its column is required"
     if row.sort_order_id is not None and row.sort_order_id not in rules.sort_orders:
-        raise EntryInvalid(f"{shown}: sort order {row.sort_order_id} is unknown")
+        return f"sort order {row.sort_order_id} is unknown"
+    return ""
 
 
 def impossible_counts(records: int, size: int) -> str:
@@ -231,7 +272,7 @@ def impossible_counts(records: int, size: int) -> str:
         return f"{records} records in {size} bytes"
     if size > MOST_BYTES:
         return f"{size} bytes, no storage has objects of more than {MOST_BYTES}"
-    if records > min(MOST_COUNT, size * MOST_ROWS_A_BYTE):
+    if records > MOST_COUNT or records > size * MOST_ROWS_A_BYTE:
         return f"{records} records in {size} bytes, which no file can hold"
     return ""
 

@@ -15,7 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
+from bookkeeper.core.delete_scope import DeleteFile, Scope, scopes_of
 from bookkeeper.core.history import ancestors, is_ancestor
 from bookkeeper.core.rewrite import FileVersion, Rewrite, comparable, file_key
 from bookkeeper.errors import (
@@ -29,19 +31,24 @@ from bookkeeper.errors import (
     RewriteUnfit,
     StorageUnavailable,
 )
+from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.ledger.blocks import ManifestDelete, inherited_prefix
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.live_files import EQUALITY, DeleteFile, find_live, live_delete_files
-from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.live_files import find_live, live_delete_files
+from bookkeeper.ledger.manifests import Header, PartitionKey
 from bookkeeper.ledger.summary import rewrites_of
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.store import Store, key_in
-from bookkeeper.tick.check import Rules, check_added, is_format, rules_of
+from bookkeeper.stores.together import together
+from bookkeeper.tick.check import Rules, check_added, rules_of
+from bookkeeper.tick.intake import file_error
 
 #: of one commit: their ids are in its summary
 MOST_REWRITES = 100
+#: of a partition's floats
+Signs = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +106,18 @@ def _manifests_decode() -> Iterator[None]:
         raise StorageUnavailable(f"a manifest of the table cannot be read: {error}") from error
 
 
-def _find(ledger: Ledger, view: View, rewrites: Iterable[Rewrite]) -> list[ManifestDelete]:
-    """Every live file that the rewrites name, new or replaced, with a sequence number that a replaced one has."""
+def _find(ledger: Ledger, view: View, rewrites: Sequence[Rewrite]) -> list[ManifestDelete]:
+    """
+    Every live file that the rewrites name, new or replaced, with a sequence number that a replaced one has, or one that
+    a compactor did not know: add_files may have added a replaced file again since, and expiry would delete it.
+    """
     numbers, named = set[int](), set[str]()
     for rewrite in rewrites:
         numbers |= {version.sequence_number for version in rewrite.replaced.values()}
         named |= rewrite.replaced.keys()
         named |= {file_key(row.path) for row in rewrite.added}
-    return find_live(ledger, view, numbers, named)
+    since = min((rewrite.base.sequence_number for rewrite in rewrites), default=view.metadata.last_sequence_number)
+    return find_live(ledger, view, numbers, since, named)
 
 
 def _by_key(found: Iterable[ManifestDelete]) -> dict[str, list[_LiveFile]]:
@@ -167,8 +178,10 @@ class _Head:
     def check(self, rewrite: Rewrite) -> None:
         """Raises the first RewriteRejected that applies."""
         self._check_fit(rewrite)
-        files = self._replaced_files(rewrite)
-        self._check_deletes(rewrite)
+        header = self.ledger.writer.header(self.view.schemas[rewrite.schema_id], self.view.specs[rewrite.spec_id])
+        partition = _partition_key(header, rewrite.partition_values)
+        files = self._replaced_files(rewrite, partition)
+        self._check_deletes(rewrite, partition[0])
         before = sum(file.row.record_count for file in files)
         after = sum(row.record_count for row in rewrite.added)
         if after > before or (after < before and not rewrite.applied_deletes):
@@ -192,9 +205,8 @@ class _Head:
         except Reject as error:
             raise RewriteUnfit(str(error)) from error
 
-    def _replaced_files(self, rewrite: Rewrite) -> list[_LiveFile]:
-        header = self.ledger.writer.header(self.view.schemas[rewrite.schema_id], self.view.specs[rewrite.spec_id])
-        partition, files = _partition_key(header, rewrite.partition_values), list[_LiveFile]()
+    def _replaced_files(self, rewrite: Rewrite, partition: tuple[PartitionKey, Signs]) -> list[_LiveFile]:
+        files = list[_LiveFile]()
         for key, version in rewrite.replaced.items():
             live = self.live.get(key, [])
             if len(live) != 1:
@@ -207,39 +219,36 @@ class _Head:
             files.append(file)
         return files
 
-    def _check_deletes(self, rewrite: Rewrite) -> None:
-        applicable = {item.key: item for item in self.deletes if _applies(item, rewrite, self._partition(rewrite))}
+    def _check_deletes(self, rewrite: Rewrite, partition: PartitionKey) -> None:
+        if not self.deletes and not rewrite.applied_deletes:
+            return  # as in most queues
+        least = _least_numbers(rewrite, partition)
+        applicable = {
+            item.key: item for item in self.deletes if item.scope in least and least[item.scope] <= item.largest_number
+        }
         for key, item in applicable.items():
             # An equality delete with a larger number than the new files' applies to them as well.
-            outlived = item.content == EQUALITY and item.sequence_number > rewrite.sequence_number
+            outlived = item.content == EQUALITY_DELETES and rewrite.sequence_number <= item.largest_number
             if key not in rewrite.applied_deletes and not outlived:
                 raise DeletesNotApplied(f"the delete file {key[:300]} applies to a replaced file and was not applied")
         if strange := rewrite.applied_deletes - applicable.keys():
             raise DeletesNotApplied(f"the delete file {min(strange)[:300]} was applied, and applies to no file of it")
 
-    def _partition(self, rewrite: Rewrite) -> object:
-        header = self.ledger.writer.header(self.view.schemas[rewrite.schema_id], self.view.specs[rewrite.spec_id])
-        (key,) = header.partition_keys([rewrite.partition_values])
-        return key
 
-
-def _partition_key(header: Header, values: tuple[object, ...]) -> tuple[object, ...]:
+def _partition_key(header: Header, values: tuple[object, ...]) -> tuple[PartitionKey, Signs]:
     # 0.0 and -0.0 are two partitions of Iceberg's, and equal to Python.
     signs = tuple(comparable(value) for value in values if isinstance(value, float))
-    return (*header.partition_keys([values]), signs)
+    (key,) = header.partition_keys([values])
+    return key, signs
 
 
-def _applies(item: DeleteFile, rewrite: Rewrite, partition: object) -> bool:
-    """Whether a delete file applies to one of the replaced files (Iceberg spec, "Scan Planning")."""
-    if item.referenced is not None:
-        version = rewrite.replaced.get(item.referenced)
-        return version is not None and item.sequence_number >= version.sequence_number
-    everywhere = item.content == EQUALITY and item.everywhere
-    # A partition that is not known any more may be any.
-    if not everywhere and item.partition not in (None, partition):
-        return False
-    oldest = min(version.sequence_number for version in rewrite.replaced.values())
-    return item.sequence_number > oldest or (item.content != EQUALITY and item.sequence_number == oldest)
+def _least_numbers(rewrite: Rewrite, partition: PartitionKey) -> dict[Scope, int]:
+    """The smallest sequence number of the replaced files, by the scopes that they lie in."""
+    least = dict[Scope, int]()
+    for key, version in rewrite.replaced.items():
+        for scope in scopes_of(key, rewrite.spec_id, partition):
+            least[scope] = min(version.sequence_number, least.get(scope, version.sequence_number))
+    return least
 
 
 def check_new_files(
@@ -249,29 +258,44 @@ def check_new_files(
     What is wrong with the new files as the storage has them, by rewrite: missing, of another size or format, or
     written before a time of the storage's clock. An old file may be in the orphan sweep's hands already.
     """
-    found = dict[str, RewriteRejected | StorageUnavailable]()
-    for rewrite in rewrites:
+    rewrites, found = list(rewrites), dict[str, RewriteRejected | StorageUnavailable]()
+    if not rewrites:
+        return found
+
+    def check(rewrite: Rewrite, store: Store) -> None:
         try:
-            _check_stored(rewrite, open_store(), written_after)
+            _check_stored(rewrite, store, written_after)
         except (RewriteRejected, StorageUnavailable) as error:
             found[rewrite.id] = error
         except PathRefused as error:
             found[rewrite.id] = RewriteUnfit(str(error))
+
+    try:
+        store = open_store()
+    except StorageUnavailable as error:
+        return {rewrite.id: error for rewrite in rewrites}
+    except PathRefused as error:
+        return {rewrite.id: RewriteUnfit(str(error)) for rewrite in rewrites}
+    together([partial(check, rewrite, store) for rewrite in rewrites], store.at_once)
     return found
 
 
 def _check_stored(rewrite: Rewrite, store: Store, written_after: datetime) -> None:
-    keys = [key_in(store, normal_file(row.path)) for row in rewrite.added]
-    heads = store.heads(keys)
-    for row, key in zip(rewrite.added, keys, strict=True):
-        shown, head = row.path[:300], heads[key]
+    keys = {row.path: key_in(store, normal_file(row.path)) for row in rewrite.added}
+    heads = store.heads([*keys.values()])
+    for row in rewrite.added:
+        head = heads[keys[row.path]]
         if isinstance(head, StorageUnavailable):
             raise head
-        if isinstance(head, Missing):
-            raise RewriteUnfit(f"{shown} does not exist")
-        if head.size != row.size_bytes:
-            raise RewriteUnfit(f"{shown} has {head.size} bytes, the rewrite says {row.size_bytes}")
-        if not is_format(row.file_format, head.start):
-            raise RewriteUnfit(f"{shown} begins with {head.start!r}, which no {row.file_format} file does")
-        if store.modified(key) < written_after:
-            raise RewriteUnfit(f"{shown} was written too long ago: it may be swept as an orphan")
+        if (error := file_error(row, head, "the rewrite")) is not None:
+            raise RewriteUnfit(str(error))
+
+    def check_age(path: str) -> None:
+        try:
+            modified = store.modified(keys[path])
+        except Missing as error:
+            raise RewriteUnfit(f"{path[:300]} does not exist any more") from error
+        if modified < written_after:
+            raise RewriteUnfit(f"{path[:300]} was written too long ago: it may be swept as an orphan")
+
+    together([partial(check_age, path) for path in keys], store.at_once)

@@ -37,7 +37,7 @@ class Consumed:
 
     def delete(self, names: Sequence[TxlogName]) -> None:
         """Deletes these, each once; of storage trouble there is only a line in the log."""
-        names = [name for name in names if name not in self.names]
+        names = [name for name in names if name not in self.names] if self.names else names
         if not names:
             return
         self.wait()

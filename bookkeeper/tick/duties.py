@@ -1,6 +1,6 @@
 """
-What a tick does after committing: sweep, the size of marks, renewal of marks, rewrites, retention. Each knows when it
-is due.
+What a tick does after committing: sweep, the size of marks, renewal of marks, rewrites, folds, retention. Each knows
+when it is due.
 """
 
 import logging
@@ -10,6 +10,7 @@ from datetime import datetime
 from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import BookkeeperError, Retry
+from bookkeeper.fold.duty import Folds, Spawn
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
@@ -27,12 +28,19 @@ class Duties:
     """The duties of one table; trouble with one of them never undoes what the tick committed."""
 
     def __init__(
-        self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock, store: Callable[[str], Store]
+        self,
+        settings: Table,
+        folder: Folder,
+        ledger: Ledger,
+        clock: StorageClock,
+        store: Callable[[str], Store],
+        spawn: Spawn | None = None,
     ) -> None:
         self.settings, self.ledger = settings, ledger
         self.sweep = Sweep(settings, folder, clock)
         self.marks_size = MarksSize(settings)
         self.rewrites = Rewrites(settings, folder, ledger, clock, store)
+        self.folds = Folds(settings, ledger, spawn)
         self.retention = Retain(settings, ledger, clock)
 
     def run(self, view: View, now: datetime) -> View | None:
@@ -42,6 +50,7 @@ class Duties:
         try:
             view = renew(self.ledger, view, self.settings, now)
             after = self.rewrites.run(view, now)
+            after = None if after is None else self.folds.run(after, now)
             return None if after is None else self.retention.run(after, now)
         except Retry as error:
             # The commit may have been applied or not: the next load shows which files are still there.

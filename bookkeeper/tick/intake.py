@@ -65,11 +65,11 @@ class Intake:
     def read(self, names: Sequence[TxlogName]) -> None:
         """Reads and decodes what was not yet, no more of each than was found; a storage error leaves a name unknown."""
         todo = [name for name in names if name not in self.decoded and name not in self.bad]
-        known = {name: self.unlisted[name] for name in todo if name in self.unlisted}
+        known = {name: self.unlisted[name] for name in todo if name in self.unlisted} if self.unlisted else {}
         self.unlisted = {}  # what is not read in this tick is read again, when its turn comes
-        sizes = {name: min(self.sizes.get(name, self.most_bytes), self.most_bytes) for name in todo}
-        rest = [name for name in todo if name not in known]
-        for name, data in {**known, **self.folder.read(rest, sizes)}.items():
+        rest = [name for name in todo if name not in known] if known else todo
+        read = self.folder.read(rest, self.sizes, self.most_bytes)
+        for name, data in [*known.items(), *read.items()]:
             if isinstance(data, bytes):
                 self.troubles.pop(name, None)
                 self._decode(name, data)
@@ -108,7 +108,7 @@ class Intake:
 
     def check_files(self, store: Store, names: Iterable[TxlogName]) -> None:
         """
-        Checks that every data file of these is there, with the size and the format its txlog says; each once.
+        Checks that each data file and delete file of these is there, of the size and format its txlog says; each once.
         """
         against = self.bad.keys() | self.held.keys() | self.looked_up.keys()
         todo = [self.decoded[name] for name in names if name in self.decoded and name not in against]
@@ -118,11 +118,11 @@ class Intake:
             self._compare(txlog, [heads[key] for key in keys[txlog.name]])
 
     def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
-        for file, head in zip(txlog.rows, heads, strict=True):
+        for file, head in zip(txlog.every_row, heads, strict=True):
             if isinstance(head, StorageUnavailable):
                 self.troubles[txlog.name] = head
                 return
-            if (error := _file_error(file, head)) is not None:
+            if (error := file_error(file, head, "the txlog")) is not None:
                 self.looked_up[txlog.name] = self.bad[txlog.name] = error
                 return
         self.looked_up[txlog.name] = None
@@ -146,11 +146,14 @@ class Intake:
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
 
 
-def _file_error(file: EntrySummary, head: Head | Missing) -> Reject | None:
+def file_error(file: EntrySummary, head: Head | Missing, named_by: str) -> Reject | None:
+    """
+    What is wrong with a data file as the storage has it: missing, or of another size or format than it is said to be.
+    """
     if isinstance(head, Missing):
         return FileMissing(f"{file.path[:300]} does not exist")
     if head.size != file.size_bytes:
-        return FileSizeDiffers(f"{file.path[:300]} has {head.size} bytes, the txlog says {file.size_bytes}")
+        return FileSizeDiffers(f"{file.path[:300]} has {head.size} bytes, {named_by} says {file.size_bytes}")
     if not is_format(file.file_format, head.start):
         wrong = f"{file.path[:300]} begins with {head.start!r}, which no {file.file_format} file does"
         return FileFormatDiffers(wrong)
@@ -168,6 +171,7 @@ def defect(error: Exception) -> Hold:
 
 def _keys(store: Store, txlog: Txlog) -> list[str]:
     root = normal(store.url).rstrip("/") + "/"
-    if not all(path.startswith(root) for path in txlog.paths):
+    paths = txlog.every_path
+    if not all(path.startswith(root) for path in paths):
         raise AssertionError("paths are checked before they are looked up")
-    return [path[len(root) :] for path in txlog.paths]
+    return [path[len(root) :] for path in paths]

@@ -5,8 +5,11 @@ An incarnation's share is always a prefix of what it published: if n cannot go i
 incarnation waits, so a mark never passes over a txlog that may still get in.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
@@ -24,6 +27,7 @@ from bookkeeper.errors import (
 from bookkeeper.format.records import LARGEST
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.tick.select import Limits
+from bookkeeper.tick.writer_order import WaitsForEarlier, WriterOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class CheckedTxlogs:
     not_pending: frozenset[TxlogName] = frozenset()
     rows: int = 0
     bytes: int = 0
+    #: of a keyed table
+    order: WriterOrder | None = None
+    #: the specs of live data files, asked for where a delete file is bound to partitions
+    live_specs: Callable[[], Set[int]] = frozenset
+    #: the specs that have partitions
+    partitioned: Set[int] = frozenset()
 
 
 @dataclass
@@ -58,11 +68,16 @@ class Batch:
     blocked: set[IncarnationKey] = field(default_factory=set)
     #: whether `before` holds incarnations that go on after their marks were pruned
     resumed: bool = False
+    #: whether it holds the first txlog of an incarnation of a keyed table
+    begins: bool = False
 
     @property
     def doubtful(self) -> bool:
-        """Whether it rejects, resumes or makes holes: only a second listing and newer marks can prove that."""
-        return bool(self.rejected or self.holes or self.resumed)
+        """
+        Whether it rejects, resumes or makes holes, or passes from one incarnation to the next on a keyed table: only a
+        second listing and newer marks can prove that.
+        """
+        return bool(self.rejected or self.holes or self.resumed or self.begins)
 
     @property
     def names(self) -> list[TxlogName]:
@@ -155,7 +170,13 @@ class _Planner:
         self.paths: dict[str, TxlogName] = {}
         self.accepted: set[TxlogName] = set()
         self.pruned: set[IncarnationKey] = set()
+        self.refused = ChainMap[TxlogName, Any](self.batch.rejected, {**checked.bad})
         self.files = self.bytes = self.rows = 0
+
+    @cached_property
+    def live_specs(self) -> Set[int]:
+        """The specs of live data files: of one head, so asked for once."""
+        return self.checked.live_specs()
 
     def go_through(self, order: Sequence[TxlogName]) -> bool:
         """Goes through all txlogs once; returns whether another pass may add something."""
@@ -169,7 +190,7 @@ class _Planner:
         key = name.incarnation_key
         if key in self.stopped or name in self.checked.bad or name in self.accepted or name in self.batch.rejected:
             return
-        txlog, mark = self.checked.good.get(name), self._mark(name)
+        txlog, mark = self.checked.good.get(name), self.last.get(key) or self.marks.mark(name) or NO_MARK
         if txlog is None or not self._contiguous(name, mark):
             self._stop(key, blocks=True)
         elif not self._fits(txlog):
@@ -186,7 +207,8 @@ class _Planner:
     def _try(self, txlog: Txlog, key: IncarnationKey, mark: Mark) -> None:
         try:
             self._accept(txlog, mark)
-        except _Waits:
+        except (_Waits, WaitsForEarlier):
+            # Its writer is not `waiting` for it: what it waits for may have to be rejected for its position.
             self.unfit = True
             self.stopped.add(key)
             self.batch.blocked.add(key)
@@ -203,33 +225,34 @@ class _Planner:
         passable = (self.checked.not_pending, self.checked.bad, self.batch.rejected)
         return all(any(name.at(number) in names for names in passable) for number in mark.passed(name))
 
-    def _mark(self, name: TxlogName) -> Mark:
-        return self.last.get(name.incarnation_key) or self.marks.mark(name) or NO_MARK
-
     def _fits(self, txlog: Txlog) -> bool:
         batch = self.batch.txlogs
         return not batch or (
             len(batch) < self.limits.txlogs
-            and self.files + len(txlog.rows) <= self.limits.files
-            and self.bytes + txlog.data_bytes <= self.limits.bytes
+            and self.files + len(txlog.rows) + txlog.delete_count <= self.limits.files
+            and self.bytes + txlog.data_bytes + txlog.delete_bytes <= self.limits.bytes
             and self.rows + txlog.row_count <= LARGEST
         )
 
     def _accept(self, txlog: Txlog, mark: Mark) -> None:
-        name = txlog.name
+        name, order = txlog.name, self.checked.order
+        if order is not None:
+            order.check(txlog, self.accepted, self.refused)
         self._check_age(txlog)
         # Before position and paths: where too many are missing, it would be rejected for the wrong reason.
         advanced = mark.advanced(name)
         self._check_position(txlog)
         self._check_totals(txlog)
+        self._check_delete_spec(txlog)
         self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
         self.last[name.incarnation_key] = advanced
-        self.files += len(txlog.rows)
-        self.bytes += txlog.data_bytes
+        self.files += len(txlog.rows) + txlog.delete_count
+        self.bytes += txlog.data_bytes + txlog.delete_bytes
         self.rows += txlog.row_count
         self.accepted.add(name)
         self.batch.txlogs.append(txlog)
+        self.batch.begins = self.batch.begins or (order is not None and order.begins(name))
         if txlog.position is not None:
             self.batch.positions[name.writer] = txlog.position
 
@@ -254,6 +277,23 @@ class _Planner:
                 f"but {writer} is committed up to {_shown(committed)}"
             )
 
+    def _check_delete_spec(self, txlog: Txlog) -> None:
+        """
+        Holds deletes that are bound to partitions while other specs have live rows, which they would miss.
+
+        It is not rejected: its writer cannot keep other programs from changing the spec.
+        """
+        if txlog.deletes is None or txlog.deletes.spec_id not in self.checked.partitioned:
+            return
+        batch = {item.spec_id for item in (*self.batch.txlogs, txlog) if item.rows}
+        others = {*self.live_specs, *batch} - {txlog.deletes.spec_id}
+        if others:
+            raise Hold(
+                f"its deletes are bound to the partitions of spec {txlog.deletes.spec_id}, and would miss rows that "
+                f"were written with spec {min(others)}",
+                hint="Rewrite data files of other specs, or run `bookkeeper init --key` again and restart the writer.",
+            )
+
     def _check_totals(self, txlog: Txlog) -> None:
         """
         Rejects what takes the table's totals past what readers hold, if it is more than one honest file can add.
@@ -261,14 +301,15 @@ class _Planner:
         A small txlog is never the culprit: it gets in, and totals are saturated.
         """
         rows, size = self.checked.rows + self.rows, self.checked.bytes + self.bytes
+        more = txlog.data_bytes + txlog.delete_bytes
         if txlog.row_count > MOST_COUNT and rows + txlog.row_count > LARGEST:
             raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
-        if txlog.data_bytes > MOST_BYTES and size + txlog.data_bytes > LARGEST:
-            raise EntryInvalid(f"its {txlog.data_bytes} bytes and the table's {size} are more than a table can count")
+        if more > MOST_BYTES and size + more > LARGEST:
+            raise EntryInvalid(f"its {more} bytes and the table's {size} are more than a table can count")
 
     def _new_paths(self, txlog: Txlog) -> dict[str, TxlogName]:
         paths: dict[str, TxlogName] = {}
-        for path in txlog.paths:
+        for path in txlog.every_path:
             earlier = paths.get(path) or self.paths.get(path) or self._committed(path)
             if earlier is not None and (earlier != txlog.name or path in paths):
                 raise DuplicatePath(f"{path[:300]} is already named by {earlier}")

@@ -6,9 +6,11 @@ import logging
 from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
+from bookkeeper.core.names import TxlogName
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.storage_clock import StorageClock
 
@@ -26,14 +28,19 @@ class Prune:
         self.settings, self.folder, self.clock = settings, folder, clock
         self.due = Due()
 
-    def pruned(self, marks: Marks, now: datetime) -> Marks:
-        """`marks` without incarnations that are long idle and that no name in the folder needs, when due."""
-        idle = int((now - self.settings.marks_keep).timestamp() * 1000)
+    def pruned(self, marks: Marks, now: datetime, keyed: bool = False) -> Marks:
+        """
+        `marks` without incarnations that are long idle and that no name in the folder needs, when due.
+
+        Of a keyed table each writer's newest one stays: by that a txlog of an earlier one is known to be late.
+        """
+        idle = epoch_ms(now - self.settings.marks_keep)
         if not self.due.take(PRUNE_EVERY, now) or marks.pruned(idle, ()) == marks:
             return marks
         pending = [item.name for item in self.folder.pending()]
         named = [*pending, *(item.name for item in self.folder.rejected())]
-        left = marks.pruned(idle, named, pending)
+        newest = [TxlogName(writer, max(of.incarnations), 1) for writer, of in marks.writers.items() if of.incarnations]
+        left = marks.pruned(idle, [*named, *newest] if keyed else named, pending)
         # The clock is asked only where something goes: that writes an object.
         return left if left != marks and self.clock.allows_destroying() else marks
 

@@ -3,9 +3,10 @@ Renews the marks: their snapshot must stay a kept ancestor of `main`, or a rollb
 """
 
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 
 from bookkeeper.config.settings import Table
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import with_commit_time
@@ -21,9 +22,9 @@ def renew(ledger: Ledger, view: View, settings: Table, now: datetime) -> View:
     if head is None or marks.snapshot in (None, head.snapshot_id):
         return view
     kept = view.metadata.snapshot_by_id(marks.snapshot) if marks.snapshot is not None else None
-    if kept is not None and now - datetime.fromtimestamp(kept.timestamp_ms / 1000, UTC) < settings.marks_renew:
+    if kept is not None and now - from_epoch_ms(kept.timestamp_ms) < settings.marks_renew:
         return view
-    marks = with_commit_time(marks, view, settings.retention, ledger.stamp(now))
+    marks = with_commit_time(marks, view.metadata.last_sequence_number + 1, settings.retention, ledger.stamp(now))
     after = ledger.record(view, marks, "renew")
     log.info("marks renewed", extra={"action": "renew", "table": settings.name, "snapshot": after.marks.snapshot})
     return after

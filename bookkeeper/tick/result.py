@@ -29,6 +29,19 @@ class Commit:
 
 
 @dataclass
+class RewritesDone:
+    """What a tick did with rewrites: those it committed, their files, rows and bytes; and those it rejected."""
+
+    committed: int = 0
+    replaced_files: int = 0
+    added_files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    #: the names of the errors
+    rejected: list[str] = field(default_factory=list)
+
+
+@dataclass
 class TickResult:
     """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
 
@@ -39,6 +52,7 @@ class TickResult:
     held: list[TxlogName] = field(default_factory=list)
     holes: list[TxlogName] = field(default_factory=list)
     dropped_files: int = 0
+    rewrites: RewritesDone = field(default_factory=RewritesDone)
     trouble: BookkeeperError | None = None
     #: why each rejected txlog was rejected
     reasons: dict[str, BookkeeperError] = field(default_factory=dict)

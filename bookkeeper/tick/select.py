@@ -21,14 +21,16 @@ class Limits:
     reads: int = READ_BYTES
 
 
-def in_order(found: Sequence[Found]) -> list[Found]:
+def in_order(found: Sequence[Found], by_writer: bool = False) -> list[Found]:
     """
     Pending txlogs, oldest first; each incarnation in its own order, whatever times the storage gave them.
+
+    With `by_writer` also the incarnations of a writer.
     """
-    latest: dict[IncarnationKey, Found] = {}
+    latest: dict[IncarnationKey | str, Found] = {}
     keyed = []
     for item in sorted(found):
-        key = item.name.incarnation_key
+        key = item.name.writer if by_writer else item.name.incarnation_key
         before = latest.get(key)
         seen = item if before is None or item.modified >= before.modified else before
         latest[key] = seen

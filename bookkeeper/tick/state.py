@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
@@ -65,7 +66,7 @@ class Tick:
     @property
     def now_ms(self) -> int:
         """Its time in milliseconds since 1970."""
-        return int(self.now.timestamp() * 1000)
+        return epoch_ms(self.now)
 
     def look_again(self, found: Sequence[Found]) -> None:
         """A listing after what was listed or read by name before."""

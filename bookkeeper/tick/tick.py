@@ -7,7 +7,7 @@ written, its data files are looked up. The compare-and-swap waits for both, so n
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,7 +15,10 @@ from functools import partial
 from itertools import islice
 
 from bookkeeper.config.settings import Table
+from bookkeeper.config.units import epoch_ms
+from bookkeeper.core.delete_scope import is_unpartitioned
 from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
@@ -32,10 +35,13 @@ from bookkeeper.errors import (
     StorageUnavailable,
     Unfit,
 )
+from bookkeeper.fold.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
+from bookkeeper.ledger.keys import mend_delete_spec
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
+from bookkeeper.ledger.numbers import committed_number
 from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import with_commit_time
@@ -55,6 +61,7 @@ from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.state import Next, Tick
 from bookkeeper.tick.storage_clock import StorageClock
+from bookkeeper.tick.writer_order import WriterOrder
 
 log = logging.getLogger("bookkeeper")
 
@@ -91,6 +98,7 @@ class Bookkeeper:
         discovery: Discovery | None = None,
         read_budget: ReadBudget | None = None,
         tables: int = 1,
+        folds: Spawn | None = None,
     ) -> None:
         self.settings, self.folder, self.ledger, self.reload = settings, folder, ledger, reload
         self.open_store = store or ledger.open_store
@@ -104,7 +112,7 @@ class Bookkeeper:
         self.pace = Pace(folder.store.url, settings.name)
         self.consumed = Consumed(folder, settings.name)
         self.prune = Prune(settings, folder, self.clock)
-        self.duties = Duties(settings, folder, ledger, self.clock, self.open_store)
+        self.duties = Duties(settings, folder, ledger, self.clock, self.open_store, folds)
         self.view: View | None = None
         self.loaded_at: datetime | None = None
         #: txlogs by the paths they name, of the latest attempts to commit
@@ -174,7 +182,8 @@ class Bookkeeper:
         self.consumed.before_listing()
         read = partial(self._read_unlisted, now, intake, reserved)
         found = self.consumed.without(self.pending_index.found(self.folder, read))
-        self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
+        if self.defects:
+            self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
         self.result = TickResult.of(found)
         names = frozenset(item.name for item in found)
         return Tick(now, found, names, self.result, intake, self.limits, self.pending_index.listed)
@@ -210,11 +219,15 @@ class Bookkeeper:
         if known is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
             self.view = None
             view, card, marks_copy = load(self.ledger, self.folder, known=known)
+            if mend_delete_spec(view.table):
+                log.warning("the delete spec was gone or does not fit; another is used", extra=self._about("keys"))
+                view, card, marks_copy = load(self.ledger, self.folder, known=known)
             self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder)):
                 log.info("card changed", extra=self._about("card"))
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
-        tick.view = self.view
+            known = view
+        tick.view = known
 
     def _delete_committed(self, tick: Tick) -> None:
         """Deletes what the marks say is in; the rest is left for this tick."""
@@ -230,9 +243,11 @@ class Bookkeeper:
     def _select(self, tick: Tick) -> Next:
         """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
         self.clock.dated(tick.found)
-        rest = in_order([item for item in tick.left if item.size <= self.settings.max_txlog_bytes])
+        sized = [item for item in tick.left if item.size <= self.settings.max_txlog_bytes]
+        rest = in_order(sized, by_writer=keyed_of(tick.view.metadata) is not None)
         # Incarnations that were blocked at the last plan come last, or they could take every place of each tick.
-        rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
+        if self.blocked:
+            rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
         full = len(rest) >= tick.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(tick.now - min(item.modified for item in rest)) >= self.settings.window)
@@ -250,7 +265,8 @@ class Bookkeeper:
 
     def _check(self, tick: Tick) -> None:
         tick.intake.check(rules_of(tick.view), tick.now_ms)
-        tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
+        if self.defects:
+            tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
         if self.doubted:  # or each of its ticks would write a commit in vain
             self._look_up(tick, [name for name in tick.names if name in self.doubted])
 
@@ -274,7 +290,15 @@ class Bookkeeper:
         not_pending = missing | rejected
         marks = resumed(view.marks, tick.names, intake.good, not_pending, self.folder.rejected)
         totals = view.total("total-records"), view.total("total-files-size")
-        checked = CheckedTxlogs(intake.good, intake.bad, not_pending, *totals)
+        checked = CheckedTxlogs(
+            intake.good,
+            intake.bad,
+            not_pending,
+            *totals,
+            self._writer_order(tick, rejected),
+            lambda: self.ledger.live_specs(view),
+            frozenset(number for number, spec in view.specs.items() if not is_unpartitioned(spec)),
+        )
         tick.batch = batch = plan(tick.names, checked, marks, tick.limits, self.recent, tick.unread_writers)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
@@ -288,15 +312,27 @@ class Bookkeeper:
         batch.rejected = {name: why for name, why in batch.rejected.items() if name in tick.first_listed}
         return Next.COMMIT
 
+    def _writer_order(self, tick: Tick, rejected: Set[TxlogName]) -> WriterOrder | None:
+        """The order of writers, on a keyed table; `rejected` are gaps that lie in rejected/."""
+        marks = tick.view.marks
+        if keyed_of(tick.view.metadata) is None:
+            return None
+        # Pending txlogs were listed before: one that was rejected meanwhile is in this listing.
+        begins = any(marks.mark(name) is None for name in tick.names)
+        listed = [item.name for item in self.folder.rejected()] if begins else []
+        before = tick.first_listed if tick.listed_twice else None
+        return WriterOrder(marks, [item.name for item in tick.left], {*rejected, *listed}, before)
+
     def _commit(self, tick: Tick) -> Next:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""
         batch, view = tick.batch, tick.view
         if not batch.txlogs:
             return Next.DONE
         at = self.ledger.stamp(tick.now)
-        marks = batch.before.advanced(batch.names, batch.positions, int(at.timestamp() * 1000))
-        marks = self.prune.pruned(marks, tick.now)
-        marks = with_commit_time(marks, view, self.settings.retention, at)
+        marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at))
+        marks = self.prune.pruned(marks, tick.now, keyed_of(view.metadata) is not None)
+        number = committed_number(view.metadata.last_sequence_number, batch.txlogs)
+        marks = with_commit_time(marks, number, self.settings.retention, at)
         self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
@@ -367,13 +403,16 @@ class Bookkeeper:
         self.consumed.delete(names)
 
     def _run_duties(self, tick: Tick) -> None:
+        if tick.result.commit is not None:
+            self.duties.rewrites.rows_came()
         after = self.view = self.duties.run(tick.view, tick.now)
+        tick.result.rewrites = self.duties.rewrites.done
         if after is not None and after is not tick.view:
             tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)
 
     def _remember(self, txlogs: Sequence[Txlog]) -> None:
-        self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.paths)
+        self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.every_path)
         for path in [*islice(self.recent, max(0, len(self.recent) - self.most_recent))]:
             del self.recent[path]
 
@@ -386,7 +425,7 @@ class _NotConfirmed(Exception):
 
 
 def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime) -> Commit:
-    done_ms = int(done.timestamp() * 1000)
+    done_ms = epoch_ms(done)
     ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in txlogs)
     rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
     files = sum(len(txlog.rows) for txlog in txlogs)

@@ -6,7 +6,7 @@ It only permits deletions: without it files are left as orphans, and none that i
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pyiceberg.table.metadata import TableMetadata
@@ -38,6 +38,8 @@ class Journal:
     known: tuple[int, ...]
     expire: tuple[int, ...]
     files: Files
+    #: its bytes in the folder, once they are known: to compare them takes a hundredth of reading them
+    written: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
     def of(cls, metadata: TableMetadata, now: datetime, expire: tuple[int, ...], files: Files) -> "Journal":
@@ -106,28 +108,36 @@ def read(store: Store) -> Journal | None:
     """
     The journal that an earlier run left behind, or None; raises StorageUnavailable, JournalUnreadable.
     """
+    data = _read(store)
+    return None if data is None else replace(loads(data), written=data)
+
+
+def _read(store: Store) -> bytes | None:
     try:
-        return loads(store.read(KEY, MOST_BYTES))
+        return store.read(KEY, MOST_BYTES)
     except Missing:
         return None
     except Unfit as exc:
         raise JournalUnreadable(f"{KEY} is not read: {exc}") from exc
 
 
-def write(store: Store, journal: Journal) -> None:
+def write(store: Store, journal: Journal) -> Journal:
     """
-    Makes the journal durable; raises Retry when another reaper's is there.
+    Makes the journal durable, and returns it with its bytes; raises Retry when another reaper's is there.
     """
+    data = dumps(journal)
     try:
-        store.create(KEY, dumps(journal))
+        store.create(KEY, data)
     except AlreadyExists as exc:
         hint = "Is a second reaper running for this table?"
         raise Retry(f"{store.url}/{KEY} is there already", hint=hint) from exc
+    return replace(journal, written=data)
 
 
 def drop(store: Store, journal: Journal) -> None:
     """
     Removes this journal; another reaper's stays.
     """
-    if read(store) == journal:
+    data = _read(store)
+    if data is not None and (data == journal.written or loads(data) == journal):
         store.delete_many([KEY])

@@ -5,8 +5,6 @@ The procedure expires no more than the plan: it keeps what is not older than the
 as many as the plan keeps. It deletes the files itself, so there is no journal.
 """
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -14,6 +12,7 @@ from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.streams.main_history import MainHistory
 from reaper.context import ReaperContext
 from reaper.expiry.plan import Plan
+from reaper.spark_command import job_runner
 
 #: expires what is older than the moment and not among so many newest
 ExpireOnSpark = Callable[[datetime, int], None]
@@ -48,19 +47,11 @@ def expire_with_spark(context: ReaperContext, plan: Plan, expire_on_spark: Expir
 
 def by_command(command: Sequence[str], config: str | None, table: str) -> ExpireOnSpark:
     """
-    Starts `command` (default: this Python's `spark_jobs.maintain`) with the arguments of the job.
+    Expires by the job `expire-snapshots`, which `command` starts.
     """
-    words = [*(command or (sys.executable, "-m", "spark_jobs.maintain")), "expire-snapshots", "--table", table]
-    words += ["--config", config] if config else []
+    run = job_runner(command, config, table)
 
     def expire(before: datetime, retain_last: int) -> None:
-        call = [*words, "--before", before.isoformat(), "--retain-last", str(retain_last)]
-        try:
-            done = subprocess.run(call, capture_output=True, text=True)
-        except OSError as exc:
-            raise Retry(f"{words[0]} could not be started: {exc}", hint="Check reaper.spark-command.") from exc
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-            raise Retry(f"the Spark job ended with {done.returncode}: {lines[-1][:500]}")
+        run("expire-snapshots", "--before", before.isoformat(), "--retain-last", str(retain_last))
 
     return expire

@@ -131,8 +131,8 @@ def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iter
     """
     Every file that snapshots made since the plan need.
     """
-    planned = journal.files.manifests
-    later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in journal.known]
+    planned, known = journal.files.manifests, {*journal.known}
+    later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
     ids = {snapshot.snapshot_id for snapshot in later}
     yield from (normalize(snapshot.manifest_list) for snapshot in later)
     named = {path: line for path, line in reader.by_path(later).items() if line.snapshot_id in ids or path in planned}

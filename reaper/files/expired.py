@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.format.manifest_list import Line
 from bookkeeper.format.records import DELETED
 from bookkeeper.streams.main_history import MAIN, MainHistory
-from reaper.files.manifest_reader import Entry, ManifestReader, normalize
+from reaper.files.manifest_reader import ManifestReader, normalize
 
 Sizes = Mapping[str, int]
 
@@ -42,8 +42,7 @@ class Files:
 
     def without(self, named: Collection[str]) -> "Files":
         """The files that are not in `named`."""
-        kept = {kind: {key: sizes[key] for key in sizes if key not in named} for kind, sizes in self.kinds()}
-        return Files(**kept)
+        return Files(**{kind: _without(sizes, named) for kind, sizes in self.kinds()})
 
     def plus(self, other: "Files") -> "Files":
         """The files of both."""
@@ -51,7 +50,16 @@ class Files:
 
     def sizes(self) -> dict[str, int]:
         """Every file of every kind."""
-        return {key: size for _, sizes in self.kinds() for key, size in sizes.items()}
+        found: dict[str, int] = {}
+        for _, sizes in self.kinds():
+            found |= sizes
+        return found
+
+
+def _without(sizes: Sizes, named: Collection[str]) -> Sizes:
+    if sizes.keys().isdisjoint(named):
+        return sizes
+    return {key: size for key, size in sizes.items() if key not in named}
 
 
 def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collection[int]) -> Files:
@@ -89,34 +97,51 @@ def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str
     return {normalize(item.statistics_path): item.file_size_in_bytes for item in files if item.snapshot_id in snapshots}
 
 
-def _deletions(reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]) -> Iterator[Entry]:
-    """The entry of every deletion by a snapshot that expires."""
-    ids = {snapshot.snapshot_id for snapshot in expiring}
-    deleting = (line for line in listed.values() if line.snapshot_id in ids and line.deleted_files != 0)
-    for _, entries in reader.entries(deleting, DELETED):
-        yield from (entry for entry in entries if entry.snapshot_id in ids)
+def _deletions(
+    reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]
+) -> dict[int, dict[str, int]]:
+    """What each snapshot that expires deleted: location -> bytes."""
+    found: dict[int, dict[str, int]] = {snapshot.snapshot_id: {} for snapshot in expiring}
+    deleting = (line for line in listed.values() if line.snapshot_id in found and line.deleted_files != 0)
+    for line, rows in reader.with_status(deleting, DELETED):
+        for written in {snapshot for snapshot, _, _ in rows}:
+            if (snapshot := written or line.snapshot_id or 0) in found:
+                found[snapshot] |= {path: size for its, path, size in rows if its == written}
+    return found
 
 
 def _data_on_one_line(
     history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]
 ) -> dict[str, int]:
     """The files that an expiring snapshot deleted and none added again since."""
-    deleted_at: dict[str, int] = {}
+    deletions = _deletions(reader, expiring, listed)
     sizes: dict[str, int] = {}
-    for entry in _deletions(reader, expiring, listed):
-        deleted_at[entry.path] = max(deleted_at.get(entry.path, 0), history.index[entry.snapshot_id])
-        sizes[entry.path] = entry.bytes
-    # An undo by add_files adds a file again after its deletion: it stays. Of two files with one hash both would stay,
-    # which only leaves an orphan.
-    by_hash = {hash(path): path for path in deleted_at}
-    first = min(deleted_at.values(), default=len(history.snapshots))
-    for snapshot, hashes in reader.added(history.snapshots[first:]):
-        if not by_hash.keys().isdisjoint(hashes):
-            again = (by_hash[number] for number in hashes if number in by_hash)
-            for path in again:
-                if history.index[snapshot] >= deleted_at[path]:
-                    sizes.pop(path, None)
-    return sizes
+    hashes_at: dict[int, list[int]] = {}
+    # Newest first: of a file that was deleted twice the last deletion counts.
+    for snapshot in sorted(deletions, key=history.index.__getitem__, reverse=True):
+        deleted = {path: size for path, size in deletions[snapshot].items() if path not in sizes}
+        if deleted:
+            hashes_at[history.index[snapshot]] = [*map(hash, deleted)]
+            sizes |= deleted
+    again = _added_again(history, reader, hashes_at)
+    return {path: size for path, size in sizes.items() if hash(path) not in again} if again else sizes
+
+
+def _added_again(history: MainHistory, reader: ManifestReader, hashes_at: Mapping[int, list[int]]) -> set[int]:
+    """
+    Hashes of those that a snapshot added at or after their last deletion, as an undo by add_files does; given are the
+    hashes of deleted files by the index of the snapshot.
+
+    Of two files with one hash both count, which only leaves an orphan.
+    """
+    indexes, again, gone = sorted(hashes_at), set[int](), set[int]()
+    # Oldest first: what is deleted by then grows, and hardly ever has anything in common with what is added.
+    for snapshot, hashes in reader.added(history.snapshots[indexes[0] :] if indexes else ()):
+        while indexes and indexes[0] <= history.index[snapshot]:
+            gone.update(hashes_at[indexes.pop(0)])
+        if not gone.isdisjoint(hashes):
+            again |= gone.intersection(hashes)
+    return again
 
 
 def _data_beside_others(
@@ -127,7 +152,7 @@ def _data_beside_others(
     unused: Mapping[str, Line],
 ) -> dict[str, int]:
     """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
-    sizes = {entry.path: entry.bytes for entry in _deletions(reader, expiring, listed)}
+    sizes = {path: size for deleted in _deletions(reader, expiring, listed).values() for path, size in deleted.items()}
     for _, entries in reader.entries(unused.values()):
         sizes |= {entry.path: entry.bytes for entry in entries}
     if not sizes:

@@ -16,11 +16,11 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.avro import Block
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.manifest_list import KnownLines, Line
-from bookkeeper.format.records import ADDED, read_prefix
-from bookkeeper.stores.locations import normal
+from bookkeeper.format.records import ADDED, DELETED, read_prefix
+from bookkeeper.format.skim import StatusRow
+from bookkeeper.stores.locations import are_normal, normal
 
 _MOST_BYTES = 2**31
 #: a manifest list of more bytes is read alone: 64 of them at once are no more than 64 MiB
@@ -79,6 +79,8 @@ class ManifestReader:
         self._lists: dict[str, tuple[Line, ...]] = {}
         self._known: KnownLines = {}
         self._hashes: dict[str, array[int]] = {}
+        #: by snapshot and its list: the manifests with files that it added
+        self._own: dict[tuple[int, str], list[Line]] = {}
         #: of blocks that have no entry of a status: digest of the block's bytes and schema, and that status
         self._without: set[tuple[bytes, int]] = set()
 
@@ -97,17 +99,24 @@ class ManifestReader:
             self._lists[location] = tuple(self._decoded_list(location, data))
         return [self._lists[location] for location in locations]
 
-    def entries(self, manifests: Iterable[Line], status: int | None = None) -> Iterator[tuple[Line, Iterator[Entry]]]:
-        """
-        Each manifest, and its entries (deleted ones too, or only those of this status) with what they inherit.
+    def entries(self, manifests: Iterable[Line]) -> Iterator[tuple[Line, Iterator[Entry]]]:
+        """Each manifest, and its entries (deleted ones too) with what they inherit; raises StorageUnavailable."""
+        for line, data in self.contents(manifests):
+            with reading(line.path):
+                found = self._entries_of(data, line)
+            yield line, found
 
-        Raises StorageUnavailable.
+    def with_status(self, manifests: Iterable[Line], status: int) -> Iterator[tuple[Line, list[StatusRow]]]:
         """
-        lines = {line.path: line for line in manifests}
-        for path, data in self._read({path: max(0, line.length) for path, line in lines.items()}):
-            with reading(path):
-                found = self._decoded(data, lines[path], status)
-            yield lines[path], found
+        Each manifest, and what of its entries has this status: their snapshots as written (None: the manifest's),
+        normalized locations and bytes. Raises StorageUnavailable.
+
+        Of deletions as many as the list states: where it states too few, files are left for the orphan sweep.
+        """
+        for line, data in self.contents(manifests):
+            with reading(line.path):
+                found = self._rows_of(data, line, status)
+            yield line, found if are_normal([path for _, path, _ in found]) else _normalized(found)
 
     def added(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[int, Sequence[int]]]:
         """
@@ -115,12 +124,14 @@ class ManifestReader:
 
         Kept for a run, in 8 bytes a file: each step of a run looks at everything that was added since.
         """
-        listed = [(item.snapshot_id, item) for item in snapshots]
-        lists = self.lists(item for _, item in listed)
-        own = [line for (number, _), lines in zip(listed, lists, strict=True) for line in lines if _adds(line, number)]
+        keys = {(item.snapshot_id, item.manifest_list): item for item in snapshots}
+        missing = [key for key in keys if key not in self._own]
+        for key, lines in zip(missing, self.lists(keys[key] for key in missing), strict=True):
+            self._own[key] = [line for line in lines if _adds(line, key[0])]
+        own = [line for key in keys for line in self._own[key]]
         new = [line for line in own if line.path not in self._hashes]
-        for line, entries in self.entries(new, ADDED):
-            paths = (entry.path for entry in entries if entry.snapshot_id == line.snapshot_id)
+        for line, rows in self.with_status(new, ADDED):
+            paths = (path for snapshot, path, _ in rows if snapshot in (None, line.snapshot_id))
             self._hashes[line.path] = array("q", map(hash, paths))
         for line in own:
             yield line.snapshot_id or 0, self._hashes[line.path]
@@ -142,43 +153,59 @@ class ManifestReader:
                 # A layout of another writer: pyiceberg reads every layout, more slowly.
                 return [_line(item) for item in read_manifest_list(self._io.new_input(location))]
 
-    def _decoded(self, data: bytes, line: Line, wanted: int | None) -> Iterator[Entry]:
-        try:
-            if wanted is None:
-                return _skimmed(manifest_format.decode(data, _MOST_BYTES), line)
-            return iter(self._entries_of(data, line, wanted))
-        except BookkeeperError:
-            # The same.
-            manifest = ManifestFile.from_args(
-                manifest_path=line.path,
-                partition_spec_id=line.spec_id,
-                added_snapshot_id=line.snapshot_id,
-                sequence_number=line.sequence,
-            )
-            found = manifest.fetch_manifest_entry(self._io, discard_deleted=False)
-            return (_entry(item) for item in found if wanted in (None, item.status))
+    def contents(self, manifests: Iterable[Line]) -> Iterator[tuple[Line, bytes]]:
+        """Each manifest, and its bytes; raises StorageUnavailable."""
+        lines = {line.path: line for line in manifests}
+        for path, data in self._read({path: max(0, line.length) for path, line in lines.items()}):
+            yield lines[path], data
 
-    def _entries_of(self, data: bytes, line: Line, wanted: int) -> list[Entry]:
+    def _entries_of(self, data: bytes, line: Line) -> Iterator[Entry]:
+        try:
+            return _skimmed(manifest_format.decode(data, _MOST_BYTES), line)
+        except BookkeeperError:
+            return map(_entry, self._foreign(line))
+
+    def _rows_of(self, data: bytes, line: Line, status: int) -> list[StatusRow]:
+        try:
+            return self._skimmed_rows(data, status, line.deleted_files if status == DELETED else None)
+        except BookkeeperError:
+            found = map(_entry, self._foreign(line))
+            return [(item.snapshot_id, item.path, item.bytes) for item in found if item.status == status]
+
+    def _skimmed_rows(self, data: bytes, status: int, most: int | None) -> list[StatusRow]:
         """
-        The entries of one status. A block that was read before and had none is known by its bytes, and not read again:
-        retention passes most blocks of a manifest on as they are.
+        The rows of one status, up to the end of a block with which there are `most`.
+
+        A block that was read before and had none is known by its bytes, and not read again: retention passes most
+        blocks of a manifest on as they are, behind that of its deletions.
         """
         header = avro.read_header(data)
-        if header.meta.get(avro.CODEC) != b"deflate":
-            return [
-                entry for entry in _skimmed(manifest_format.decode(data, _MOST_BYTES), line) if entry.status == wanted
-            ]
-        found, skims = list[Entry](), manifest_format.skimmer_of(header.meta)
+        codec, skims = header.meta.get(avro.CODEC, b"null"), manifest_format.skimmer_of(header.meta)
+        if codec != b"deflate":
+            blocks = avro.read_blocks(data, header.end, codec, _MOST_BYTES)
+            return [row for block in blocks for row in manifest_format.with_status(block, skims, status)]
+        found = list[StatusRow]()
         for block in avro.packed_blocks(data, header.end):
-            known = sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest(), wanted
+            if most is not None and len(found) >= most:
+                break
+            known = sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest(), status
             if known in self._without:
                 continue
-            proven = manifest_format.prove((Block(block.count, avro.payload_of(block)),), skims)
-            own = [entry for entry in _skimmed(proven, line) if entry.status == wanted]
-            found += own
-            if not own:
+            rows = manifest_format.with_status(block, skims, status)
+            found += rows
+            if not rows:
                 self._without.add(known)
         return found
+
+    def _foreign(self, line: Line) -> Iterable[ManifestEntry]:
+        """The entries of a layout of another writer: pyiceberg reads every layout, more slowly."""
+        manifest = ManifestFile.from_args(
+            manifest_path=line.path,
+            partition_spec_id=line.spec_id,
+            added_snapshot_id=line.snapshot_id,
+            sequence_number=line.sequence,
+        )
+        return manifest.fetch_manifest_entry(self._io, discard_deleted=False)
 
 
 def _adds(line: Line, snapshot_id: int) -> bool:
@@ -194,7 +221,12 @@ def _line(manifest: ManifestFile) -> Line:
         manifest.sequence_number,
         manifest.added_files_count,
         manifest.deleted_files_count,
+        int(manifest.content),
     )
+
+
+def _normalized(rows: list[StatusRow]) -> list[StatusRow]:
+    return [(snapshot, normalize(path), size) for snapshot, path, size in rows]
 
 
 def _skimmed(found: Manifest, line: Line) -> Iterator[Entry]:

@@ -3,15 +3,16 @@ The files that the reaper may delete: below the table's location or its data pat
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.errors import PathRefused
-from bookkeeper.stores.locations import inside, join, normal
+from bookkeeper.errors import BookkeeperError, Missing, PathRefused
+from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
 from reaper.files.manifest_reader import normalize
 
@@ -20,7 +21,9 @@ OpenStore = Callable[[str], Store]
 AT_ONCE = 4000
 #: read at once: so many files, of so many bytes together
 READ_AT_ONCE, BYTES_AT_ONCE = 64, 2**26
-_OPERATIONS = ("read", "read_tagged", "create", "replace", "size", "sizes", "list", "delete_many")
+#: locations that are compared together
+_COMPARED = 256
+_OPERATIONS = ("read", "read_tagged", "create", "replace", "size", "sizes", "modified", "list", "delete_many", "upload")
 
 
 @dataclass
@@ -56,7 +59,8 @@ class Storage:
     """The table's own files, through stores opened at its location and its data path."""
 
     def __init__(self, metadata: TableMetadata, folder: str, open_store: OpenStore, pace: Pace) -> None:
-        self._pace = pace
+        #: how fast files may be deleted, and how to wait
+        self.pace = pace
         #: operations by kind: what the run costs on an object store
         self.requests: Counter[str] = Counter()
         roots = [metadata.location]
@@ -67,9 +71,15 @@ class Storage:
         self._folder_root = _root(folder)
         self._roots = [(_root(store.url), store) for store in self._stores]
 
-    def owns(self, location: str) -> bool:
-        """Whether this file may be deleted at all."""
-        return self._store_and_key(location) is not None
+    def foreign(self, locations: Iterable[str]) -> Sequence[str]:
+        """Those that may not be deleted at all."""
+        asked = [*locations]
+        own = self._placed(asked)
+        if sum(map(len, own)) == len(asked):
+            return []
+        known = {location for keys in own for location in keys.values()}
+        # Two spellings of one file have one key.
+        return [location for location in asked if location not in known and self._place(location) is None]
 
     def sizes(self, locations: Iterable[str]) -> dict[str, int]:
         """Bytes of those that are there and can be asked."""
@@ -79,6 +89,14 @@ class Storage:
             result |= {keys[key]: size for key, size in found.items() if isinstance(size, int)}
         return result
 
+    def modified(self, location: str) -> datetime:
+        """When this file was written, by the storage's clock; raises Missing, also where it is not the table's own."""
+        found = self._place(location)
+        if found is None:
+            raise Missing(f"{location} is not the table's own")
+        store, key = found
+        return store.modified(key)
+
     def read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes | None]]:
         """
         The content of each of these files, at most so many bytes; None where it is larger or cannot be read.
@@ -86,18 +104,39 @@ class Storage:
         Several are read at once, BYTES_AT_ONCE of them at most.
         """
         for part in in_parts(most.items()):
-            found: dict[str, bytes] = {}
-            for store, keys in self._by_store(part):
-                self.requests["read_many"] += len(keys)
-                read = store.read_many([*keys], {key: most[location] for key, location in keys.items()})
-                found |= {keys[key]: data for key, data in read.items() if isinstance(data, bytes)}
-            yield from ((location, found.get(location)) for location in part)
+            for location, found in self.read_together(part).items():
+                yield location, found if isinstance(found, bytes) else None
+
+    def read_together(self, most: Mapping[str, int]) -> dict[str, bytes | BookkeeperError]:
+        """
+        The content of each of these files, at most so many bytes, or why there is none: Missing, Unfit (larger, or no
+        file), StorageUnavailable, PathRefused (not the table's own). All are read at once.
+        """
+        found: dict[str, bytes | BookkeeperError] = {}
+        for store, keys in self._by_store(most):
+            self.requests["read_many"] += len(keys)
+            read = store.read_many([*keys], {key: most[location] for key, location in keys.items()})
+            found |= {keys[key]: data for key, data in read.items()}
+        outside = "it lies neither below the table's location nor below its data path"
+        return {location: found.get(location, PathRefused(outside)) for location in most}
+
+    def upload(self, location: str, data: Any) -> None:
+        """
+        Writes a new file under a location of the table that is used once: durable on return.
+
+        Raises StorageUnavailable, and PathRefused for a location that is not the table's own.
+        """
+        owned = self._place(location)
+        if owned is None:
+            raise PathRefused(f"{location[:300]} lies neither below the table's location nor below its data path")
+        store, key = owned
+        store.upload(key, data)
 
     def delete(self, locations: Iterable[str]) -> None:
         """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
-        for store, keys in self._by_store(locations, self._pace.at_once):
+        for store, keys in self._by_store(locations, self.pace.at_once):
             store.delete_many(keys)
-            self._pace.after(len(keys))
+            self.pace.after(len(keys))
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, listed object) of all files below a folder but the txlog folder's; none when it is not ours."""
@@ -110,26 +149,43 @@ class Storage:
                         yield found, item
                 return
 
-    def _store_and_key(self, location: str) -> tuple[Store, str] | None:
-        try:
-            plain = normal(location)
-        except PathRefused:
-            return None
-        if plain.startswith(self._folder_root):
-            return None
-        for root, store in self._roots:
-            if plain.startswith(root) and plain != root:
-                return store, plain.removeprefix(root)
-        return None
+    def _place(self, location: str) -> tuple[Store, str] | None:
+        """The store and the key of a file; None where it is not the table's own."""
+        return next(((store, key) for store, keys in self._by_store([location]) for key in keys), None)
 
     def _by_store(self, locations: Iterable[str], at_once: int = AT_ONCE) -> Iterator[tuple[Store, dict[str, str]]]:
         """(store, key -> location) for `at_once` locations at a time."""
         remaining = iter(locations)
         while part := list(islice(remaining, at_once)):
-            owned = [(location, self._store_and_key(location)) for location in part]
-            for store in self._stores:
-                if keys := {found[1]: location for location, found in owned if found and found[0] is store}:
+            for (_, store), keys in zip(self._roots, self._placed(part), strict=True):
+                if keys:
                     yield store, keys
+
+    def _placed(self, locations: Sequence[str]) -> Sequence[dict[str, str]]:
+        """key -> location of those below each root; what is not the table's own is in none."""
+        placed: Sequence[dict[str, str]] = [{} for _ in self._roots]
+        for start in range(0, len(locations), _COMPARED):
+            part = locations[start : start + _COMPARED]
+            if folder := common_folder(part):
+                # Files of one folder are compared with the roots once, by any name.
+                found = self._root_of(folder + "x")
+                if found is not None:
+                    cut = len(self._roots[found][0])
+                    placed[found].update({location[cut:]: location for location in part})
+                continue
+            for location, plain in zip(part, map(_normal, part), strict=True):
+                found = self._root_of(plain)
+                if found is not None and plain is not None:
+                    placed[found][plain[len(self._roots[found][0]) :]] = location
+        return placed
+
+    def _root_of(self, plain: str | None) -> int | None:
+        """Below which root a file lies; None for what is not the table's own."""
+        if plain is not None and not plain.startswith(self._folder_root):
+            for number, (root, _) in enumerate(self._roots):
+                if plain.startswith(root) and plain != root:
+                    return number
+        return None
 
 
 class _CountedStore:
@@ -144,13 +200,13 @@ class _CountedStore:
         return getattr(self._inner, name)
 
 
-def in_parts(sizes: Iterable[tuple[str, int]]) -> Iterator[dict[str, int]]:
+def in_parts(sizes: Iterable[tuple[str, int]], most_bytes: int = BYTES_AT_ONCE) -> Iterator[dict[str, int]]:
     """
-    What is read together, each with its size: READ_AT_ONCE names, and BYTES_AT_ONCE unless one alone has more.
+    What is read together, each with its size: READ_AT_ONCE names, and `most_bytes` unless one alone has more.
     """
     part, size = dict[str, int](), 0
     for name, bytes_there in sizes:
-        if part and (len(part) == READ_AT_ONCE or size + bytes_there > BYTES_AT_ONCE):
+        if part and (len(part) == READ_AT_ONCE or size + bytes_there > most_bytes):
             yield part
             part, size = {}, 0
         part[name] = bytes_there
@@ -161,6 +217,13 @@ def in_parts(sizes: Iterable[tuple[str, int]]) -> Iterator[dict[str, int]]:
 
 def _root(url: str) -> str:
     return normal(url).rstrip("/") + "/"
+
+
+def _normal(location: str) -> str | None:
+    try:
+        return normal(location)
+    except PathRefused:
+        return None
 
 
 def _below(location: str, root: str) -> bool:

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from benchmarks.counting_proxy import Record, Wire, wire
-from benchmarks.latency import Measured, chain
 from benchmarks.round_trips import Tick, links, named, separated, shown
+from benchmarks.usual_tick import Measured, chain
 
 FOLDER = "/bench/abc/queue/events"
 TXLOG = f"{FOLDER}/pending/w1.0198aaaa.0000000001.txlog.avro"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from bookkeeper.catalogs.open import _write_ahead
+from bookkeeper.catalogs.sqlite_file import write_ahead
 from bookkeeper.config.settings import Catalog, Daemon, Settings
 from bookkeeper.errors import CatalogUnavailable
 from bookkeeper.serve.loop import TableLoop, tick_once
@@ -132,7 +132,7 @@ def test_a_disk_on_which_sqlite_cannot_write_ahead_is_refused(tmp_path: Path) ->
     """Not silently: readers would lock us out, and a COMMIT could fail in the middle."""
     engine = create_engine(f"sqlite:///file:{tmp_path}/catalog.db?vfs=unix-dotfile&uri=true")
     with pytest.raises(CatalogUnavailable, match="journal mode stays 'delete'"):
-        _write_ahead(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
+        write_ahead(SimpleNamespace(engine=engine))  # type: ignore[arg-type]
 
 
 def _recovers(down: Down, turns: int = 1) -> None:

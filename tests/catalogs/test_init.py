@@ -1,10 +1,14 @@
 """`init` under faults: whatever was lost on the way, running it again does the rest."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
+from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
+from bookkeeper.catalogs.open import commit, load_table
 from bookkeeper.commands.init import Initialised, initialise, schema_for
+from bookkeeper.core.keyed import Keyed, keyed_of
 from bookkeeper.errors import Retry
 from tests.servers.line import Fault, Line
 from tests.support.catalog_lake import CatalogLake, Chain, Place
@@ -52,3 +56,21 @@ def _works(lake: CatalogLake) -> None:
     Chain(lake, "w1").publish()
     lake.tick()
     assert lake.keys() == lake.published and lake.wrong() == []
+
+
+def test_every_catalog_makes_a_table_keyed_and_keeps_its_delete_spec(where: Place) -> None:
+    """A REST catalog chooses the ids of schemas and specs itself."""
+    settings = where.table()
+    lake = CatalogLake(where, settings)
+    keyed = replace(settings, key=("key",))
+    assert initialise(where.near, keyed, schema_for(keyed)).made == ("keys",)
+    assert initialise(where.near, keyed, schema_for(keyed)).made == ()
+    table = load_table(where.near, settings.identifier)
+    assert keyed_of(table.metadata) == Keyed((2,), 1) and table.schema().identifier_field_ids == [2]
+    guard = AssertTableUUID(uuid=table.metadata.table_uuid)
+    commit(table, (guard,), (RemovePartitionSpecsUpdate(spec_ids=[1]),))
+    _works(lake)
+    mended = load_table(where.near, settings.identifier).metadata
+    assert keyed_of(mended) == Keyed((2,), 1) and mended.default_spec_id == 0
+    assert [len(spec.fields) for spec in mended.partition_specs] == [1, 0]
+    assert lake.folder.card().keyed == Keyed((2,), 1)

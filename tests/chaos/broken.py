@@ -4,7 +4,9 @@ The protocol broken on purpose, rule by rule: what the tests of the tests put in
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
@@ -15,10 +17,12 @@ from pyiceberg.typedef import Record
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core import marks as marks_format
+from bookkeeper.core import pending_rewrites
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.marks import Mark, Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.errors import CommitConflict, CommitUnknown
+from bookkeeper.core.rewrite import REWRITES
+from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, Missing
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
@@ -173,6 +177,24 @@ def any_position(planner: Any, txlog: Any) -> None:
     """
     A txlog is taken wherever in its source it begins.
     """
+
+
+def new_files_deleted(folder: Folder, name: str, why: Any, now: Any) -> None:
+    """
+    A rejected rewrite loses its new files, as if that proved that the table does not need them.
+    """
+    with suppress(BookkeeperError):
+        for row in pending_rewrites.read(folder, name, 2**26).added:
+            Path(row.path.removeprefix("file://")).unlink(missing_ok=True)
+    with suppress(Missing):
+        folder.reject(name, why, now, place=REWRITES)
+
+
+def nothing_withdrawn(*given: Any) -> int:
+    """
+    Pending rewrites outlive accept-rollback.
+    """
+    return 0
 
 
 def no_second_look(context: ReaperContext, journal: Journal) -> tuple[Verdict, Any]:

@@ -67,17 +67,18 @@ class Verdicts:
     def _take(self, txlog: Txlog, data: bytes, seed: Seed, about: str) -> None:
         self.taken += 1
         try:
-            theirs = Counter(repr(_theirs(item)) for item in reader.entries(data))
+            theirs = Counter(repr(_theirs(item)) for item in [*reader.entries(data), *reader.deletes(data)])
         except Exception as error:  # noqa: BLE001 - taken, and unreadable for others
             self.wrong.append(f"{about}: taken, but fastavro says {error!r:.200}")
             return
-        ours = Counter(repr(_ours(entry)) for entry in txlog.entries)
+        removing = txlog.deletes.entries if txlog.deletes is not None else ()
+        ours = Counter(repr(_ours(entry)) for entry in (*txlog.entries, *removing))
         self.entries += ours.total()
         self.missing += (theirs - ours).total()
         self.double += (ours - theirs).total()
         if ours != theirs:
             self.wrong.append(f"{about}: we read {list(ours - theirs)[:1]}, fastavro {list(theirs - ours)[:1]}"[:600])
-        outside = [row.path for row in txlog.rows if not _is_inside(row.path, seed.rules.data_path)]
+        outside = [row.path for row in txlog.every_row if not _is_inside(row.path, seed.rules.data_path)]
         self.wrong += [f"{about}: the path {path[:200]!r} is outside of the table" for path in outside[:1]]
 
 

@@ -1,5 +1,6 @@
 """
-kill -9 of real processes at random points: two bookkeepers with a lease between them, a reaper, two kinds of writers.
+kill -9 of real processes at random points: two bookkeepers with a lease between them, a reaper, a compactor,
+two kinds of writers.
 
 The seed decides which process is killed when, and how long it stays dead.
 """
@@ -26,6 +27,7 @@ def programs(ground: Ground) -> Mapping[str, Callable[[], None]]:
         "bookkeeper": partial(roles.bookkeeper, ground, lease=True),
         "second bookkeeper": partial(roles.bookkeeper, ground, lease=True),
         "reaper": partial(roles.reaper, ground),
+        "compactor": partial(roles.compactor, ground),
         "source": partial(roles.source, ground),
         "plain": partial(roles.plain, ground, "plain"),
     }

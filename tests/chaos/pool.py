@@ -87,7 +87,10 @@ def _child(run: Callable[[], Tally], answer: int) -> None:
 
 def _ready(running: dict[int, _Running]) -> list[int]:
     """Those that have answered or died, and those whose time is up."""
-    found = select.select(list(running), [], [], 1.0)[0]
+    poll = select.poll()
+    for handle in running:
+        poll.register(handle, select.POLLIN)
+    found = [handle for handle, _ in poll.poll(1000)]
     now = time.monotonic()
     return found or [handle for handle, item in running.items() if now - item.began > item.limit_seconds]
 

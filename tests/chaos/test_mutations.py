@@ -9,6 +9,7 @@ from tests.chaos import broken, kills
 from tests.chaos.crashes import crash_at, on_stage
 from tests.chaos.pool import run_all
 from tests.chaos.scenes.reaping import Reaping
+from tests.chaos.scenes.rewriting import AcceptingRollbackOfRewrites, RewritingAmongOthers
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
 from tests.chaos.scenes.writing import Writing
@@ -74,6 +75,14 @@ BROKEN = {
     "a txlog before its data files are durable": (
         "writers.files.unpublished.UnpublishedFiles._upload", broken.uploaded_late, crash, Writing, AFTER,
         "create folder/pending/source.", "wrong",
+    ),
+    "new files of a rejected rewrite are deleted": (
+        "bookkeeper.core.pending_rewrites.reject", broken.new_files_deleted, crash, RewritingAmongOthers, AFTER,
+        "commit_table", "wrong",
+    ),
+    "pending rewrites outlive accept-rollback": (
+        "bookkeeper.core.pending_rewrites.withdraw", broken.nothing_withdrawn, crash, AcceptingRollbackOfRewrites,
+        AFTER, "commit_table", "wrong",
     ),
     "the reaper deletes without a second look": (
         "reaper.run.verify_journal", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",

@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import termios
@@ -12,6 +11,8 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from bookkeeper.console.readable import readable
 
 _END = "\x04 nothing more"
 
@@ -55,7 +56,7 @@ class Terminal:
             self._read()
 
     def _read(self) -> None:
-        if select.select([self.master], [], [], 0.05)[0]:
+        if readable([self.master], 0.05):
             self.drawn += self._decoder.decode(os.read(self.master, 65536))
 
     def frame(self) -> str:

@@ -85,3 +85,13 @@ def test_columns_for_a_table_that_is_there_are_not_used_and_it_is_said(sample: P
 def test_what_becomes_of_history_is_said_when_the_table_becomes_a_queue(sample: Path) -> None:
     assert "expires snapshots older than 10 m, except the last 100" in init().stderr
     assert "history" not in init().stderr
+
+
+def test_keys_are_asked_for_by_options(sample: Path) -> None:
+    columns = '[{"name": "id", "type": "long", "required": true}, {"name": "op", "type": "string"}]'
+    Path("columns.json").write_text(columns)
+    made = json.loads(init("--schema", "columns.json", "--key", "id", "--op-column", "op", "--json").stdout)
+    assert "keys" in made[0]["made"]
+    assert "keys" not in json.loads(init("--json").stdout)[0]["made"]
+    refused = init("--key", "nothing")
+    assert refused.exit_code != 0 and "has no column 'nothing'" in refused.stderr

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from bookkeeper.core.rewrite import key_of
+from tests.support.compactor import base_of, encoded, live, published
 from tests.support.lake import Lake, Writes
 
 
@@ -18,6 +20,54 @@ def test_nothing_pending_is_said_on_stderr_and_is_an_empty_list_for_programs(run
     assert run("pending").stdout == ""
     assert "no txlog is pending" in run("pending").stderr
     assert asked("pending") == []
+
+
+def test_pending_lists_rewrites_with_their_base_and_what_is_none(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a")
+    lake.tick()
+    rewrite_id, base = published(lake, live(lake)), base_of(lake)
+    lake.put("rewrites/garbage.avro", b"garbage")
+    name = str(writer.publish("b"))
+    rows = asked("pending")
+    assert [row.get("txlog") for row in rows] == [name, None, None]
+    by_name = {row["rewrite"]: row for row in rows[1:]}
+    good, bad = by_name[f"{rewrite_id}.avro"], by_name["garbage.avro"]
+    assert (good["base"], good["replaces"], good["adds"], good["trouble"]) == (str(base.snapshot_id), 1, 1, None)
+    assert abs(good["age"]) < 60 and good["bytes"] > 0
+    assert bad["trouble"].startswith("RewriteCorrupt") and bad["base"] is None
+    shown = run("pending").stdout
+    assert name in shown and f"{rewrite_id}.avro" in shown and str(base.snapshot_id) in shown
+    assert asked("status")["pending_rewrites"] == 2
+
+
+def test_show_says_what_a_rewrite_replaces_and_whether_it_fits(lake: Lake, writer: Writes, run, asked) -> None:
+    writer.publish("a", "b")
+    lake.tick()
+    old = live(lake)
+    rewrite_id, data = encoded(lake, old)
+    lake.put(key_of(rewrite_id), data)
+    shown = asked("show", f"{rewrite_id}.avro")
+    assert (shown["place"], shown["verdict"], shown["rows"]) == ("rewrites", "fits the table", 2)
+    assert [(file["is"], file["path"] == old[0].file.path) for file in shown["files"]] == [
+        ("new", False),
+        ("replaced", True),
+    ]
+    assert "fits the table" in run("show", f"rewrites/{rewrite_id}.avro").stdout
+    lake.tick()
+    assert "neither pending nor rejected" in run("show", f"{rewrite_id}.avro").stderr
+    lake.put(key_of(rewrite_id), data)
+    assert asked("show", f"{rewrite_id}.avro")["verdict"] == "in the table already"
+
+
+def test_show_says_why_a_rewrite_is_rejected(lake: Lake, writer: Writes, asked) -> None:
+    writer.publish("a")
+    lake.tick()
+    rewrite_id = published(lake, live(lake), record_count=99)
+    assert asked("show", f"{rewrite_id}.avro")["verdict"].startswith("RewriteUnfit: its new files have 99 rows")
+    lake.tick()
+    assert asked("show", f"{rewrite_id}.avro")["place"] == "rejected"
+    lake.put(key_of(rewrite_id), b"garbage")
+    assert asked("show", f"{rewrite_id}.avro")["verdict"].startswith("RewriteCorrupt")
 
 
 def test_show_says_what_a_txlog_holds_and_whether_it_fits(lake: Lake, writer: Writes, run, asked) -> None:

@@ -1,8 +1,11 @@
 """Replay: a rejected txlog that is given back gets in exactly once, or is rejected again."""
 
+from contextlib import suppress
+
 import pytest
 
 from bookkeeper.commands.replay import replay
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NotPossible
 from tests.support.compactor import commit, compacted, live
@@ -73,6 +76,35 @@ def test_a_txlog_whose_file_was_compacted_since_is_not_replayed(lake: Lake, writ
     with pytest.raises(NotPossible, match="was in the table until snapshot"):
         give_back(lake, name)
     assert lake.pending() == []
+
+
+def rejected_double_of_a_compacted_file(lake: Lake, writer: Writes) -> TxlogName:
+    """The snapshot that took the file out is expired; its file is still on the disk."""
+    file = writer.file(["a"])
+    for _ in range(2):
+        name, data = writer.encoded([file])
+        lake.folder.publish(name, data)
+    lake.tick()
+    commit(lake, compacted(lake, live(lake)))
+    writer.publish("b")
+    lake.tick()
+    lake.table().maintenance.expire_snapshots().older_than(lake.clock.now).commit()
+    return name
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["", "without the rule its row is double"])
+def test_what_a_double_named_was_compacted_and_expired(
+    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    name = rejected_double_of_a_compacted_file(lake, writer)
+    assert (lake.rejected(), lake.keys()) == ({str(name): "DuplicatePath"}, ["a", "b"])
+    if broken:
+        monkeypatch.setattr(Folder, "reason", lambda *_: {})
+    with suppress(NotPossible):
+        replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now, force=True)
+    monkeypatch.undo()
+    lake.tick()
+    assert lake.keys() == (["a", "a", "b"] if broken else ["a", "b"])
 
 
 def test_a_txlog_that_names_files_of_another_is_never_replayed(lake: Lake, writer: Writes) -> None:

@@ -18,8 +18,9 @@ from pyiceberg.table.update import (
 from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
+from bookkeeper.core.rewrite import decode, key_of
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from tests.support.compactor import commit, compacted, live
+from tests.support.compactor import base_of, commit, compacted, encoded, live, published
 from tests.support.lake import Lake, Writes, append_by_others
 from tests.tick.test_history import change
 
@@ -247,3 +248,54 @@ def test_a_rejected_txlog_is_not_missing(sound: Lake, writer: Writes) -> None:
     sound.tick()
 
     assert missing(sound) == [] and len(sound.rejected()) == 2
+
+
+def of_rewrites(lake: Lake) -> list[Finding]:
+    return [finding for finding in found(lake) if finding.where.endswith(".avro")]
+
+
+def test_a_pending_rewrite_that_fits_is_no_finding(sound: Lake) -> None:
+    published(sound, live(sound))
+    assert found(sound) == []
+
+
+@pytest.mark.parametrize(
+    "breaks, what",
+    [
+        (lambda lake, path: path.unlink(), "does not exist"),
+        (lambda lake, path: path.write_bytes(path.read_bytes() + b"x"), "bytes, the rewrite says"),
+        (lambda lake, path: lake.clock.move(days=2), "was written too long ago"),
+        (lambda lake, path: commit(lake, compacted(lake, live(lake)[:1])), "is live 0 times"),
+    ],
+    ids=["missing", "size", "old", "replaced file gone"],
+)
+def test_a_pending_rewrite_that_will_be_rejected_is_named_and_is_no_error(
+    sound: Lake, breaks: Callable[[Lake, Path], Any], what: str
+) -> None:
+    rewrite_id = published(sound, live(sound))
+    (path,) = Path(sound.root).rglob(f"{rewrite_id}-00001.parquet")
+    breaks(sound, path)
+    (finding,) = of_rewrites(sound)
+    assert (finding.severity, finding.where, finding.repair) == (INFO, f"{rewrite_id}.avro", "")
+    assert what in finding.what
+
+
+def test_a_rewrite_whose_base_the_table_never_had_is_named(sound: Lake) -> None:
+    base = base_of(sound)
+    published(sound, live(sound), replace(base, snapshot_id=4711, sequence_number=base.sequence_number + 9))
+    (finding,) = found(sound)
+    assert "snapshot 4711 has not the sequence number" in finding.what
+
+
+def test_a_rewrite_that_is_in_and_garbage_and_a_newer_version_are_told_apart(sound: Lake) -> None:
+    rewrite_id, data = encoded(sound, live(sound))
+    commit(sound, decode(rewrite_id, data, 2**20))
+    sound.put(key_of(rewrite_id), data)
+    sound.put("rewrites/garbage.avro", b"garbage")
+    newer, data = encoded(sound, live(sound))
+    sound.put(key_of(newer), data.replace(b"bookkeeper.version\x021", b"bookkeeper.version\x022"))
+    findings = {finding.where: finding for finding in of_rewrites(sound)}
+    assert findings[f"{rewrite_id}.avro"].what == "the rewrite is in the table and still pending"
+    assert "RewriteCorrupt" in findings["garbage.avro"].what
+    assert findings[f"{newer}.avro"].severity == WARNING
+    assert not any(finding.repair for finding in findings.values())

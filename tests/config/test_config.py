@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.config.load import defaults, load, locate
 from bookkeeper.config.load import parse as parse_with
-from bookkeeper.config.settings import Catalog, Daemon, Reaper, Retention, Settings, Table
+from bookkeeper.config.settings import Catalog, Compaction, Daemon, Reaper, Retention, Settings, Table
 from bookkeeper.errors import ConfigInvalid
 
 TABLE = "[tables.events]\n"
@@ -213,9 +213,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> No
         load(str(tmp_path / "c.toml"), {})
 
 
-@pytest.mark.parametrize("kind", [Daemon, Retention, Reaper, Table])
+@pytest.mark.parametrize("kind", [Daemon, Retention, Reaper, Compaction, Table])
 def test_every_option_has_a_default_and_a_line_of_help(kind: type) -> None:
     named = {key: help for key, _, help in defaults(kind)}
-    nested = {"name", "retention", "reaper"}
+    nested = {"name", "retention", "reaper", "compaction"}
     assert named.keys() == {item.name.replace("_", "-") for item in fields(kind) if item.name not in nested}
     assert all(help and help[0].islower() and "\n" not in help for help in named.values())

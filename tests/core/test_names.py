@@ -1,25 +1,26 @@
 """Names of txlogs, writers and runs."""
 
 import uuid
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.names import MAX_SEQUENCE, WRITER, TxlogName, check_writer, is_txlog, new_incarnation, started_ms
+from bookkeeper.core.names import WRITER, TxlogName, check_writer, new_incarnation, started_ms
 from bookkeeper.errors import ConfigInvalid, NameMismatch
 
 RUN = "0199c0de-0000-7000-8000-000000000001"
 instants = st.integers(0, 2**48 - 1)
 randoms = st.binary(min_size=10, max_size=10)
 writers = st.from_regex(WRITER, fullmatch=True)
-names = st.builds(TxlogName, writers, st.builds(new_incarnation, instants, randoms), st.integers(1, MAX_SEQUENCE))
+sequences = st.integers(1, 9_999_999_999)
+names = st.builds(TxlogName, writers, st.builds(new_incarnation, instants, randoms), sequences)
 
 
 @given(names)
 def test_a_name_parses_back_to_itself(name: TxlogName) -> None:
     assert TxlogName.parse(str(name)) == name
-    assert is_txlog(str(name))
 
 
 @given(names)
@@ -36,7 +37,8 @@ def test_names_of_one_writer_sort_as_text_in_the_order_of_their_txlogs(pair: lis
 
 @given(st.text(max_size=150))
 def test_any_other_text_is_no_name(text: str) -> None:
-    assert not is_txlog(text) or str(TxlogName.parse(text)) == text
+    with suppress(NameMismatch):
+        assert str(TxlogName.parse(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,6 @@ def test_any_other_text_is_no_name(text: str) -> None:
     ],
 )
 def test_what_does_not_parse_back_to_itself_is_refused(text: str) -> None:
-    assert not is_txlog(text)
     with pytest.raises(NameMismatch, match="is not named"):
         TxlogName.parse(text)
 

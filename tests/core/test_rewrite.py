@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bookkeeper.core import rewrite as rewrite_format
 from bookkeeper.core import txlog as txlog_format
@@ -284,35 +282,6 @@ def test_a_rewrite_larger_than_allowed_is_rejected() -> None:
     bomb = avro.encode(avro.read_header(rewrite()).meta, [avro.Block(1, bytes(10**6))])
     with pytest.raises(RewriteCorrupt, match="once decompressed"):
         decoded(bomb, most=10**5)
-
-
-GOOD = rewrite()
-HEADER, BLOCKS = avro.decode(GOOD, MOST)
-
-
-def judged(data: bytes) -> None:
-    """Any exception but a rejection or a hold is a crash of the bookkeeper."""
-    try:
-        found = decoded(data)
-    except (RewriteCorrupt, NewerVersion):
-        return
-    assert found.replaced and found.sequence_number >= 0
-
-
-@given(st.integers(0, len(GOOD)), st.integers(0, 60), st.binary(max_size=60))
-def test_a_part_replaced_by_other_bytes_is_judged(start: int, length: int, other: bytes) -> None:
-    judged(GOOD[:start] + other + GOOD[start + length :])
-
-
-@given(st.integers(0, len(BLOCKS[0].payload)), st.integers(0, 20), st.binary(max_size=20), st.integers(1, 6))
-def test_a_part_of_the_records_replaced_is_judged(start: int, length: int, other: bytes, count: int) -> None:
-    payload = BLOCKS[0].payload
-    judged(avro.encode(HEADER, [avro.Block(count, payload[:start] + other + payload[start + length :])], "null"))
-
-
-@given(st.sampled_from(sorted(HEADER)), st.binary(max_size=30) | st.text(max_size=30).map(str.encode))
-def test_any_value_of_any_header_key_is_judged(key: str, value: bytes) -> None:
-    judged(avro.encode({**HEADER, key: value}, BLOCKS))
 
 
 # the documentation

@@ -160,14 +160,14 @@ def test_any_other_key_is_passed_over() -> None:
     assert said(decoded(with_header(txlog(), {"iceberg.schema": b"{}", "mine": b"\xff"}))) == said(decoded(txlog()))
 
 
-@pytest.mark.parametrize("version", [b"2", b"10", b"000002"])
+@pytest.mark.parametrize("version", [b"3", b"10", b"000003"])
 def test_a_newer_version_is_held_and_not_refused(version: bytes) -> None:
-    with pytest.raises(NewerVersion, match="this bookkeeper knows up to 1"):
+    with pytest.raises(NewerVersion, match="this bookkeeper knows up to 2"):
         decoded(with_header(txlog(), own(version=version)))
 
 
 def test_a_newer_version_is_held_whatever_else_it_changed() -> None:
-    newer = own(version=b"2", priority=b"high", writer=None, sequence=b"x")
+    newer = own(version=b"3", priority=b"high", writer=None, sequence=b"x")
     data = with_header(txlog(), {**newer, "avro.schema": b"{}", "format-version": b"3"})
     for other in (data, data[:-20], data + b"more", data.replace(b"deflate", b"zstdnew")):
         with pytest.raises(NewerVersion):
@@ -176,7 +176,7 @@ def test_a_newer_version_is_held_whatever_else_it_changed() -> None:
         decode(NAME, data, most_bytes=10)
 
 
-@pytest.mark.parametrize("version", [b"0", b"", b"1.0", b"-1", b"one", b"9" * 30, "\u0661".encode()])
+@pytest.mark.parametrize("version", [b"0", b"", b"1.0", b"-1", b"one", b"000002", b"9" * 30, "\u0661".encode()])
 def test_a_version_that_is_none_is_refused(version: bytes) -> None:
     with pytest.raises(TxlogCorrupt):
         decoded(with_header(txlog(), own(version=version)))

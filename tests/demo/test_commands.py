@@ -19,7 +19,8 @@ def test_the_configuration_is_the_embedded_default_with_short_times(tmp_path: Pa
     assert table.identifier == embedded.tables[commands.TABLE].identifier
     assert ours.bookkeeper == embedded.bookkeeper
     assert table.reaper.older_than == timedelta(seconds=17)
-    assert table.retention.keep == timedelta(seconds=10)
+    assert table.retention.keep == timedelta(seconds=20)
+    assert (table.compaction.every, table.compaction.fan_in) == (timedelta(seconds=1), 4)
 
 
 def test_a_slow_machine_and_chaos_keep_snapshots_longer() -> None:

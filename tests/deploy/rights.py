@@ -5,16 +5,25 @@ What docs/least-privilege.md says, for tests that put it in force: its blocks, b
 import json
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.core.folder import Folder
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.view import View
+from bookkeeper.stores.open import stores_with
+from bookkeeper.stores.store import Store
 from tests.docs.blocks import blocks
 from tests.packaging.project import ROOT
 from tests.stores.queues import Queue
+from tests.support.compactor import live, published
 
 DOC = ROOT / "docs" / "least-privilege.md"
 BLOCKS = blocks(DOC)
-ROLES = ("writer", "bookkeeper", "reaper", "consumer")
+ROLES = ("writer", "bookkeeper", "reaper", "consumer", "compactor")
 
 
 def policies() -> dict[str, dict[str, Any]]:
@@ -66,9 +75,49 @@ class Roles:
         path.write_text(
             "[catalog]\n" + "\n".join(lines) + '\n[bookkeeper]\nlisten = ""\n'
             '[reaper]\nolder-than = "1s"\nretain-last = 1\nmetadata-keep = "1s"\n'
+            "[tables.events.compaction]\nfan-in = 2\n"
             f'[tables.events]\nidentifier = "demo.events"\nfolder = "{self.url}/events"\n'
         )
         return _Named(path, self.url)
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """A table as one role reaches it, for the compactor of the tests."""
+
+    queue: Queue
+
+    @cached_property
+    def catalog(self) -> Any:
+        return open_catalog(self.queue.settings.catalog)
+
+    @cached_property
+    def folder(self) -> Folder:
+        return Folder(self.store(self.queue.folder))
+
+    def book(self) -> "_Reached":
+        return self
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(self.catalog, "demo.events", lambda: datetime.now(UTC))
+
+    def view(self) -> View:
+        return self.ledger.load(self.folder.card().folder)
+
+    def store(self, url: str) -> Store:
+        return stores_with(self.catalog.properties)(url)
+
+
+def compact(queue: Queue) -> str:
+    """
+    Rewrites all live files into one, with the rights that this queue's keys have; the rewrite's name.
+    """
+    table: Any = _Reached(queue)
+    try:
+        return f"{published(table, live(table))}.avro"
+    finally:
+        table.catalog.close()
 
 
 class _Named(Queue):

@@ -36,7 +36,8 @@ def keys(server: Server, role: str) -> dict[str, str]:
 def test_each_role_may_do_what_it_needs_and_nothing_else(server: Server) -> None:
     """Down at the store, one request each: Azurite answers 500 to deletes in a batch with a SAS."""
     url = f"{bucket(server, 'rights')}/events"
-    writer, bookkeeper, reaper, consumer = (stores_with(keys(server, role))(url) for role in permissions())
+    roles = {role: stores_with(keys(server, role))(url) for role in permissions()}
+    writer, bookkeeper, reaper, consumer, compactor = roles.values()
     bookkeeper.create("card.json", b"{}")
     bookkeeper.replace("card.json", b"{ }")
     for number in range(3):
@@ -48,13 +49,22 @@ def test_each_role_may_do_what_it_needs_and_nothing_else(server: Server) -> None
     with pytest.raises(Missing):
         writer.read("pending/none")
     assert consumer.size("data/0.parquet") == bookkeeper.size("data/0.parquet") == 9 * 2**20
-    bookkeeper.delete_many(["pending/0"])
+    assert compactor.read("data/1.parquet") == bytes(9 * 2**20)
+    compactor.upload("data/new.parquet", b"rows")
+    compactor.create("rewrites/1", b"rewrite")
+    writer.create("rewrites/2", b"which the page says that this token does not prevent")
+    for key in ("pending/0", "rewrites/1", "rewrites/2"):
+        bookkeeper.delete_many([key])
+    reaper.delete_many(["data/new.parquet"])
     reaper.delete_many(["data/0.parquet"])
 
     for call in (
         lambda: writer.delete_many(["pending/1"]),
         lambda: writer.delete_many(["data/1.parquet"]),
+        lambda: compactor.delete_many(["data/1.parquet"]),
+        lambda: compactor.delete_many(["pending/1"]),
         lambda: consumer.delete_many(["data/1.parquet"]),
+        lambda: consumer.create("rewrites/x", b""),
         lambda: consumer.create("pending/x", b""),
         lambda: consumer.replace("card.json", b""),
         lambda: consumer.upload("data/x", b"x"),

@@ -133,6 +133,13 @@ def test_each_user_does_its_work_and_nothing_else(machine: Machine) -> None:
     assert machine.refused("writer", "rm", "-f", str(card))
     assert machine.refused("writer", "ls", str(machine.root / "catalog"))
     assert machine.refused("writer", "ls", str(table / "metadata"))
+    rewrites = machine.folder / "rewrites"
+    assert machine.refused("writer", "mkdir", str(rewrites))
+    machine.run("bookkeeper", "mkdir", str(rewrites)).check_returncode()  # as its compactor, or the reaper's, does
+    machine.run("bookkeeper", "sh", "-c", f"echo > {rewrites}/of-a-compactor").check_returncode()
+    for wrong in (f"echo > {rewrites}/of-a-writer", f"echo >> {rewrites}/of-a-compactor", f"rm {rewrites}/*"):
+        assert machine.refused("writer", "sh", "-c", wrong), wrong
+    machine.run("bookkeeper", "rm", f"{rewrites}/of-a-compactor").check_returncode()
     assert machine.refused("stranger", "cat", str(card))
     assert machine.refused("stranger", "cat", str(data))
 

@@ -12,13 +12,17 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import get_session
 
-from tests.deploy.rights import ROLES, Roles, policies
+from bookkeeper.core.rewrite import key_of
+from tests.deploy.rights import ROLES, Roles, compact, policies
 from tests.servers import installed
 from tests.servers.needed import needed
 from tests.servers.objects import s3_properties
 from tests.servers.process import LOOPBACK, Server, free_port
 
 BUCKETS = ("lake", "lake-queue")
+REWRITE = f"events/{key_of('01a1fdf4-2b80-7001-8203-0405060708aa')}"
+#: has the policies of both
+COMPACTING_REAPER = "compacting-reaper"
 ROW = "warehouse/demo/events/data/"
 
 
@@ -36,7 +40,7 @@ def server() -> Iterator[Server]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="bookkeeper-rights-") as place:
         (Path(place) / "iam").mkdir()
-        users = {"accessAccounts": {role: account(role) for role in ROLES}}
+        users = {"accessAccounts": {role: account(role) for role in (*ROLES, COMPACTING_REAPER)}}
         (Path(place) / "iam" / "users.json").write_text(json.dumps(users))
         (Path(place) / "buckets").mkdir()
         words = ["-q", "--port", f"{LOOPBACK}:{port}", "--iam-dir", f"{place}/iam", "posix", f"{place}/buckets"]
@@ -83,7 +87,8 @@ def bucket_policy(bucket: str) -> dict[str, Any]:
         for statement in policy["Statement"]:
             there = [arn for arn in statement["Resource"] if arn.removeprefix("arn:aws:s3:::").split("/")[0] == bucket]
             if there:
-                found.append({**statement, "Resource": there, "Principal": {"AWS": [role]}})
+                roles = [role, COMPACTING_REAPER] if role in ("reaper", "compactor") else [role]
+                found.append({**statement, "Resource": there, "Principal": {"AWS": roles}})
     return {"Version": "2012-10-17", "Statement": found}
 
 
@@ -101,11 +106,22 @@ def test_each_role_does_its_work_and_nothing_else(roles: Roles, clients: dict[st
     rows |= queues["writer"].generate("w2", files=1)
     assert queues["bookkeeper"].asked("once")[0]["outcome"] == "committed"
     assert queues["bookkeeper"].asked("verify") == []
+    name = compact(queues["compactor"])
+    assert [row["rewrite"] for row in queues["bookkeeper"].asked("pending")] == [name]
+    queues["bookkeeper"].asked("once")
+    assert (queues["bookkeeper"].asked("status")["data_files"], queues["bookkeeper"].asked("verify")) == (1, [])
     time.sleep(1.1)  # the youngest snapshot that expires is a second old
     queues["reaper"].run("reaper", "once", "--release-brake")
     queues["reaper"].run("reaper", "orphans")
     assert queues["consumer"].keys() == dict.fromkeys(rows, 1)
-    queues["writer"].generate("w3", files=1)
+    rows |= queues["writer"].generate("w3", files=2)
+    queues["bookkeeper"].asked("once")
+    roles.queue(COMPACTING_REAPER, **keys(COMPACTING_REAPER)).run("reaper", "compaction", "once")
+    assert [row["replaces"] for row in queues["bookkeeper"].asked("pending")] == [2]
+    queues["bookkeeper"].asked("once")
+    assert (queues["bookkeeper"].asked("status")["data_files"], queues["bookkeeper"].asked("verify")) == (2, [])
+    assert queues["consumer"].keys() == dict.fromkeys(rows, 1)
+    queues["writer"].generate("w4", files=1)
 
     for role, what, call in forbidden(clients):
         with pytest.raises(ClientError) as refused:
@@ -118,7 +134,7 @@ def keys(role: str) -> dict[str, str]:
 
 
 def forbidden(clients: dict[str, Any]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    writer, bookkeeper, reaper, consumer = (clients[role] for role in ROLES)
+    writer, bookkeeper, reaper, consumer, compactor = (clients[role] for role in ROLES)
     listed = clients["bookkeeper"].list_objects_v2(Bucket="lake", Prefix=ROW)["Contents"]
     data = listed[0]["Key"]
     pending = clients["bookkeeper"].list_objects_v2(Bucket="lake-queue", Prefix="events/pending/")["Contents"][0]["Key"]
@@ -127,6 +143,8 @@ def forbidden(clients: dict[str, Any]) -> Iterator[tuple[str, str, Callable[[], 
     yield "writer", "change the card", lambda: writer.put_object(**queue, Key="events/card.json", Body=b"{}")
     yield "writer", "change the marks", lambda: writer.put_object(**queue, Key="events/marks.json", Body=b"{}")
     yield "writer", "reject", lambda: writer.put_object(**queue, Key="events/rejected/x", Body=b"")
+    yield "writer", "rewrite", lambda: writer.put_object(**queue, Key=REWRITE, Body=b"")
+    yield "writer", "read rewrites", lambda: writer.get_object(**queue, Key=REWRITE)
     yield "writer", "read rows", lambda: writer.get_object(**table, Key=data)
     yield "writer", "delete rows", lambda: writer.delete_object(**table, Key=data)
     yield "writer", "list the table", lambda: writer.list_objects_v2(**table)
@@ -135,7 +153,15 @@ def forbidden(clients: dict[str, Any]) -> Iterator[tuple[str, str, Callable[[], 
     yield "bookkeeper", "write rows", lambda: bookkeeper.put_object(**table, Key=f"{ROW}x", Body=b"")
     yield "reaper", "delete a txlog", lambda: reaper.delete_object(**queue, Key=pending)
     yield "reaper", "publish", lambda: reaper.put_object(**queue, Key="events/pending/x", Body=b"")
+    yield "reaper", "rewrite", lambda: reaper.put_object(**queue, Key=REWRITE, Body=b"")
     yield "reaper", "write rows", lambda: reaper.put_object(**table, Key=f"{ROW}x", Body=b"")
     yield "consumer", "write rows", lambda: consumer.put_object(**table, Key=f"{ROW}x", Body=b"")
     yield "consumer", "delete rows", lambda: consumer.delete_object(**table, Key=data)
+    yield "consumer", "rewrite", lambda: consumer.put_object(**queue, Key=REWRITE, Body=b"")
+    yield "compactor", "delete rows", lambda: compactor.delete_object(**table, Key=data)
+    yield "compactor", "write metadata", lambda: compactor.put_object(**table, Key=metadata, Body=b"")
+    yield "compactor", "publish", lambda: compactor.put_object(**queue, Key="events/pending/x", Body=b"")
+    yield "compactor", "delete a txlog", lambda: compactor.delete_object(**queue, Key=pending)
+    yield "compactor", "take a rewrite back", lambda: compactor.delete_object(**queue, Key=REWRITE)
+    yield "compactor", "change the marks", lambda: compactor.put_object(**queue, Key="events/marks.json", Body=b"{}")
     yield "consumer", "look into the folder", lambda: consumer.list_objects_v2(**queue)

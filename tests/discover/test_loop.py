@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bookkeeper.config.settings import Daemon
+from bookkeeper.console.readable import readable
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.errors import StorageUnavailable
@@ -85,7 +86,7 @@ def test_the_wait_of_the_daemon_ends_at_once_when_something_wakes_it() -> None:
     heard: list[bytes] = []
 
     def woken() -> bool:
-        return bool(heard) or (bool(_readable(reader)) and bool(heard.append(os.read(reader, 1)) or True))
+        return bool(heard) or (readable([reader], 0) and bool(heard.append(os.read(reader, 1)) or True))
 
     threading.Timer(0.05, os.write, (writer, b"x")).start()
     began = time.monotonic()
@@ -95,19 +96,13 @@ def test_the_wait_of_the_daemon_ends_at_once_when_something_wakes_it() -> None:
     os.close(writer)
 
 
-def _readable(number: int) -> list[int]:
-    import select
-
-    return select.select([number], [], [], 0)[0]
-
-
 def test_a_wake_that_tells_nothing_new_does_not_end_the_wait() -> None:
     stop, (reader, writer) = StopSignal(), os.pipe()
     os.write(writer, b"temporary")
     asked: list[bytes] = []
 
     def woken() -> bool:
-        asked.extend([os.read(reader, 99)] if _readable(reader) else [])
+        asked.extend([os.read(reader, 99)] if readable([reader], 0) else [])
         return False
 
     began = time.monotonic()

@@ -2,20 +2,24 @@
 
 import base64
 import json
-import select
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from azure.core.paging import ItemPaged
+from azure.storage.queue._models import MessagesPaged
 
 from bookkeeper.config.settings import Table
+from bookkeeper.console.readable import readable
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK, Discovery
 from bookkeeper.discover.open import open_discovery
 from bookkeeper.discover.queue import QueueDiscovery
+from bookkeeper.discover.queues import AzureQueue
 from bookkeeper.stores.open import open_store
-from tests.servers.objects import bucket
+from tests.servers.objects import azure_properties, bucket
 from tests.servers.shared import place, wanted
 
 RUN = TxlogName("w1", new_incarnation(1, bytes(10)), 1)
@@ -47,7 +51,7 @@ def named(text: str) -> list[TxlogName]:
 
 def woken(found: Discovery, seconds: float = 20) -> bool:
     """Whether it says within some time that it knows something."""
-    return bool(select.select(list(found.wakes()), [], [], seconds)[0])
+    return readable(found.wakes(), seconds)
 
 
 def test_what_messages_tell_is_hinted_once_and_the_loop_is_woken() -> None:
@@ -133,3 +137,36 @@ def test_a_real_queue_tells_of_a_published_txlog(made: Callable[[], Any]) -> Non
             names |= set(hints)
     finally:
         found.close()
+
+
+def _answering(answers: list[list[str]], asked: list[int]) -> Any:
+    """A client whose `receive_messages` is paged as the SDK's is: a page more is one more ask."""
+
+    def ask(**_: Any) -> Any:
+        asked.append(1)
+        made = [SimpleNamespace(**dict.fromkeys(_MESSAGE), message_text=text) for text in answers.pop(0)]
+        return SimpleNamespace(items_property=made)
+
+    def receive(**given: Any) -> Any:
+        given = {"results_per_page": given["messages_per_page"], "max_messages": given.get("max_messages")}
+        return ItemPaged(ask, **given, page_iterator_class=MessagesPaged)
+
+    return SimpleNamespace(receive_messages=receive)
+
+
+_MESSAGE = ("message_id", "insertion_time", "expiration_time", "pop_receipt", "time_next_visible", "dequeue_count")
+
+
+def test_azures_queue_is_asked_often_while_messages_come_and_less_often_when_none_came_for_long() -> None:
+    queue = AzureQueue("hints", {"adls.connection-string": azure_properties(1, 2)["adls.connection-string"]})
+    pauses, deleted, asked = list[float](), list[str](), list[int]()
+    queue.pause = SimpleNamespace(wait=pauses.append)  # type: ignore[assignment]
+    queue.client = _answering([["m"], *[[]] * 104, ["m"], []], asked)
+    assert [item for item, _ in queue.receive()] == ["m"] and not pauses
+    for _ in range(106):
+        queue.receive()
+    assert pauses == [0.05] * 100 + [0.1, 0.2, 0.4, 0.8] + [0.05]
+    assert len(asked) == 107
+    queue.client = SimpleNamespace(delete_message=deleted.append)  # type: ignore[assignment]
+    queue.done(["a", "b", "c"])
+    assert sorted(deleted) == ["a", "b", "c"]

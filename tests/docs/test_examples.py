@@ -24,6 +24,8 @@ SKIPPED = {
     '/** A txlog of these data files; the keys are those of the header, "bookkeeper." and all. */': (
         "generated from tests/golden/WriteTxlog.java"
     ),
+    "/** A file of a step, and its relative sequence number. */": "generated from tests/golden/WriteSteps.java",
+    "import polars": "polars is not installed; tests/streams/test_consumer_examples.py runs it where it is",
     "/** A replaced file, with the sequence numbers that the table's entry of it has. */": (
         "compared with tests/golden/rewrites/WriteRewrite.java by tests/core/test_rewrite.py"
     ),

@@ -1,6 +1,7 @@
 """Skimming says of every record exactly what decoding it in full says, or refuses it like that does."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import DataFile, Entry, added
-from bookkeeper.format.skim import EntrySummary, Skimmer, columns_of
+from bookkeeper.format.layout import Layout
+from bookkeeper.format.skim import EntrySummary, Skimmer, StatusRow, columns_of
 
 SCHEMA = Schema(
     NestedField(1, "ts", TimestamptzType(), required=False),
@@ -109,6 +111,100 @@ def test_it_says_of_one_column_what_decoding_in_full_says(written: list[DataFile
         assert [(row.nulls, row.upper) for row in skims.rows(block.payload, block.count)] == truth
 
 
+def _entry(file: DataFile, status: int, snapshot: int | None) -> Entry:
+    return Entry(status, snapshot, 7 if snapshot else None, None, 0, None, None, file)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(files(), st.sampled_from([0, 1, 2]), st.none() | st.integers(1, 2**63 - 1)), min_size=1),
+    st.sampled_from([0, 1, 2]),
+)
+def test_those_of_one_status_are_what_decoding_in_full_says(
+    written: list[tuple[DataFile, int, int | None]], status: int
+) -> None:
+    block, skims = _block([_entry(*item) for item in written]), _skimmer()
+    truth = [(snapshot, file.path, file.size_bytes) for file, its, snapshot in written if its == status]
+    for _ in range(3):  # the later rounds meet expressions that the first ones made
+        assert skims.with_status(block.payload, block.count, status) == truth
+
+
+def _decoded(block: avro.Block, layout: Layout, status: int) -> list[StatusRow] | None:
+    """The rows of one status, decoded in full; None where a path is no text."""
+    try:
+        found = decode_block(block, layout)
+    except TxlogCorrupt as exc:
+        if "utf-8" in str(exc):
+            return None
+        raise
+    return [
+        (item.snapshot_id, item.data_file.path, item.data_file.size_bytes) for item in found if item.status == status
+    ]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_one_status_of_a_block_with_a_flipped_byte_is_what_decoding_in_full_says_or_refused(status: int) -> None:
+    entries = [_entry(_file(number), number % 3, number // 2 or None) for number in range(9)]
+    block, skims = _block(entries), _skimmer()
+    skims.rows(block.payload, block.count)
+    flips, refused = random.Random(status), 0
+    for _ in range(3_000):
+        payload = bytearray(block.payload)
+        payload[flips.randrange(len(payload))] = flips.randrange(256)
+        broken = avro.Block(block.count, bytes(payload))
+        try:
+            rows = skims.with_status(broken.payload, broken.count, status)
+        except TxlogCorrupt:
+            refused += 1
+            continue
+        # Of a record with another status the path is not read: it need not be text.
+        assert _decoded(broken, skims.layout, status) in (rows, None)
+    assert refused
+
+
+def _run_of(*statuses: int) -> avro.Block:
+    """Records whose statistics name the same columns, with bounds of the same length."""
+    same = [replace(_file(number), lower_bounds={1: b"8" * 8}, upper_bounds={1: b"9" * 8}) for number in range(60)]
+    return _block([_entry(file, statuses[n % len(statuses)], n // 20 or None) for n, file in enumerate(same)])
+
+
+@pytest.mark.parametrize("statuses", [(1,), (2,), (0, 2, 1)])
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_records_of_one_kind_are_read_as_a_run(
+    statuses: tuple[int, ...], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, skims = _run_of(*statuses), _skimmer()
+    skims.rows(block.payload, block.count)
+    monkeypatch.setattr(Skimmer, "_one_by_one", None)
+    assert skims.with_status(block.payload, block.count, status) == _decoded(block, skims.layout, status)
+
+
+def test_a_run_with_a_flipped_byte_is_what_decoding_in_full_says_or_refused() -> None:
+    block, skims = _run_of(1, 1, 2), _skimmer()
+    skims.rows(block.payload, block.count)
+    flips, runs, refused = random.Random(11), 0, 0
+    for _ in range(3_000):
+        payload = bytearray(block.payload)
+        payload[flips.randrange(len(payload))] = flips.randrange(256)
+        broken = avro.Block(block.count, bytes(payload))
+        rows = skims._run(broken.payload, broken.count, 1)
+        if rows is None:
+            refused += 1
+            continue
+        runs += 1
+        assert _decoded(broken, skims.layout, 1) in (rows, None)
+    assert runs > 1_000 and refused > 300
+
+
+def test_a_path_that_holds_what_follows_a_path_is_read_by_its_length() -> None:
+    same = {"lower_bounds": {1: b"8" * 8}, "upper_bounds": {1: b"9" * 8}}
+    paths = ["file:///x/\x0ePARQUET/y", "file:///a\nfile:///b", "", "file:///\x0e"]
+    block = _block([_entry(replace(_file(n), path=path, **same), 2, None) for n, path in enumerate(paths)])
+    plain, skims = _run_of(2), _skimmer()
+    skims.rows(plain.payload, plain.count)
+    assert [path for _, path, _ in skims.with_status(block.payload, block.count, 2)] == paths
+
+
 def test_records_of_one_kind_are_not_decoded_after_the_second() -> None:
     block = _block([added(_file(number)) for number in range(50)])
     rows = list(_skimmer().rows(block.payload, block.count))
@@ -170,3 +266,11 @@ def test_a_block_that_is_cut_or_too_long_is_refused(cut: int) -> None:
     for payload in (block.payload[:-cut], block.payload + b"\0" * cut):
         with pytest.raises(TxlogCorrupt):
             list(skims.rows(payload, block.count))
+        for status in (0, 1):
+            with pytest.raises(TxlogCorrupt):
+                skims.with_status(payload, block.count, status)
+    run = _run_of(2)
+    skims.rows(run.payload, run.count)
+    for payload in (run.payload[:-cut], run.payload + b"\0" * cut, run.payload + run.payload):
+        with pytest.raises(TxlogCorrupt):
+            skims.with_status(payload, run.count, 2)

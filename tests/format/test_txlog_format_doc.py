@@ -58,9 +58,8 @@ def test_the_example_reason_has_the_keys_of_a_reason() -> None:
 
 def test_every_header_key_is_documented_and_no_other() -> None:
     said = set(re.findall(r"`(bookkeeper\.[a-z-]+)`", section("The header")))
-    known = {f"bookkeeper.{key}" for key in txlog._REQUIRED | txlog._OPTIONAL}
-    assert said == known | {"bookkeeper.companion"}
-    written = avro.read_header((FOLDER / "positions.txlog.avro").read_bytes()).meta
+    assert said == {f"bookkeeper.{key}" for _, known in txlog._KEYS_OF.values() for key in known}
+    written = avro.read_header((FOLDER / "steps.txlog.avro").read_bytes()).meta
     assert all(f"`{key}`" in section("The header") for key in written)
 
 
@@ -75,6 +74,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert decoder.RECORD_BYTES == 4 * 2**20 and "4 MiB an entry" in limits
     assert Table().max_txlog_bytes == 64 * 2**20 and "64 MiB before and after decompression" in limits
     assert layout._SCHEMA_BYTES == 256 * 2**10 and "at most 256 KiB" in limits
+    assert txlog.MOST_SPAN == 10_000 and "at most 10,000" in section("Steps and deletes: version 2")
     assert txlog.POSITION_BYTES == 1024 and "at most 1,024" in limits
     assert marks.MOST_HOLES == 64 and "more than 64 holes" in TEXT
     assert marks.FUTURE_MS == 3_600_000 and "more than an hour ahead" in TEXT

@@ -1,11 +1,12 @@
 """
 What docs/txlog-format.md shows of real bytes: `python -m tests.golden.annotate` writes it there.
 
-The Avro schema, a golden txlog byte by byte, and the part of WriteTxlog.java between its two marks.
+The Avro schema, a golden txlog byte by byte, and of WriteTxlog.java and WriteSteps.java what is between their marks.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,17 +128,22 @@ def _items(kind: Any, cursor: Cursor) -> str:
     return ", ".join(parts)
 
 
-def java() -> str:
+def java(file: str) -> str:
     """
-    The part of WriteTxlog.java that makes a txlog.
+    The part of a Java file that makes a txlog.
     """
-    source = (FOLDER / "WriteTxlog.java").read_text("utf-8")
+    source = (FOLDER / file).read_text("utf-8")
     part = source.partition("// [docs]")[2].partition("\n")[2].partition("  // [end]")[0]
     lines = [line.removeprefix("  ") for line in part.splitlines()]
     return "```java\n" + "\n".join(lines) + "\n```\n"
 
 
-SECTIONS = {"schema": schema, "dump": dump, "java": java}
+SECTIONS: dict[str, Callable[[], str]] = {
+    "schema": schema,
+    "dump": dump,
+    "java": partial(java, "WriteTxlog.java"),
+    "java-steps": partial(java, "WriteSteps.java"),
+}
 
 
 def renewed(text: str) -> str:

@@ -15,10 +15,19 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, DecimalType, DoubleType, NestedField, StringType, TimestamptzType, UUIDType
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, Txlog, encode
+from bookkeeper.core.txlog import Envelope, StepFile, Txlog, encode, encode_steps
 from bookkeeper.format import avro
 from bookkeeper.format.entries import DataFile
 
@@ -53,6 +62,17 @@ BY_MANY = PartitionSpec(
 )
 
 
+CUSTOMERS = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "name", StringType(), required=False),
+    NestedField(3, "op", StringType(), required=False),
+    NestedField(4, "seq", LongType(), required=False),
+    schema_id=3,
+    identifier_field_ids=[1],
+)
+BY_ID = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "id_bucket"), spec_id=0)
+
+
 @dataclass(frozen=True)
 class Content:
     """What one of our own golden files is made from."""
@@ -64,6 +84,24 @@ class Content:
 
     def encoded(self) -> bytes:
         return encode(self.envelope, self.schema, self.spec, self.files)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a golden file of version 2 is made from."""
+
+    envelope: Envelope
+    spec: PartitionSpec
+    data: tuple[StepFile, ...]
+    delete_spec: PartitionSpec
+    deletes: tuple[StepFile, ...]
+    span: int
+
+    def encoded(self) -> bytes:
+        keys = CUSTOMERS.identifier_field_ids
+        return encode_steps(
+            self.envelope, CUSTOMERS, self.spec, self.data, self.delete_spec, self.deletes, keys, self.span
+        )
 
 
 def _envelope(sequence: int, **more: Any) -> Envelope:
@@ -105,11 +143,46 @@ def _sale(number: int, *partition: Any) -> DataFile:
     )
 
 
+def _customers(number: int, rows: int, *partition: int) -> DataFile:
+    """Rows of customers, or tombstones of them."""
+    return DataFile(
+        path=f"s3://lake/demo/customers/data/ingest-7-{RUN}-0000000008-{number:05d}.parquet",
+        file_format="PARQUET",
+        partition=partition,
+        record_count=rows,
+        size_bytes=2000 + number,
+        value_counts={1: rows, 2: rows, 3: rows, 4: rows},
+        null_value_counts={1: 0, 2: 0, 3: 0, 4: 0},
+        lower_bounds={1: _long(number)},
+        upper_bounds={1: _long(number + rows)},
+        split_offsets=(4,),
+    )
+
+
+def _deleted(number: int, rows: int, *partition: int) -> DataFile:
+    """An equality-delete file of keys of customers."""
+    return DataFile(
+        path=f"s3://lake/demo/customers/data/ingest-7-{RUN}-0000000008-{number:05d}-deletes.parquet",
+        file_format="PARQUET",
+        partition=partition,
+        record_count=rows,
+        size_bytes=700 + number,
+        value_counts={1: rows},
+        null_value_counts={1: 0},
+        lower_bounds={1: _long(number)},
+        upper_bounds={1: _long(number + rows)},
+    )
+
+
+def _long(value: int) -> bytes:
+    return value.to_bytes(8, "little", signed=True)
+
+
 def _unscaled(cents: int) -> bytes:
     return cents.to_bytes(5, "big", signed=True)
 
 
-OURS: dict[str, Content] = {
+OURS: dict[str, Content | Steps] = {
     "unpartitioned": Content(_envelope(1), EVENTS, UNPARTITIONED_PARTITION_SPEC, (_event(1), _event(2))),
     "by-day": Content(_envelope(2), EVENTS, BY_DAY, (_event(1, DAY), _event(2, DAY + 1))),
     "by-bucket-decimal-uuid": Content(
@@ -126,6 +199,31 @@ OURS: dict[str, Content] = {
         _envelope(4, position=b"\x00offset\xff", previous_position=b""), EVENTS, BY_DAY, (_event(1, DAY),)
     ),
     "many": Content(_envelope(5), EVENTS, BY_DAY, tuple(_event(number, DAY) for number in range(1500))),
+    # An upsert, then deletes with their shadow, then rows whose keys are new.
+    "steps": Steps(
+        _envelope(8, position=b"lsn 9", previous_position=b"lsn 5"),
+        PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "seq"), spec_id=0),
+        (
+            StepFile(_customers(1, 100, 7), 1),
+            StepFile(_customers(2, 3, 7), 1),
+            StepFile(_customers(3, 50, 8), 3),
+        ),
+        PartitionSpec(spec_id=1),
+        (StepFile(_deleted(4, 100), 1), StepFile(_deleted(5, 3), 2)),
+        4,
+    ),
+    # The first step only deletes: nothing is above it but its shadow, which has number 0.
+    "deletes-by-bucket": Steps(
+        _envelope(9),
+        BY_ID,
+        (StepFile(_customers(1, 3, 2), 0),),
+        BY_ID,
+        (StepFile(_deleted(2, 2, 2), 1), StepFile(_deleted(3, 1, 3), 1)),
+        2,
+    ),
+    "deletes-only": Steps(
+        _envelope(10), PartitionSpec(spec_id=0), (), PartitionSpec(spec_id=0), (StepFile(_deleted(1, 9), 1),), 2
+    ),
 }
 
 
@@ -133,7 +231,9 @@ def pyicebergs(folder: Path) -> bytes:
     """
     The content of `by-day` in the layout of pyiceberg's own writer: partition required, no field 143.
     """
-    content = replace(OURS["by-day"], envelope=_envelope(6))
+    content = OURS["by-day"]
+    assert isinstance(content, Content)
+    content = replace(content, envelope=_envelope(6))
     output = PyArrowFileIO().new_output(f"file://{folder}/manifest.avro")
     with write_manifest(2, content.spec, content.schema, output, 1, "deflate") as writer:
         for file in content.files:
@@ -161,10 +261,11 @@ def _icebergs(file: DataFile) -> IcebergFile:
     return made
 
 
-#: made by other libraries: java is the output of WriteTxlog.java
+#: made by other libraries: java is the output of WriteTxlog.java, java-steps that of WriteSteps.java
 OTHERS: dict[str, TxlogName] = {
     "pyiceberg": TxlogName("ingest-7", RUN, 6),
     "java": TxlogName("java-1", RUN, 7),
+    "java-steps": TxlogName("java-1", RUN, 8),
 }
 NAMES = {**{key: content.envelope.name for key, content in OURS.items()}, **OTHERS}
 
@@ -182,6 +283,17 @@ def described(txlog: Txlog, header: dict[str, Any]) -> dict[str, Any]:
         "rows": txlog.row_count,
         "first": entries if len(entries) <= WHOLE else entries[:2],
     }
+    if txlog.deletes is not None:
+        data |= {
+            "span": txlog.span,
+            "numbers": list(txlog.numbers),
+            "deletes": {
+                "spec": txlog.deletes.spec_id,
+                "partition": plain(txlog.deletes.partition),
+                "numbers": list(txlog.deletes.numbers),
+                "entries": [plain(asdict(entry)) for entry in txlog.deletes.entries],
+            },
+        }
     digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
     return data | {"sha256 of all": digest} if len(entries) > WHOLE else data
 
@@ -206,5 +318,5 @@ def our_header(data: bytes) -> dict[str, Any]:
     return {
         key: value if key in positions else value.decode()
         for key, value in sorted(meta.items())
-        if key not in ("avro.schema", "iceberg.schema")
+        if key not in ("avro.schema", "iceberg.schema", "bookkeeper.deletes")
     }

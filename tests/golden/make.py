@@ -1,6 +1,6 @@
 """
-Makes golden files that are not there yet: `python -m tests.golden.make [JAVA_TXLOG]`. It overwrites nothing, ever:
-a file that can no longer be decoded is a broken promise to every txlog that lies in a user's pending/.
+Makes golden files that are not there yet: `python -m tests.golden.make [JAVA_TXLOG [STEPS]]`. It overwrites nothing,
+ever: a file that can no longer be decoded is a broken promise to every txlog that lies in a user's pending/.
 """
 
 import json
@@ -36,8 +36,8 @@ def main(arguments: list[str]) -> None:
     with TemporaryDirectory() as scratch:
         makers: dict[str, Callable[[], bytes]] = {key: content.encoded for key, content in OURS.items()}
         makers["pyiceberg"] = lambda: pyicebergs(Path(scratch))
-        if arguments:
-            makers["java"] = Path(arguments[0]).read_bytes
+        for key, path in zip(("java", "java-steps"), arguments, strict=False):
+            makers[key] = Path(path).read_bytes
         print(*make(FOLDER, makers) or ["nothing to make"], sep="\n")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from tests.histories import pyiceberg_changes
 from tests.histories.world import World
 
+#: steps that compactors take
+OF_COMPACTORS = ("rewrite", "publish a rewrite", "give a rewrite back")
 HOURS = (0, 0, 1, 3, 7, None)
 Step = Callable[[World, Random], Any]
 
@@ -28,6 +30,8 @@ STEPS: dict[str, Step] = {
     "wait": lambda world, dice: world.tick(dice.choice([5, 60, 200]), dice.randint(0, 1)),
     "restart": lambda world, dice: world.restart(dice.randint(0, 1)),
     "rewrite": lambda world, dice: world.rewrite(dice.randint(0, 9), dice.randint(1, 5), dice.randint(0, 1)),
+    "publish a rewrite": lambda world, dice: world.publish_rewrite(dice.randint(0, 9), dice.randint(1, 5)),
+    "give a rewrite back": lambda world, dice: world.give_back(),
     "reap": lambda world, dice: world.reap(),
     "append": lambda world, dice: pyiceberg_changes.append(world, dice.randint(1, 2), dice.choice(HOURS)),
     "take out": lambda world, dice: pyiceberg_changes.take_out(world, dice.randint(0, 9)),

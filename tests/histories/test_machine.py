@@ -61,6 +61,14 @@ class Histories(RuleBasedStateMachine):
     def rewrite(self, choice: int, most: int, book: int) -> None:
         self.world.rewrite(choice, most, book)
 
+    @rule(choice=st.integers(0, 9), most=st.integers(1, 5))
+    def publish_rewrite(self, choice: int, most: int) -> None:
+        self.world.publish_rewrite(choice, most)
+
+    @rule()
+    def give_back(self) -> None:
+        self.world.give_back()
+
     @rule()
     def reap(self) -> None:
         self.world.reap()

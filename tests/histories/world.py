@@ -2,7 +2,8 @@
 One history in the making: moves the real product and the plain model alike, and looks at the table after each step.
 """
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -11,7 +12,8 @@ from uuid import UUID
 
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.rewrite import Base, ReplacedFile, decode, encode
+from bookkeeper.core.pending_rewrites import pending_rewrites
+from bookkeeper.core.rewrite import Base, ReplacedFile, decode, encode, key_of
 from bookkeeper.tick.check_rewrites import check_rewrites
 from reaper import reap
 from tests.histories import files, invariants, manifest_checks, snapshot_checks
@@ -57,6 +59,16 @@ PROPERTIES: tuple[Property, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Compaction:
+    """A rewrite: its bytes, the paths that it replaces, and its new file."""
+
+    id: str
+    data: bytes
+    old: tuple[str, ...]
+    new: File
+
+
 class World:
     """A table with two bookkeepers, writers and pyiceberg_changes."""
 
@@ -76,6 +88,8 @@ class World:
         self.seen: set[int] = set()
         #: files on disk that no reader may ever see
         self.strays: set[str] = set()
+        self.pending: Compaction | None = None
+        self.settled: Compaction | None = None
         self.lake.tick(self.books[0])
 
     # -- what writers do
@@ -123,40 +137,78 @@ class World:
 
     def tick(self, minutes: float = 1, book: int = 0) -> None:
         """A tick of one of two bookkeepers that know nothing of each other."""
+        self.books[book].duties.rewrites.due.again()  # or their time comes only once a minute
         turn = self.lake.tick(self.books[book], minutes=minutes)
         assert turn.trouble is None, turn.trouble
         self.model.commit()
+        self._settle()
         self.model.expire(TIMESTAMP, KEEP, self.lake.clock.now)
 
     def rewrite(self, choice: int, most: int, book: int = 0) -> None:
         """A compactor makes one file of some of a partition; one of the bookkeepers' ledgers commits that."""
+        if (made := self._compacted(choice, most)) is not None:
+            ledger = self.books[book].ledger
+            view = ledger.load(self.lake.folder.card().folder)
+            checked = check_rewrites(ledger, view, [decode(made.id, made.data, 2**24)])
+            assert checked.rejected == {}, checked.rejected
+            ledger.rewrite(view, checked.good, checked.deletes)
+            self._rewritten(made)
+
+    def publish_rewrite(self, choice: int, most: int) -> None:
+        """The same, but it is published: the next tick commits it, unless a file of it goes before."""
+        if self.pending is None and (made := self._compacted(choice, most)) is not None:
+            self.strays.add(made.new.path)
+            self._pend(made)
+
+    def give_back(self) -> None:
+        """The last rewrite that was published lies in the folder once more."""
+        if self.pending is None and self.settled is not None:
+            self._pend(self.settled)
+
+    def _pend(self, made: "Compaction") -> None:
+        self.lake.put(key_of(made.id), made.data)
+        self.pending = made
+
+    def _settle(self) -> None:
+        """What a tick makes of a pending rewrite: it is committed when every file that it replaces is still live."""
+        assert pending_rewrites(self.lake.folder) == []
+        made, self.pending = self.pending, None
+        if made is not None:
+            self.settled = made
+            if made.new.path not in self.model.live and all(path in self.model.live for path in made.old):
+                self._rewritten(made)
+
+    def _rewritten(self, made: "Compaction") -> None:
+        for path in made.old:
+            self.model.drop(path)
+        self.model.live[made.new.path] = made.new
+        self.strays.discard(made.new.path)
+
+    def _compacted(self, choice: int, most: int) -> "Compaction | None":
         old = self._one_partition(choice)[:most]
         table = self.lake.table()
         if not old or not table.metadata.current_snapshot_id:
-            return
+            return None
         spec = next(spec for spec in table.metadata.partition_specs if spec.spec_id == old[0][1].spec_id)
         schema = table.schema()
         columns = {field.field_id for field in schema.fields}
         if any(field.source_id not in columns for field in spec.fields):
-            return  # nobody can say any more what is in the partition
+            return None  # nobody can say any more what is in the partition
         rows = [{number: row.get(number) for number in columns} for _, file in old for row in file.rows]
         name = str(UUID(int=self.dice.getrandbits(128)))
         new = files.write(self.lake.folder.card().data_path, f"{name}-1.parquet", schema, spec, rows)
-        ledger = self.books[book].ledger
-        view = ledger.load(self.lake.folder.card().folder)
-        base = Base(view.uuid, view.head.snapshot_id, view.head.sequence_number)
+        # The disk tells the time of the history.
+        os.utime(local(new.path), (self.lake.clock.now.timestamp(),) * 2)
+        metadata = table.metadata
+        head = metadata.current_snapshot()
+        base = Base(str(metadata.table_uuid), head.snapshot_id, head.sequence_number)
         described = [replace(file.described, partition=new.described.partition) for _, file in old]
         replaced = [
             ReplacedFile(file, entry.sequence, entry.file_sequence)
             for file, (entry, _) in zip(described, old, strict=True)
         ]
         data = encode(name, base, schema, spec, [new.described], replaced)
-        checked = check_rewrites(ledger, view, [decode(name, data, 2**24)])
-        assert checked.rejected == {}, checked.rejected
-        ledger.rewrite(view, checked.good, checked.deletes)
-        for _, file in old:
-            self.model.drop(file.path)
-        self.model.live[new.path] = new
+        return Compaction(name, data, tuple(file.path for _, file in old), new)
 
     def _one_partition(self, choice: int) -> list[tuple[Entry, File]]:
         """The live files of one partition, as the head lists them, oldest first."""

@@ -89,7 +89,7 @@ def test_a_defect_in_counting_is_said_once_and_kills_no_daemon(
     watched.of().history = None  # type: ignore[assignment]
     watched.turn(200)
     assert watched.ask("/healthz")[0] == 200
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["metrics failed"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["metrics failed"]
 
 
 def test_a_table_that_never_had_a_turn_is_unhealthy_after_a_while(watched: Watched) -> None:

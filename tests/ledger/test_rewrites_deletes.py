@@ -236,7 +236,7 @@ def own_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_2_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(head: Any, rewrite: Rewrite) -> list[Any]:
+    def broken(head: Any, rewrite: Rewrite, _: Any) -> list[Any]:
         return [head.live[key][0] for key in rewrite.replaced if key in head.live]
 
     monkeypatch.setattr(check_rewrites._Head, "_replaced_files", broken)

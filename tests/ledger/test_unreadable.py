@@ -39,5 +39,5 @@ def test_appends_go_on_beside_a_manifest_that_cannot_be_read(
             bad = spoil(lake)
     assert f"file://{bad}" in listed(lake)
     assert lake.operations().count("replace") >= 2  # the others are merged, as soon as there are enough of them
-    said = [record for record in caplog.records if record.message == "manifests left unmerged"]
+    said = [record for record in caplog.records if record.getMessage() == "manifests left unmerged"]
     assert [(record.action, record.manifests) for record in said] == [("merge", [f"file://{bad}"])]

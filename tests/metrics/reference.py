@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bookkeeper.streams.registry import Registry, spark
+from reaper.compaction.compactor import Compacted
 from reaper.metrics import Metrics
 from reaper.result import Reaped
 from tests.support.checkpoints import Query, offset
+from tests.support.compactor import live, published
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples
 from writers.metrics import WriterMetrics as WriterFigures
@@ -44,6 +46,9 @@ def texts(root: Path) -> tuple[str, str, str]:
     Writes(lake).publish("a")
     lake.put("pending/none.txlog.avro", b"x")
     watched.turn()
+    published(lake, live(lake))
+    published(lake, live(lake), record_count=99)
+    watched.turn(seconds=70)
     query, reaper = Query(lake.root / "checkpoint"), Metrics()
     Registry(lake.folder.store).add(spark("live", query.url, watched.clock.now, by="command"))
     head = lake.table().metadata.current_snapshot_id
@@ -51,6 +56,7 @@ def texts(root: Path) -> tuple[str, str, str]:
     query.begin(offset(-1)).done(offset(head))
     watched.look()
     reaper.note("events", Reaped(consumers=(("live", "live", 0.1),)), watched.clock.now)
+    reaper.note_compacted("events", Compacted("own", left_alone={"deletes": 1}), watched.clock.now)
     return watched.ask("/metrics")[1], reaper.text(), WriterFigures("w1").text()
 
 

@@ -10,13 +10,16 @@ from typing import Any
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
 from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.core.rewrite import key_of
 from bookkeeper.errors import CatalogUnavailable, CommitConflict, StorageUnavailable
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.streams.registry import Registry, spark
+from reaper.compaction.compactor import Compacted
 from reaper.metrics import Metrics
 from reaper.result import Reaped
 from reaper.run import reap
 from tests.support.checkpoints import Query, offset
+from tests.support.compactor import encoded, live, published
 from tests.support.faults import Faults
 from tests.support.forge import with_header
 from tests.support.lake import Lake, Writes
@@ -197,6 +200,30 @@ def _shrunk(stage: Stage) -> None:
         change.remove_properties("swollen")
 
 
+def _newer_rewrite(stage: Stage) -> None:
+    rewrite_id, data = encoded(stage.lake, live(stage.lake))
+    stage.kept = key_of(rewrite_id)
+    stage.lake.put(stage.kept, data.replace(b"bookkeeper.version\x021", b"bookkeeper.version\x022"))
+
+
+def _rewritten_in_vain(stage: Stage) -> None:
+    published(stage.lake, live(stage.lake), record_count=99)
+
+
+def _more_than_is_rewritten(stage: Stage) -> None:
+    stage.publish(2)
+    if stage.count % 6 == 1:
+        published(stage.lake, live(stage.lake)[-2:])
+
+
+def _all_rewritten(stage: Stage) -> None:
+    published(stage.lake, live(stage.lake))
+
+
+def _compacted(stage: Stage, left: int) -> None:
+    stage.reaper.note_compacted(stage.table, Compacted("own", backlog_bytes=left), stage.watched.clock.now)
+
+
 def _lost_place(stage: Stage) -> None:
     stage.query.done(offset(4711))
 
@@ -251,6 +278,31 @@ SCENES = (
         _old_rows,
         lambda stage: stage.publish(10),
         settings={"retention": Retention(keep=timedelta(days=1))},
+    ),
+    Scene(
+        "rewrite-waits",
+        alerts("BookkeeperRewritesWait"),
+        _newer_rewrite,
+        lambda stage: stage.lake.folder.store.delete_many([stage.kept]),
+    ),
+    Scene("rewritten-in-vain", alerts("BookkeeperRewritesRejected"), lasting=_rewritten_in_vain),
+    Scene(
+        "rewriting-behind",
+        alerts("BookkeeperRewritesBehind"),
+        cure=_all_rewritten,
+        lasting=_more_than_is_rewritten,
+    ),
+    Scene(
+        "compaction-behind",
+        alerts("BookkeeperRewritesBehind"),
+        cure=lambda stage: _compacted(stage, 0),
+        lasting=lambda stage: _compacted(stage, 10**9),
+    ),
+    Scene(
+        "compaction-catches-up",
+        (),
+        cure=lambda stage: _compacted(stage, 0),
+        lasting=lambda stage: _compacted(stage, 10**9 - int(stage.watched.monotonic())),
     ),
     Scene(
         "crowded",

@@ -18,8 +18,12 @@ from tests.support.watched import Samples, Watched, quick_samples
 from writers.metrics import WriterMetrics as WriterFigures
 
 CAUSE, CURE, END = 5, 36, 52
-#: what a rule says of ten thousand snapshots is tried with fifty
-RULES = ALERTS.read_text("utf-8").replace("bookkeeper_snapshots) > 10000", "bookkeeper_snapshots) > 50")
+#: what a rule says of ten thousand snapshots is tried with fifty, what it says of a thousand files with twenty
+RULES = (
+    ALERTS.read_text("utf-8")
+    .replace("bookkeeper_snapshots) > 10000", "bookkeeper_snapshots) > 50")
+    .replace("delta(bookkeeper_data_files[30m])) > 1000", "delta(bookkeeper_data_files[30m])) > 20")
+)
 RUNBOOK = (ALERTS.parents[1] / "docs" / "operate.md").read_text("utf-8")
 UP = ("up", frozenset({("job", "bookkeeper"), ("instance", "a:9464")}))
 
@@ -153,7 +157,14 @@ def test_the_backlog_of_a_recovered_outage_is_not_slow(timeline: Timeline, tmp_p
 
 
 #: what takes more than one look at the daemon to tell
-NOT_SAID = {"BookkeeperSlow", "BookkeeperConflicts", "BookkeeperManySnapshots", "ReaperNotRunning"}
+NOT_SAID = {
+    "BookkeeperSlow",
+    "BookkeeperConflicts",
+    "BookkeeperManySnapshots",
+    "BookkeeperRewritesBehind",
+    "BookkeeperRewritesRejected",
+    "ReaperNotRunning",
+}
 
 
 def test_the_page_says_the_same_and_what_to_do(timeline: Timeline, play: Play) -> None:

@@ -12,10 +12,13 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from bookkeeper.config.settings import Settings
 from bookkeeper.console.exposition import text
 from bookkeeper.core.known_table import pending_of
+from bookkeeper.core.rewrite import key_of
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, StorageUnavailable
+from bookkeeper.http import problems
 from bookkeeper.metrics.prometheus import buckets_and_sum
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_bookkeeper
+from tests.support.compactor import encoded, live, published
 from tests.support.lake import Writes
 from tests.support.watched import SETTINGS, Taken, Watched, samples
 
@@ -50,6 +53,71 @@ def test_a_commit_is_counted_with_what_it_added_and_how_long_it_took(watched: Wa
     table = ("snapshots", "manifests", "data_files", "rows", "writers", "marks")
     assert [watched.value(f"bookkeeper_{name}") for name in table] == [1, 1, 2, 3, 1, 1]
     assert 200 < (watched.value("bookkeeper_marks_bytes") or 0) < 400
+
+
+def test_rewrites_are_counted_with_what_they_replaced_and_by_why_they_were_rejected(
+    watched: Watched, writer: Writes
+) -> None:
+    for key in "abc":
+        writer.publish(key)
+        watched.turn()
+    lake, before = watched.lakes["events"], watched.value("bookkeeper_data_files")
+    published(lake, live(lake))
+    published(lake, live(lake), record_count=99)
+    rewrite_id, data = encoded(lake, live(lake))
+    lake.put(key_of(rewrite_id), data.replace(b"bookkeeper.version\x021", b"bookkeeper.version\x022"))
+    watched.turn(seconds=70)
+    assert (before, watched.value("bookkeeper_data_files")) == (3, 1)
+    names = ("rewrites_committed", "rewrite_files_replaced", "rewrite_files_added", "rewrite_rows")
+    assert [watched.value(f"bookkeeper_{name}_total") for name in names] == [1, 3, 1, 3]
+    assert 500 < (watched.value("bookkeeper_rewrite_bytes_total") or 0) < 3000
+    # It overlaps with the good one where the disk dates it later.
+    errors = ("RewriteUnfit", "RewriteOverlaps")
+    assert sum(watched.value("bookkeeper_rewrites_rejected_total", error=error) or 0 for error in errors) == 1
+    assert watched.value("bookkeeper_files_dropped_total") == 0
+    # A newer version is held: it stays pending.
+    assert watched.value("bookkeeper_rewrites_pending") == 1
+    watched.turn(5, seconds=70)
+    assert watched.value("bookkeeper_oldest_rewrite_age_seconds") == pytest.approx(420, abs=1)
+    assert watched.value("bookkeeper_rewrites_committed_total") == 1
+    lake.folder.store.delete_many([key_of(rewrite_id)])
+    watched.turn(seconds=70)
+    assert watched.value("bookkeeper_rewrites_pending") == watched.value("bookkeeper_oldest_rewrite_age_seconds") == 0
+
+
+def test_the_page_shows_rewrites_and_says_when_they_wait_or_cannot_keep_up(
+    watched: Watched, writer: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(problems, "MORE_FILES", 4)
+    writer.publish("first")
+    watched.turn()
+    lake = watched.lakes["events"]
+    for number in range(4):
+        writer.publish(f"{number}")
+        writer.publish(f"{number} too")
+        watched.turn(seconds=60)
+    assert watched.troubles() == []  # rewriting is not on
+    published(lake, live(lake)[:2])
+    watched.turn(seconds=70)
+    (said,) = watched.troubles()
+    assert (said["alert"], said["what"]) == (
+        "BookkeeperRewritesBehind",
+        "rewriting cannot keep up: 8 live files, 7 more than half an hour ago",
+    )
+    (shown,) = watched.ask("/status.json")[1]["tables"]
+    about = {"committed": 1, "replaced_files": 2, "added_files": 1, "rows": 2, "pending": 0, "rejected": 0}
+    assert {name: shown["rewrites"][name] for name in about} == about
+    published(lake, live(lake))
+    rewrite_id, data = encoded(lake, live(lake))
+    lake.put(key_of(rewrite_id), data.replace(b"bookkeeper.version\x021", b"bookkeeper.version\x022"))
+    watched.turn(seconds=70)
+    assert watched.troubles() == []
+    watched.turn(15, seconds=60)
+    (said,) = watched.troubles()
+    assert (said["alert"], said["what"]) == (
+        "BookkeeperRewritesWait",
+        "1 rewrite pending, the oldest for 16 min",
+    )
 
 
 def test_ticks_are_counted_by_how_they_ended(watched: Watched, writer: Writes) -> None:

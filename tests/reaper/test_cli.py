@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -56,7 +57,7 @@ def recent(tmp_path: Path) -> Lake:
 
 
 def call(lake: Lake, *words: str) -> Result:
-    return CliRunner().invoke(main, [words[0], "--config", f"{lake.root}/bookkeeper.toml", *words[1:]])
+    return CliRunner().invoke(main, [*words, "--config", f"{lake.root}/bookkeeper.toml"])
 
 
 def answer(lake: Lake, *words: str) -> Any:
@@ -135,9 +136,16 @@ def test_the_brake_holds_until_a_person_releases_it(tmp_path: Path) -> None:
     assert answer(quiet, "once", "--release-brake")[0]["snapshots"] == 13
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
+def paths() -> list[str]:
+    """Every command, below a group too."""
+    groups = {name: command for name, command in main.commands.items() if isinstance(command, click.Group)}
+    below = [f"{name} {inner}" for name, group in groups.items() for inner in group.commands]
+    return sorted([*(main.commands.keys() - groups.keys()), *below])
+
+
+@pytest.mark.parametrize("command", paths())
 def test_every_command_has_help_with_an_example(command: str) -> None:
-    result = CliRunner().invoke(main, [command, "--help"])
+    result = CliRunner().invoke(main, [*command.split(), "--help"])
     assert result.exit_code == 0
     assert f"reaper {command} --" in result.output
 
@@ -190,3 +198,62 @@ def test_orphans_are_shown_with_the_reason_and_deleted_when_two_sweeps_found_the
 def test_an_orphan_age_below_an_hour_is_refused(recent: Lake) -> None:
     result = call(recent, "orphans", "--older-than", "59m", "--delete")
     assert result.exit_code == 1 and "at least 1 h" in result.stderr
+
+
+# -- compaction
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Lake:
+    """40 files of a row each, committed just now."""
+    lake = Lake(tmp_path)
+    lake.now = datetime.now(UTC) - timedelta(hours=3)
+    for _ in range(2):
+        lake.append(*[lake.data_file() for _ in range(20)])
+    (tmp_path / "bookkeeper.toml").write_text(CONFIG.format(root=tmp_path))
+    return lake
+
+
+def configured(lake: Lake, text: str) -> None:
+    with open(lake.root / "bookkeeper.toml", "a") as file:
+        file.write(f"[tables.events.compaction]\n{text}\n")
+
+
+def test_the_plan_of_compaction_shows_groups_sizes_and_why_and_changes_nothing(small: Lake) -> None:
+    before = small.disk()
+    [planned] = answer(small, "compaction", "plan")
+    (group,) = planned["rewrite"]
+    data = sum(size for path, size in before.items() if path.endswith(".parquet"))
+    assert (group["files"], group["bytes"], group["last"]) == (40, data, True)
+    assert (planned["engine"], planned["live files"], planned["bytes"], planned["left alone"]) == ("off", 40, data, {})
+    text = call(small, "compaction", "plan").stdout
+    assert "the partition is quiet" in text and "would be rewritten:" in text
+    assert small.disk() == before
+    assert not (small.folder / "rewrites").exists() and not (small.folder / "reaper").exists()
+
+
+def test_a_round_rewrites_only_tables_that_want_it(small: Lake) -> None:
+    [row] = answer(small, "compaction", "once")
+    assert (row["engine"], row["rewrites"], (small.folder / "rewrites").exists()) == ("off", 0, False)
+    configured(small, 'engine = "own"')
+    [row] = answer(small, "compaction", "once")
+    assert (row["rewrites"], row["replaced_files"], row["new_files"], row["pending"]) == (1, 40, 1, 1)
+    assert row["read_bytes"] > row["written_bytes"] > 0
+    assert len(list((small.folder / "rewrites").iterdir())) == 1
+    [planned] = answer(small, "compaction", "plan")
+    assert (planned["pending rewrites"], planned["left alone"], planned["rewrite"]) == (1, {"pending": 40}, [])
+
+
+def test_reaper_run_compacts_beside_its_runs_until_it_is_stopped(small: Lake) -> None:
+    configured(small, 'engine = "own"\nevery = "1s"')
+    figures = small.root / "metrics.prom"
+    words = [sys.executable, "-m", "reaper", "run", "--config", f"{small.root}/bookkeeper.toml"]
+    with subprocess.Popen([*words, "--metrics", str(figures)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr or ():
+                if "rewrites published" in line:
+                    break
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert 'reaper_compaction_rewrites_total{table="events"} 1.0' in figures.read_text()

@@ -4,12 +4,15 @@ A run killed around every storage and catalog operation, then run again: nothing
 
 import json
 import shutil
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from reaper.files import storage
@@ -128,6 +131,38 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(
         assert expected == left - lake.disk().keys(), way
         assert not Path(f"{lake.location}/data/lost.parquet").exists(), way
         assert not (lake.folder / "reaper/journal.json").exists(), way
+
+
+@pytest.mark.slow
+def test_a_second_reaper_at_any_step_of_a_run_takes_nothing_that_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The lease is taken once a run: on an object store it ends while a run takes longer, and another may begin.
+    monkeypatch.setattr("reaper.run.lease_on", lambda *_: NoLease())
+    stage = made(tmp_path, stock=False)
+    lake = stage.lake
+    rows, planned = lake.rows(), lake.outlook().files.sizes().keys()
+    recorded = Faults()
+    stage.run(recorded)
+
+    intact: list[bool] = []
+
+    def second() -> None:
+        with suppress(BookkeeperError):
+            stage.run(Faults())
+        intact.append(lake.reachable() <= lake.disk().keys())
+
+    for number, name in enumerate(recorded.calls):
+        stage.set_back()
+        earlier = recorded.calls[:number].count(name)
+        with suppress(BookkeeperError):
+            stage.run(Faults().before(name, *[lambda: None] * earlier, second))
+        assert (lake.rows(), lake.reachable() <= lake.disk().keys()) == (rows, True), (number, name)
+        assert len(intact) == number + 1 and all(intact), (number, name)
+        stage.run(Faults())
+        assert (lake.rows(), lake.reachable() <= lake.disk().keys()) == (rows, True), (number, name)
+        assert not planned & lake.disk().keys(), (number, name)
+        assert not (lake.folder / "reaper/journal.json").exists(), (number, name)
 
 
 @pytest.mark.slow

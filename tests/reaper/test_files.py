@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
@@ -72,6 +73,30 @@ def test_a_file_that_was_added_again_after_its_deletion_lives(lake: Lake) -> Non
     assert lake.reap().data_files == 1
     assert gone.file_path not in lake.disk()
     assert lake.rows() == [0, 1, 3, 4]
+
+
+def test_a_file_goes_with_its_last_deletion_however_often_it_was_added_again_before(lake: Lake) -> None:
+    gone, back, steady = (lake.data_file() for _ in range(3))
+    lake.append(gone, back, steady)
+    lake.delete(gone.file_path, back.file_path)
+    lake.append(gone, back)
+    lake.delete(gone.file_path, steady.file_path)
+    lake.delete(back.file_path)
+    lake.append(back)
+    for _ in range(3):
+        lake.append()
+    assert lake.reap().data_files == 2
+    assert back.file_path in lake.disk() and not {gone.file_path, steady.file_path} & lake.disk().keys()
+
+
+def test_a_file_that_one_snapshot_deletes_and_adds_lives(lake: Lake) -> None:
+    file = lake.data_file()
+    lake.append(file)
+    lake._snapshot(Operation.OVERWRITE, added=(file,), deleted=(file.file_path,))
+    for _ in range(4):
+        lake.append()
+    assert lake.reap().data_files == 0
+    assert file.file_path in lake.disk() and lake.rows() == [0, 1, 2, 3, 4]
 
 
 def test_a_file_that_was_added_again_under_another_spelling_lives(lake: Lake) -> None:

@@ -1,6 +1,7 @@
 """What a scraper sees of the reaper's runs, however they end."""
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
@@ -9,6 +10,7 @@ import pytest
 
 from bookkeeper.console.web import serve_metrics
 from bookkeeper.errors import CatalogUnavailable, NotPossible
+from reaper.compaction.compactor import Compacted
 from reaper.metrics import Metrics
 from reaper.result import Reaped
 from tests.support.watched import samples
@@ -45,6 +47,26 @@ def test_runs_are_counted_however_they_end_and_what_they_deleted_by_kind() -> No
     assert kinds == {"data": 2, "manifest": 1, "metadata": 4}
     figures.run("events", lambda now: Reaped(), NOW, lambda: NOW)
     assert value(figures.text(), "reaper_consecutive_failures") == 0
+
+
+def test_rounds_of_compaction_add_up_and_the_last_one_shows_the_table() -> None:
+    figures = Metrics()
+    figures.note_compacted("events", Compacted("off"), NOW)
+    figures.note_compacted("events", Compacted("own", busy=True), NOW)
+    assert "reaper_compaction" not in figures.text()
+    more = Compacted("own", rewrites=2, read_bytes=100, written_bytes=80, backlog_bytes=7, left_alone={"deletes": 3})
+    for minutes in (0, 5, 10):
+        figures.note_compacted("events", replace(more, live_files=minutes), NOW + timedelta(minutes=minutes))
+    text = figures.text()
+
+    def now(name: str, **labels: str) -> float | None:
+        return value(text, f"reaper_compaction_{name}", **labels)
+
+    assert (now("rewrites_total"), now("read_bytes_total"), now("written_bytes_total")) == (6, 300, 240)
+    assert (now("live_files"), now("backlog_bytes"), now("left_alone", reason="deletes")) == (10, 7, 3)
+    assert now("behind_seconds") == 600
+    figures.note_compacted("events", Compacted("own"), NOW + timedelta(minutes=15))
+    assert value(figures.text(), "reaper_compaction_behind_seconds") == 0
 
 
 def test_it_is_served_too() -> None:

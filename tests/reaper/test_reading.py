@@ -3,6 +3,7 @@ Manifest lists and manifests are read several at once, within bounds; what canno
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -151,17 +152,33 @@ def test_a_block_without_an_entry_of_a_status_is_not_read_for_it_again(monkeypat
     data = (Path(__file__).parents[1] / "golden/many.txlog.avro").read_bytes()
     lines = [manifest_list.Line(f"file:///{number}.avro", len(data), 0, 7, 1, 1, 1) for number in range(2)]
     reader = manifest_reader.ManifestReader(FileIO, lambda most: ((path, data) for path in most))  # type: ignore[arg-type]
-    proven: list[int] = []
-    prove = manifest_format.prove
+    read: list[int] = []
+    with_status = manifest_format.with_status
 
-    def noted(blocks: Any, skims: Any) -> Any:
-        proven.append(len(blocks))
-        return prove(blocks, skims)
+    def noted(*given: Any) -> Any:
+        read.append(given[-1])
+        return with_status(*given)
 
-    monkeypatch.setattr(manifest_format, "prove", noted)
+    monkeypatch.setattr(manifest_format, "with_status", noted)
     blocks = len(avro.decode(data, 2**24).blocks)
-    added = [len([*entries]) for _, entries in reader.entries(lines, ADDED)]
-    assert added[0] == added[1] > 1 and len(proven) == 2 * blocks
-    assert [[*entries] for _, entries in reader.entries(lines, DELETED)] == [[], []]
-    assert len(proven) == 3 * blocks
-    assert [len([*entries]) for _, entries in reader.entries(lines, ADDED)] == added
+    added = [len(rows) for _, rows in reader.with_status(lines, ADDED)]
+    assert added[0] == added[1] > 1 and read == [ADDED] * 2 * blocks
+    assert [rows for _, rows in reader.with_status(lines, DELETED)] == [[], []]
+    assert read.count(DELETED) == blocks
+    assert [len(rows) for _, rows in reader.with_status(lines, ADDED)] == added
+
+
+def test_behind_as_many_deletions_as_the_list_states_nothing_is_read() -> None:
+    golden = (Path(__file__).parents[1] / "golden/many.txlog.avro").read_bytes()
+    header = {key: value for key, value in avro.read_header(golden).meta.items() if key != avro.CODEC}
+    rows = manifest_format.decode(golden, 2**24).entries[:3]
+    deleted = [replace(entry, status=DELETED, snapshot_id=7) for entry in rows]
+    (block,) = manifest_format.encode_blocks(header["avro.schema"], deleted)
+    data = avro.encode(header, [block, avro.Block(1, b"no record")])
+    reader = manifest_reader.ManifestReader(FileIO, lambda most: ((path, data) for path in most))  # type: ignore[arg-type]
+    stated = manifest_list.Line("file:///m.avro", len(data), 0, 7, 1, 0, 3)
+    paths = [entry.data_file.path for entry in deleted]
+    assert [[path for _, path, _ in found] for _, found in reader.with_status([stated], DELETED)] == [paths]
+    for line, status in ((stated._replace(deleted_files=None), DELETED), (stated, ADDED)):
+        with pytest.raises(StorageUnavailable):
+            list(reader.with_status([line], status))

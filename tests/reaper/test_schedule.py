@@ -3,14 +3,20 @@ The loop: what it does with trouble, and how it ends.
 """
 
 import logging
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged
-from reaper.schedule import Round, run, scheduled
+from reaper.cli.compaction import NICE, be_nice
+from reaper.schedule import COMPACT, ON_SPARK, PACED, REAP, Round, run, scheduled
 
 #: past, so that the scheduler, which has a clock of its own, never waits for it
 NOW = datetime(2020, 1, 1, tzinfo=UTC)
@@ -67,7 +73,76 @@ def test_each_table_has_one_run_at_a_time_at_its_own_interval() -> None:
     assert all((job.max_instances, job.coalesce, job.misfire_grace_time) == (1, True, None) for job in jobs.values())
 
 
+def test_compaction_has_a_thread_of_its_own_which_is_less_important_than_all_others() -> None:
+    stop, seen = StopSignal(), list[tuple[str, int, int]]()
+
+    def act(kind: str, now: datetime) -> None:
+        thread = threading.get_native_id()
+        seen.append((kind, thread, os.getpriority(os.PRIO_PROCESS, thread)))
+        if len(seen) == 3:
+            stop.request()
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    tables = [("a", COMPACT), ("b", COMPACT), ("a", REAP)]
+    run([Round(name, DAY, partial(act, kind), kind) for name, kind in tables], lambda: NOW, stop, be_nice)
+    compacted = {found[1:] for found in seen if found[0] == COMPACT}
+    assert [nice for _, nice in compacted] == [max(NICE, before)]  # one thread
+    ((thread, nice),) = [found[1:] for found in seen if found[0] == REAP]
+    assert nice == before and thread not in dict(compacted)
+
+
 def test_a_stop_before_the_start_ends_it_at_once() -> None:
     stop = StopSignal()
     stop.request()
     run([Round("events", DAY, failing(None))], lambda: NOW, stop)
+
+
+def test_what_waits_for_the_thread_does_not_begin_after_a_stop() -> None:
+    stop, began = StopSignal(), list[str]()
+    main = threading.current_thread()
+
+    def act(name: str, now: datetime) -> None:
+        began.append(name)
+        stop.request()
+        main.join(0.2)  # the others are queued behind this one meanwhile
+
+    run([Round(name, DAY, partial(act, name), COMPACT) for name in "abcd"], lambda: NOW, stop)
+    assert began == ["a"]
+
+
+@pytest.mark.parametrize("thread", [PACED, ON_SPARK])
+def test_a_table_that_takes_long_by_its_settings_does_not_keep_others_waiting(thread: str) -> None:
+    stop, begun, done = StopSignal(), threading.Event(), threading.Event()
+    waited = list[bool]()
+
+    def act(now: datetime) -> None:
+        begun.set()
+        waited.append(done.wait(5))
+        stop.request()
+
+    def other(now: datetime) -> None:
+        waited.append(begun.wait(5))
+        done.set()
+
+    rounds = [Round("slow", DAY, act, thread), Round("events", DAY, other, COMPACT)]
+    run(rounds, lambda: NOW, stop)
+    assert waited == [True, True]
+
+
+def test_the_thread_of_requests_to_object_stores_stays_as_important_as_it_is() -> None:
+    code = """
+import os, threading
+import fsspec.asyn
+from reaper.cli.compaction import be_nice
+
+def compacts():
+    be_nice()
+    fsspec.asyn.get_loop()
+
+begun = threading.Thread(target=compacts)
+begun.start()
+begun.join()
+print(os.getpriority(os.PRIO_PROCESS, fsspec.asyn.iothread[0].native_id) - os.getpriority(os.PRIO_PROCESS, 0))
+"""
+    # In a process of its own: in this one the thread may have begun long ago.
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "0\n"

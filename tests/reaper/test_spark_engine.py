@@ -2,7 +2,12 @@
 Expiry by Spark: it is asked for no more than the plan, and an error there loses nothing.
 """
 
+import json
+import shlex
+import signal
 import sys
+import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +15,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
+from bookkeeper.config.load import load
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.streams.registry import COMMAND, Registry, spark
+from reaper.cli.compaction import compactions
 from reaper.expiry.spark_engine import by_command
+from reaper.schedule import COMPACT, ON_SPARK, PACED
+from reaper.spark_command import job_runner
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_lake import REAPER, Lake
 
@@ -82,3 +91,63 @@ def test_the_job_gets_its_arguments(tmp_path: Path) -> None:
     assert received.read_text() == (
         "expire-snapshots --table events --config b.toml --before 2050-01-01T00:00:00+00:00 --retain-last 3"
     )
+
+
+def test_reaper_run_starts_the_job_that_compacts_on_spark(tmp_path: Path) -> None:
+    received = tmp_path / "received"
+    code = f"import sys; open({str(received)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    config = tmp_path / "b.toml"
+    config.write_text(
+        f"[reaper]\nspark-command = {json.dumps([sys.executable, '-c', code])}\n"
+        '[tables.events.compaction]\nengine = "spark"\ntarget-file-size = "64MiB"\nquiet = "30m"\n'
+    )
+    settings = load(str(config), {})
+    with ExitStack() as leases:
+        [compacts] = compactions(settings, [settings.tables["events"]], None, lambda: False, leases)
+    assert compacts.every == timedelta(minutes=30)
+    compacts.act(datetime(2050, 1, 1, tzinfo=UTC))
+    words = f"rewrite-data-files --table events --config {config} --min-input-files 16 --target-file-size 67108864"
+    assert received.read_text() == f"{words} --wait 1m"
+    from spark_jobs.maintain import main
+
+    assert main.commands["rewrite-data-files"].make_context("x", received.read_text().split()[1:])
+
+
+def test_the_job_and_what_it_started_end_by_a_stop(tmp_path: Path) -> None:
+    ended, ready = tmp_path / "ended", tmp_path / "ready"
+    child = f"""
+import pathlib, signal, sys, time
+def end(*_):
+    pathlib.Path({str(ended)!r}).touch()
+    sys.exit(0)
+signal.signal(signal.{signal.SIGTERM.name}, end)
+pathlib.Path({str(ready)!r}).touch()
+time.sleep(60)
+"""
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n{sys.executable} -c {shlex.quote(child)} &\nwait\n")
+    script.chmod(0o755)
+    began = time.monotonic()
+    job_runner([str(script)], None, "events", ready.exists)("rewrite-data-files")
+    while not ended.exists() and time.monotonic() - began < 30:
+        time.sleep(0.05)
+    assert ended.exists() and time.monotonic() - began < 30
+
+
+def test_a_job_that_may_be_stopped_and_is_not_runs_to_its_end() -> None:
+    failing = job_runner([sys.executable, "-c", "import sys; sys.exit('no cluster')"], None, "events", lambda: False)
+    with pytest.raises(Retry, match="ended with 1: no cluster"):
+        failing("rewrite-data-files")
+
+
+def test_tables_that_take_long_by_their_settings_have_threads_of_their_own(tmp_path: Path) -> None:
+    config = tmp_path / "b.toml"
+    config.write_text(
+        '[tables.a.compaction]\nengine = "spark"\n'
+        '[tables.b.compaction]\nbytes-per-second = "1MiB"\n[tables.c.compaction]\nengine = "own"\n'
+    )
+    settings = load(str(config), {})
+    with ExitStack() as leases:
+        rounds = compactions(settings, [*settings.tables.values()], None, lambda: False, leases)
+    found = {item.table: item.thread for item in rounds}
+    assert found == {"a": ON_SPARK, "b": PACED, "c": COMPACT}

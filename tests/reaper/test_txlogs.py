@@ -6,13 +6,17 @@ import os
 import tracemalloc
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.core.pending_rewrites import pending_rewrites
+from bookkeeper.core.txlog import Envelope, StepFile, encode, encode_steps
 from bookkeeper.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, added
@@ -40,6 +44,13 @@ def txlog(lake: Lake, path: str) -> bytes:
     return encode(Envelope(NAME, "uuid", 1), lake.table.schema(), lake.table.spec(), [file])
 
 
+def steps(lake: Lake, path: str) -> bytes:
+    """A txlog of version 2 whose delete file is this one."""
+    file, spec = DataFile(path, "PARQUET", (), 1, 100), lake.table.spec()
+    data = [StepFile(replace(file, path=f"{path}-2"), 1)]
+    return encode_steps(Envelope(NAME, "uuid", 1), lake.table.schema(), spec, data, spec, [StepFile(file, 1)], [1], 2)
+
+
 def dead(lake: Lake) -> str:
     return f"file://{lake.location}/data/dead.parquet"
 
@@ -53,6 +64,35 @@ def test_a_data_file_that_a_txlog_names_stays_and_the_rest_goes(old: Lake, place
     done = old.reap()
     assert (done.snapshots, done.data_files) == (3, 0)
     assert dead(old) in old.disk()
+
+
+@pytest.mark.parametrize("place", ["pending", "rejected"])
+def test_a_delete_file_that_a_txlog_names_stays(old: Lake, place: str) -> None:
+    """Committed without it, deleted rows would be there for ever."""
+    (old.folder / place / str(NAME)).write_bytes(steps(old, dead(old)))
+    assert not old.outlook().files.data
+    assert old.reap().data_files == 0
+    assert dead(old) in old.disk()
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: b"", lambda data: b"x" * 99])
+def test_deletes_that_cannot_be_read_stop_the_run_until_the_txlog_is_rejected(old: Lake, change: Any) -> None:
+    found = avro.decode(steps(old, dead(old)), 2**24)
+    meta = {**found.meta, "bookkeeper.deletes": change(found.meta["bookkeeper.deletes"])}
+    path = old.folder / "pending" / str(NAME)
+    path.write_bytes(avro.encode(meta, found.blocks))
+    with pytest.raises(Retry, match="cannot be read"):
+        old.reap()
+    path.rename(old.folder / "rejected" / str(NAME))
+    assert old.reap().data_files == 1
+
+
+def test_a_rewrite_of_a_newer_version_stops_the_run(old: Lake) -> None:
+    newer = avro.encode({"bookkeeper.version": b"2"}, [avro.Block(1, b"?")])
+    (old.folder / "rewrites").mkdir()
+    (old.folder / "rewrites" / "x.avro").write_bytes(newer)
+    with pytest.raises(NewerVersion):
+        old.reap()
 
 
 def test_a_txlog_published_after_the_plan_keeps_its_files(old: Lake) -> None:
@@ -69,6 +109,20 @@ def test_a_txlog_published_after_the_plan_keeps_its_files(old: Lake) -> None:
 def test_misnamed_txlogs_count_too(old: Lake, name: str) -> None:
     (old.folder / "rejected" / name).write_bytes(txlog(old, dead(old)))
     assert old.reap().data_files == 0
+
+
+@pytest.mark.parametrize("name", [".x.avro.crc", "x.avro.bak", "x.avro"])
+def test_below_rewrites_only_what_the_bookkeeper_lists_is_read(old: Lake, name: str) -> None:
+    (old.folder / "rewrites").mkdir(exist_ok=True)
+    path = old.folder / "rewrites" / name
+    path.write_bytes(b"nonsense")
+    listed = [item.name for item in pending_rewrites(Folder(open_store(f"file://{old.folder}")))]
+    if name in listed:
+        with pytest.raises(Retry, match="rewrites/"):
+            old.reap()
+    else:
+        assert old.reap().data_files == 1
+    assert listed == (["x.avro"] if name == "x.avro" else [])
 
 
 def test_an_unreadable_pending_txlog_stops_the_run_this_time(old: Lake) -> None:
@@ -103,7 +157,7 @@ def test_rejected_bytes_that_no_replay_can_ever_take_stop_nothing(old: Lake) -> 
 
 def test_a_txlog_of_a_newer_version_stops_the_run(old: Lake) -> None:
     file = DataFile(dead(old) + "2", "PARQUET", (), 1, 100)
-    meta = manifest.header(old.table.schema(), old.table.spec()) | {"bookkeeper.version": b"2"}
+    meta = manifest.header(old.table.schema(), old.table.spec()) | {"bookkeeper.version": b"3"}
     (old.folder / "pending" / str(NAME)).write_bytes(manifest.encode(meta, [added(file)]))
     with pytest.raises(NewerVersion):
         old.reap()
@@ -180,7 +234,7 @@ def test_one_refused_under_a_lower_limit_keeps_its_files_for_the_limit_may_be_ra
 
 @pytest.mark.parametrize("place", ["pending", "rejected"])
 def test_a_newer_version_stops_the_run_even_where_it_looks_like_nothing_to_us(old: Lake, place: str) -> None:
-    (old.folder / place / str(NAME)).write_bytes(avro.encode({"bookkeeper.version": b"2"}, [avro.Block(1, b"?")]))
+    (old.folder / place / str(NAME)).write_bytes(avro.encode({"bookkeeper.version": b"3"}, [avro.Block(1, b"?")]))
     with pytest.raises(NewerVersion):
         old.reap()
     assert len(old.history()) == 5

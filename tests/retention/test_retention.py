@@ -10,6 +10,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import StorageUnavailable
+from bookkeeper.retention import rule
 from tests.support.faults import AFTER, BEFORE, Faults, Rule
 from tests.support.lake import Clock, Lake, Writes, append_by_others, live_files
 from tests.tick.test_history import change
@@ -188,6 +189,21 @@ def test_the_brake_holds_when_few_files_with_most_of_the_rows_would_go(tmp_path:
     writer.publish(*"jklmnop")
     lake.tick(book, minutes=2)
     assert lake.keys() == [*"jklmnopxyz"]
+
+
+def test_a_brake_that_counts_files_only_would_let_nearly_all_rows_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = kept(tmp_path, keep=HOUR, brake=0.5)
+    writer = Writes(lake)
+    writer.publish(*"abcdefg", at=lake.clock.now - 2 * HOUR)
+    for key in "xyz":
+        writer.publish(key)
+    lake.tick()
+    rightly, files = rule.braked, 4
+    monkeypatch.setattr(rule, "braked", lambda gone, live, most: live == files and rightly(gone, live, most))
+    lake.tick(minutes=2)
+    assert lake.keys() == [*"xyz"]
 
 
 @pytest.mark.parametrize("minutes", [-6, 6])

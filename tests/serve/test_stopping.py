@@ -1,6 +1,5 @@
 """Requests that signals set: a signal may come between any two steps of the loop that takes one."""
 
-import select
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.console.readable import readable
 from bookkeeper.console.signals import ReloadSignal
 
 
@@ -33,10 +33,6 @@ def interrupted(act: Callable[[], Any], signal: Callable[[], None], step: int) -
     return done, steps >= step
 
 
-def _readable(wish: ReloadSignal) -> bool:
-    return bool(select.select(list(wish.wakes()), [], [], 0)[0])
-
-
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_signal_at_any_step_of_taking_is_heard_and_keeps_no_wait_from_sleeping(asked: bool) -> None:
     step, within = 0, True
@@ -46,7 +42,7 @@ def test_a_signal_at_any_step_of_taking_is_heard_and_keeps_no_wait_from_sleeping
             wish.request()
         taken, within = interrupted(wish.take, wish.request, step)
         assert taken or wish.asked() or not within, f"lost at step {step}"
-        assert wish.asked() or not _readable(wish), f"awake for ever from step {step} on"
+        assert wish.asked() or not readable(wish.wakes(), 0), f"awake for ever from step {step} on"
     assert step > 10
 
 
@@ -54,4 +50,4 @@ def test_what_was_asked_for_is_taken_once() -> None:
     wish = ReloadSignal()
     wish.request()
     wish.request()
-    assert wish.take() and not wish.take() and not wish.asked() and not _readable(wish)
+    assert wish.take() and not wish.take() and not wish.asked() and not readable(wish.wakes(), 0)

@@ -12,7 +12,7 @@ from bookkeeper.config.settings import Catalog, Daemon, Reaper, Settings, Table
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.errors import CatalogUnavailable, HistoryChanged
 from bookkeeper.leases.lease import NoLease
-from bookkeeper.serve.health import all_ready, health
+from bookkeeper.serve.health import health
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.serve.tables import CHANGING, HANGING, Tables, once
 from bookkeeper.tick.tick import TickResult
@@ -208,9 +208,9 @@ def test_a_frozen_table_is_seen_from_outside_and_the_others_are_ready(world: Wor
     world.takes["b"] = world.freeze
     world.tables.change(*settings("a", "b"))
     world.moments.move(301)
-    states = {slot.table: health(slot, DAEMON, world.moments.now).state for slot in world.tables.slots}
-    assert states == {"a": "ready", "b": "hanging"}
-    assert not all_ready(world.tables.slots, DAEMON, world.moments.now)
+    found = {slot.table: health(slot, DAEMON, world.moments.now) for slot in world.tables.slots}
+    assert (found["a"].state, found["a"].ready) == ("ready", True)
+    assert (found["b"].state, found["b"].ready) == ("hanging", False)
 
 
 def test_a_loop_that_fails_outside_of_a_tick_goes_on(world: World, caplog: pytest.LogCaptureFixture) -> None:

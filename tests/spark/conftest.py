@@ -3,6 +3,7 @@ Fixtures for tests that need a JVM: one lake and one Spark session for the whole
 """
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from spark_jobs import session
 from tests.servers import spark as prepared
+from tests.support.keyed import keyed_lake
+from tests.support.lake import Lake as Queue
 from tests.support.spark_lake import SharedCatalog, new_lake
+
+_catalogs = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,3 +44,15 @@ def spark(lake: SharedCatalog) -> Iterator[Any]:
     built = session.build(lake.settings, app="tests")
     yield built
     built.stop()
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, spark: Any, lake: SharedCatalog) -> Queue:
+    """A keyed table in a catalog of its own; Spark keeps a catalog for as long as its session lives."""
+    made = keyed_lake(tmp_path / "lake", catalog=f"keyed{next(_catalogs)}")
+    before = str(lake.config_path.parent)
+    for key, value in spark.sparkContext.getConf().getAll():
+        if key.startswith("spark.sql.catalog.lake"):
+            there = value.replace(f"{before}/warehouse", str(made.root)).replace(before, str(made.root))
+            spark.conf.set(key.replace("catalog.lake", f"catalog.{made.catalog_settings.name}"), there)
+    return made

@@ -8,9 +8,10 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from spark_jobs import maintain, prepare, read_stream, write_stream
+from spark_jobs import apply_changes, compact, maintain, prepare, read_stream, write_stream
 
-COMMANDS = [prepare.main, read_stream.main, write_stream.main, maintain.main, *maintain.main.commands.values()]
+JOBS = [prepare.main, read_stream.main, write_stream.main, apply_changes.main, compact.main, maintain.main]
+COMMANDS = [*JOBS, *maintain.main.commands.values()]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -21,7 +22,7 @@ def test_every_help_has_an_example_and_a_line_for_each_option(command):
     assert all(getattr(option, "help", "said") for option in command.params)
 
 
-@pytest.mark.parametrize("job", ["prepare", "read_stream", "write_stream", "maintain"])
+@pytest.mark.parametrize("job", ["prepare", "read_stream", "write_stream", "apply_changes", "compact", "maintain"])
 def test_help_loads_neither_spark_nor_iceberg(job):
     code = f"import sys, spark_jobs.{job}; print(*{{'pyspark', 'pyiceberg', 'pyarrow', 'py4j'}} & set(sys.modules))"
 

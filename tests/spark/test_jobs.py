@@ -8,16 +8,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import venv
+from datetime import timedelta
 from pathlib import Path
 
 import pyspark
 import pytest
+from pyiceberg.transforms import IdentityTransform
 
 from tests.servers import spark as prepared
 from tests.servers import wheels
 from tests.servers.needed import needed
+from tests.support.lake import Lake as Queue
+from tests.support.lake import Writes, live_files
+from tests.support.races import WallClock
 from tests.support.spark_lake import new_lake, rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +118,59 @@ def test_a_job_follows_a_live_table_and_ends_on_sigterm(own_lake, tmp_path, star
     assert "Traceback" not in said
     assert process.returncode == (143 if start[0] == SUBMIT else 0), said[-3000:]
     assert {path.name for path in tmp_path.iterdir()} == {"lake", "checkpoint", "progress.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("start", "command"),
+    [
+        pytest.param([sys.executable, "-m", "spark_jobs.compact"], ["--wait", "1m"], id="python -m"),
+        pytest.param([SUBMIT, *QUICK, str(ROOT / "spark_jobs" / "compact.py")], ["--sort"], id="spark-submit"),
+        pytest.param([sys.executable, "-m", "spark_jobs.maintain"], [], id="maintain, as the reaper starts it"),
+    ],
+)
+def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, command):
+    prepared.wanted()
+    own = new_lake(tmp_path / "lake")
+    with own.config_path.open("a") as text:
+        text.write('\n[tables.events]\nidentifier = "queue.events"\n')
+    queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events")
+    writer = Writes(queue)
+    for key in "edcba":
+        writer.publish(key, at=queue.clock.now - timedelta(hours=5))
+    queue.tick()
+    with queue.table().update_sort_order() as order:
+        order.asc("key", IdentityTransform())
+    words = ["rewrite-data-files"] if start[-1].endswith("maintain") else []
+    words += ["--config", str(own.config_path), "--table", "events", *command]
+
+    with ticking(queue):
+        said = run([*start, *words], cwd=tmp_path, env=environment())
+
+    queue.tick()
+    assert "1 rewrites published" in said and ("1 committed" in said) == ("--wait" in command)
+    (file,) = live_files(queue)
+    assert queue.keys() == list("abcde") and file.sort_order_id == ("--sort" in command)
+
+
+@contextlib.contextmanager
+def ticking(queue):
+    """
+    A bookkeeper beside the job.
+    """
+    over = threading.Event()
+
+    def ticks():
+        book = queue.book()
+        while not over.wait(1):
+            book.tick(queue.clock.now)
+
+    thread = threading.Thread(target=ticks)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def path_without_java(folder):

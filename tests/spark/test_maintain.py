@@ -52,7 +52,7 @@ def test_small_files_are_compacted_and_the_rows_stay_equal(lake, work):
     job = work(table)
     before = contents(job)
 
-    maintain.rewrite_data_files(job)
+    maintain.rewrite_data_files(job, call=True)
 
     assert (contents(job), job.spark.table(f"{job.name}.files").count()) == (before, 1)
     assert operations(job) == ["append", "replace"]
@@ -62,7 +62,7 @@ def test_files_whose_rows_are_young_are_left_alone(lake, work):
     table = lake.append(lake.new_table(), *(rows([key], SOON) for key in "abcdef"))
     job = work(table)
 
-    maintain.rewrite_data_files(job, older_than=timedelta(minutes=1))
+    maintain.rewrite_data_files(job, call=True, older_than=timedelta(minutes=1))
 
     assert job.spark.table(f"{job.name}.files").count() == 6
 
@@ -108,7 +108,7 @@ def test_a_reaper_that_expires_all_it_may_takes_nothing_from_a_running_compactio
     job = work(table)
 
     with eagerly_reaped(lake, table) as runs:
-        maintain.rewrite_data_files(job)
+        maintain.rewrite_data_files(job, call=True)
 
     young = len(runs)  # appends beside it, of files that are not compacted
     assert young > 2 and job.spark.table(f"{job.name}.files").count() <= 6 + young + 1
@@ -121,7 +121,7 @@ def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work
     monkeypatch.setattr(register, "hold", lambda *about: contextlib.nullcontext())
 
     with eagerly_reaped(lake, table), pytest.raises(Retry, match=r"\d+ of 30 files of lake.queue"):
-        maintain.rewrite_data_files(job)
+        maintain.rewrite_data_files(job, call=True)
 
 
 def test_a_hold_is_renewed_while_a_job_runs_and_released_at_its_end(lake, work):
@@ -159,7 +159,7 @@ def test_a_snapshot_that_was_expired_before_it_was_held_is_not_the_one(lake, wor
 def test_a_dry_run_of_a_compaction_registers_nothing(lake, work):
     job = work(lake.append(lake.new_table(), rows("a")), dry_run=True)
 
-    maintain.rewrite_data_files(job)
+    maintain.rewrite_data_files(job, call=True)
 
     assert job.registry().all() == []
 
@@ -209,7 +209,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(lake, work, capsys):
     job = work(table, dry_run=True)
 
     maintain.expire_snapshots(job, retain_last=1)
-    maintain.rewrite_data_files(job)
+    maintain.rewrite_data_files(job, call=True)
     maintain.rewrite_manifests(job)
     maintain.remove_orphan_files(job)
 

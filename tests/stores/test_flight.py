@@ -151,7 +151,7 @@ def dies_in_flight(queue: Queue, patched: pytest.MonkeyPatch, done: Sequence[int
         return Dying(open_store(url, queue.properties), done)
 
     # Not by the module's name: a test that loads modules anew leaves another one under it.
-    patched.setitem(type(queue.catalog).prepare_commit.__globals__, "open_store", store)
+    patched.setitem(type(queue.catalog)._prepared.__globals__, "open_store", store)
     if len(done) == len(FLIGHT):
         patched.setattr(type(queue.catalog), "_swap", _crash)
     with pytest.raises(Crash):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bookkeeper.errors import PathRefused
-from bookkeeper.stores.locations import inside, join, local_path, normal, normal_file
+from bookkeeper.stores.locations import are_normal, common_folder, inside, join, local_path, normal, normal_file
 
 SAME = [
     ("/lake/x", "file:///lake/x"),
@@ -127,6 +127,43 @@ def test_a_location_is_refused_or_gets_one_spelling(text: str) -> None:
     except PathRefused:
         return
     assert normal(plain) == plain
+
+
+TRICKY = ["", "/", "//", ".", "..", "...", ".x", "x.", "x", "\n", "file:///x", "s3://b", "%", "?", "é", " ", ":"]
+
+
+@given(st.lists(st.lists(st.sampled_from([*TRICKY, "file://", "s3://", "/a"]), max_size=7).map("".join), max_size=4))
+def test_locations_that_are_normal_together_are_so_one_by_one(locations: list[str]) -> None:
+    if are_normal(locations):
+        assert [normal(location) for location in locations] == locations
+    common = ["file:///lake/t/data/day=1/a b.parquet", "s3://b/x", "gs://b/.x/..y/z..", *locations]
+    assert are_normal(common[:3]) and are_normal(common) == are_normal(locations)
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        ["file:///a/efg", "file:///a/x/bcd"],
+        ["file:///a/abc", "file:///b/abc"],
+        ["file:///a/abc", "file:///a/.."],
+        ["file:///a/."],
+        ["file:///a/"],
+        ["file:///a/b%c"],
+        ["file:///a/a\nb"],
+        ["file:///a//abc"],
+        ["file:///a/..a/../b"],
+        ["/a/abc"],
+        ["file:///a/b\ud800c"],
+        [],
+    ],
+)
+def test_locations_that_are_no_files_of_one_folder_have_none(locations: list[str]) -> None:
+    assert common_folder(locations) is None
+    assert common_folder(["s3://b/a/x.parquet", "s3://b/a/..z é"]) == "s3://b/a/"
+
+
+def test_a_location_of_two_lines_is_not_taken_for_two() -> None:
+    assert are_normal(["file:///a", "file:///b"]) and not are_normal(["file:///a\nfile:///b"])
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.types import NestedField, StringType
 
 from bookkeeper.catalogs.open import STORAGE, commit, load_table, open_catalog
-from bookkeeper.catalogs.storage import StorageCatalog
+from bookkeeper.catalogs.storage import ENTRY_EVERY, StorageCatalog
 from bookkeeper.catalogs.versions import HINT, Versions, name, number
 from bookkeeper.config.settings import Catalog
-from bookkeeper.errors import CommitUnknown, StorageUnavailable
+from bookkeeper.errors import CommitConflict, CommitUnknown, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
@@ -188,6 +188,66 @@ def test_what_others_did_is_seen_by_the_next_load(catalog: StorageCatalog, versi
         catalog.load_table("demo.t")
     made = others.create_table("demo.t", SCHEMA)
     assert catalog.load_table("demo.t").metadata.table_uuid == made.metadata.table_uuid
+
+
+def loaded_for_commit(catalog: StorageCatalog) -> int:
+    """The version that a bookkeeper's reload finds."""
+    return number(catalog.load_for_commit("demo.t").metadata_location)
+
+
+def test_a_reload_for_commits_is_one_small_read_and_sees_what_others_have_done(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    calls, others = list[str](), StorageCatalog("lake", **catalog.properties)
+    counting = counting_calls(catalog, calls)
+    set_property(counting.load_table("demo.t"), "p")
+    calls.clear()
+    assert loaded_for_commit(counting) == 2 and calls == ["read_many"]
+    for version in (3, 4):
+        set_property(others.load_table("demo.t"), f"theirs{version}")
+        assert loaded_for_commit(counting) == version == loaded_for_commit(counting)
+    others.drop_table("demo.t")
+    with pytest.raises(NoSuchTableError):
+        counting.load_for_commit("demo.t")
+    made = others.create_table("demo.t", SCHEMA)
+    assert counting.load_for_commit("demo.t").metadata.table_uuid == made.metadata.table_uuid
+
+
+def test_a_version_whose_committer_died_before_the_hint_refuses_our_commit_and_is_found_then(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    others, hint = StorageCatalog("lake", **catalog.properties), f"demo/t/metadata/{HINT}"
+    ours = catalog.load_for_commit("demo.t")
+    before = versions.store.read(hint)
+    set_property(others.load_table("demo.t"), "theirs")
+    versions.store.replace(hint, before)
+    assert loaded_for_commit(catalog) == 1
+    with pytest.raises(CommitConflict):
+        set_property(ours, "ours")
+    assert "theirs" in catalog.load_for_commit("demo.t").metadata.properties
+    assert versions.store.read(hint) == b"2"
+
+
+def test_what_any_load_has_found_no_later_reload_for_commits_misses(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    others, hint = StorageCatalog("lake", **catalog.properties), f"demo/t/metadata/{HINT}"
+    catalog.load_for_commit("demo.t")
+    before = versions.store.read(hint)
+    set_property(others.load_table("demo.t"), "theirs")
+    versions.store.replace(hint, before)
+    third = StorageCatalog("lake", **catalog.properties)
+    assert number(third.load_table("demo.t").metadata_location) == 2 == loaded_for_commit(catalog)
+
+
+def test_a_table_whose_entry_was_lost_and_that_was_registered_elsewhere_is_found_after_a_few_reloads(
+    catalog: StorageCatalog, versions: Versions
+) -> None:
+    old = catalog.load_for_commit("demo.t").metadata.table_uuid
+    versions.store.delete_many(["_catalog/demo/t.table.json"])
+    made = StorageCatalog("lake", **catalog.properties).create_table("demo.t", SCHEMA)
+    found = [catalog.load_for_commit("demo.t").metadata.table_uuid for _ in range(ENTRY_EVERY)]
+    assert found[0] == old and found[-1] == made.metadata.table_uuid != old
 
 
 def test_a_commit_that_follows_ours_is_two_requests(catalog: StorageCatalog, versions: Versions) -> None:

@@ -15,8 +15,6 @@ from bookkeeper.core.rewrite import Base, ReplacedFile, Rewrite, decode, encode
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger import contents
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.open import open_store
 from bookkeeper.tick.check_rewrites import CheckedRewrites, check_rewrites
 from tests.support.lake import Lake, described
 
@@ -73,18 +71,23 @@ def encoded(
     `changes` are those of the new file's description.
     """
     rewrite_id, card = str(uuid.uuid4()), lake.folder.card()
-    tables = [pq.read_table(local_path(item.file.path)) for item in old]
+    tables = [pq.read_table(io.BytesIO(_stored(lake, item.file.path))) for item in old]
     rows = [row for row in pa.concat_tables(tables).to_pylist() if keeps(row)]
     new = list[DataFile]()
     if rows:
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows, schema=schema_to_pyarrow(card.schema).remove_metadata()), out)
         name = f"{rewrite_id}-00001.parquet"
-        open_store(card.data_path).upload(name, out.getvalue())
+        lake.store(card.data_path).upload(name, out.getvalue())
         file = described(f"{card.data_path}/{name}", card.schema, card.spec, rows, out.tell())
         path = changes.pop("path", file.path).format(id=rewrite_id)
         new.append(replace(file, partition=old[0].file.partition, path=path, **changes))
     return rewrite_id, encode(rewrite_id, base or base_of(lake), card.schema, card.spec, new, old)
+
+
+def _stored(lake: Lake, path: str) -> bytes:
+    folder, _, name = path.rpartition("/")
+    return lake.store(folder).read(name)
 
 
 def check(lake: Lake, *rewrites: Rewrite, book: Any = None) -> tuple[Any, View, CheckedRewrites]:

@@ -80,7 +80,7 @@ class Desk:
     def __post_init__(self) -> None:
         self.folder = Folder(open_store(f"{self.root}/_bookkeeper"))
         if self.root.startswith("file:"):
-            Path(self.root.removeprefix("file://"), "_bookkeeper").mkdir(exist_ok=True)
+            Path(self.root.removeprefix("file://"), "_bookkeeper").mkdir(parents=True, exist_ok=True)
 
     def set_card(self, schema: Schema = SCHEMA, spec: PartitionSpec = BY_DAY, **changes: Any) -> Card:
         made = card(self.root, schema, spec, **changes)

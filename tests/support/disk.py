@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.stores import disk as disk_calls
 from bookkeeper.stores import local as local_store
 
 #: what changes the disk; the rest only looks
@@ -92,6 +93,7 @@ def mounted(disk: Disk) -> Iterator[Disk]:
     Every LocalStore of this process is on `disk` meanwhile.
     """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(local_store, "os", _Os(disk))
-        patched.setattr(local_store, "open", disk.open, raising=False)
+        for module in (local_store, disk_calls):
+            patched.setattr(module, "os", _Os(disk))
+            patched.setattr(module, "open", disk.open, raising=False)
         yield disk

@@ -33,9 +33,16 @@ class LossyCatalog:
 
     def load_table(self, identifier: str) -> Table:
         """The table, bound to this catalog so that its commits come through here."""
+        return self._loaded(lambda: self.catalog.load_table(identifier))
+
+    def load_for_commit(self, identifier: str) -> Table:
+        """The same, as a catalog that has this loads it."""
+        return self._loaded(lambda: getattr(self.catalog, "load_for_commit", self.catalog.load_table)(identifier))
+
+    def _loaded(self, load: Callable[[], Table]) -> Table:
         line = self.line if self.all_requests else Line()
         with _as_a_driver_says():
-            table = line.play(lambda: self.catalog.load_table(identifier))
+            table = line.play(load)
         table.catalog = self  # type: ignore[assignment]
         return table
 

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from bookkeeper.errors import AlreadyExists, BookkeeperError, Changed
+from bookkeeper.stores import disk as disk_calls
 from bookkeeper.stores import local as local_store
 from bookkeeper.stores.local import LocalStore
 
@@ -61,7 +62,7 @@ def killed_at_line(root: str, act: str, line: int) -> bool:
 
         def count(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
             nonlocal left
-            if frame.f_code.co_filename != local_store.__file__:
+            if frame.f_code.co_filename not in (local_store.__file__, disk_calls.__file__):
                 return None
             if event == "line":
                 left -= 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config.load import defaults
-from bookkeeper.config.settings import Daemon, Reaper, Retention, Table
+from bookkeeper.config.settings import Compaction, Daemon, Reaper, Retention, Table
 
 DOC = Path(__file__).parents[2] / "docs" / "configure.md"
 SECTIONS = {
@@ -17,6 +17,7 @@ SECTIONS = {
     "[reaper]": Reaper,
     "[tables.NAME]": Table,
     "[tables.NAME.retention]": Retention,
+    "[tables.NAME.compaction]": Compaction,
 }
 BEGIN = "<!-- {section}: made by `python -m tests.support.reference` -->\n"
 END = "<!-- end -->\n"

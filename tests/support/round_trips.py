@@ -102,8 +102,14 @@ class FarCatalog:
 
     def load_table(self, identifier: str) -> Any:
         """Bound to this catalog, so that commits come through here."""
+        return self._loaded(self._catalog.load_table(identifier))
+
+    def load_for_commit(self, identifier: str) -> Any:
+        """The same, as a catalog that has this loads it."""
+        return self._loaded(getattr(self._catalog, "load_for_commit", self._catalog.load_table)(identifier))
+
+    def _loaded(self, table: Any) -> Any:
         if self._swap:
             self._trips.request("load")
-        table = self._catalog.load_table(identifier)
         table.catalog = self
         return table

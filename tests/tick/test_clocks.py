@@ -287,7 +287,7 @@ def test_a_clock_55_minutes_ahead_stamps_the_storages_time_and_the_next_bookkeep
     ahead.tick(lake.clock.now)
     stamped = lake.table().metadata.last_updated_ms / 1000
     assert stamped <= lake.disk_clock.now.timestamp() + 1
-    assert "55 m ahead" in next(record.cause for record in caplog.records if record.message == "clock ahead")
+    assert "55 m ahead" in next(record.cause for record in caplog.records if record.getMessage() == "clock ahead")
     lake.clock.now = lake.disk_clock.now
     writer.publish("b")
     lake.tick()

@@ -14,7 +14,7 @@ from tests.support.txlogs import NAME, txlog
 @pytest.mark.parametrize("end", [b"no Avro file", txlog()[:-40], txlog()[:-100] + b"x" * 100])
 def test_the_bytes_of_a_refused_txlog_are_free_at_once(end: bytes) -> None:
     """Without waiting for a collection of garbage: there is none before the daemon has settled."""
-    large = SimpleNamespace(read=lambda names, sizes: {NAME: end + bytes(2**22)})
+    large = SimpleNamespace(read=lambda names, sizes, most: {NAME: end + bytes(2**22)})
     intake = Intake(large, 2**24)  # type: ignore[arg-type]
     gc.disable()
     tracemalloc.start()
@@ -29,7 +29,7 @@ def test_the_bytes_of_a_refused_txlog_are_free_at_once(end: bytes) -> None:
 def test_the_cause_of_a_refusal_keeps_no_frames_either() -> None:
     found = avro.decode(txlog(), 2**20)
     broken = avro.encode(found.meta, [avro.Block(1, b"", b"\xff\xff\xff")])
-    intake = Intake(SimpleNamespace(read=lambda names, sizes: {NAME: broken}), 2**20)  # type: ignore[arg-type]
+    intake = Intake(SimpleNamespace(read=lambda names, sizes, most: {NAME: broken}), 2**20)  # type: ignore[arg-type]
     intake.read([NAME])
     error: BaseException | None = intake.bad[NAME]
     assert error is not None and error.__cause__ is not None

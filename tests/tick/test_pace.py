@@ -29,7 +29,7 @@ def test_on_google_cloud_storage_commits_are_two_seconds_apart_and_lose_nothing(
     lake.tick(book, seconds=2)
     assert len(lake.keys()) == 8 and len(lake.operations()) == 3
     said = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert [record.message for record in said] == ["commits slowed down"]
+    assert [record.getMessage() for record in said] == ["commits slowed down"]
     assert "one write a second" in said[0].cause and "every" in said[0].hint
 
 

@@ -1,8 +1,9 @@
 """Rewrites as the bookkeeper takes them from the folder: after the rows, all or nothing, and never twice."""
 
 import logging
+import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from bookkeeper.cli import repair, status
 from bookkeeper.config.settings import Retention
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.pending_rewrites import (
     pending_rewrites,
     publish,
@@ -18,9 +20,13 @@ from bookkeeper.core.pending_rewrites import (
     settle,
     withdraw,
 )
-from bookkeeper.core.rewrite import key_of
+from bookkeeper.core.rewrite import encode, key_of
 from bookkeeper.errors import NotPossible, RewriteUnfit, StorageUnavailable
+from bookkeeper.format import avro
+from bookkeeper.format.avro import Block
+from bookkeeper.stores.local import LocalStore
 from bookkeeper.tick import check_rewrites
+from bookkeeper.tick import rewrites as duty
 from reaper.files import txlogs
 from tests.chaos.crashes import crash_at, on_stage
 from tests.chaos.scenes.deciding import _opening
@@ -29,6 +35,7 @@ from tests.support.compactor import base_of, encoded, live, published
 from tests.support.enumerated import crash_points, recorded
 from tests.support.faults import BEFORE, Faults
 from tests.support.lake import Lake, Writes
+from tests.support.round_trips import FarStore, Trips
 
 
 @pytest.fixture
@@ -62,6 +69,18 @@ def test_a_published_rewrite_is_committed_and_leaves_the_folder(lake: Lake) -> N
     assert (len(live(lake)), lake.keys(), pending_rewrites(lake.folder)) == (1, sorted(writer.keys), [])
     assert rejected(lake) == {}
     assert lake.folder.marks() == lake.view().marks_copy
+
+
+def test_a_new_file_whose_prefix_takes_more_bytes_than_it_needs_breaks_no_manifest(lake: Lake) -> None:
+    """A status in two bytes decodes as one in one byte does."""
+    writer = filled(lake)
+    name, data = encoded(lake, live(lake))
+    found = avro.decode(data, 2**24)
+    (block,) = found.blocks
+    assert block.payload[0] == 2
+    publish(lake.folder, name, avro.encode(found.meta, [Block(block.count, b"\x82\x00" + block.payload[1:])]))
+    run(lake)
+    assert (len(live(lake)), lake.keys(), rejected(lake)) == (1, sorted(writer.keys), {})
 
 
 def test_rows_are_committed_before_rewrites_and_none_waits(lake: Lake) -> None:
@@ -181,6 +200,21 @@ def test_new_files_must_be_there_as_described_and_not_old(lake: Lake, change: st
     assert len(live(lake)) == 4
 
 
+def test_a_new_file_that_goes_while_it_is_looked_up_is_missing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(lake)
+    rewrite_id = published(lake, live(lake))
+    rightly = LocalStore.modified
+
+    def gone(store: LocalStore, key: str) -> datetime:
+        Path(store.root, key).unlink()
+        return rightly(store, key)
+
+    monkeypatch.setattr(LocalStore, "modified", gone)
+    run(lake)
+    assert rejected(lake) == {f"{rewrite_id}.avro": "RewriteUnfit"}
+    assert len(live(lake)) == 4
+
+
 def test_nothing_is_rewritten_by_a_clock_that_differs_from_the_storages(lake: Lake) -> None:
     filled(lake)
     published(lake, live(lake))
@@ -210,6 +244,117 @@ def test_a_defect_of_ours_holds_the_rewrite_that_has_it_and_no_other(
     run(lake, book)
     assert [item.name for item in pending_rewrites(lake.folder)] == [f"{ids[1]}.avro"]
     assert (len(live(lake)), lake.keys()) == (5, sorted(writer.keys))
+
+
+@pytest.mark.parametrize("denied", ["rewrites/{}.avro", "{}-00001.parquet", "rejected/{}"])
+def test_one_that_the_storage_denies_for_ever_keeps_no_other_from_its_turn(
+    lake: Lake, faults: Faults, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, denied: str
+) -> None:
+    writer = filled(lake, 10)
+    old = live(lake)
+    wrong = {"record_count": 99} if denied.startswith("rejected") else {}
+    ids = [published(lake, old[:4], **wrong)]
+    for number in (4, 6, 8):
+        lake.clock.move(seconds=1)
+        ids.append(published(lake, old[number : number + 2]))
+    rightly = check_rewrites._Head.check
+
+    def fails(head: Any, rewrite: Any) -> None:
+        rightly(head, rewrite)
+        assert rewrite.id != ids[2], "a defect"
+
+    monkeypatch.setattr(check_rewrites._Head, "check", fails)
+    monkeypatch.setattr(duty, "MOST_FILES", 5)
+    faults.on(denied.format(ids[0]), BEFORE, StorageUnavailable)
+    book = lake.book(faults)
+    run(lake, book, ticks=20)
+    assert [item.name for item in pending_rewrites(lake.folder)] == [f"{ids[0]}.avro", f"{ids[2]}.avro"]
+    assert book.duties.rewrites.held == {f"{ids[2]}.avro"}
+    assert "rewrite postponed" in caplog.messages
+    faults.clear()
+    run(lake, book, ticks=9)
+    assert [item.name for item in pending_rewrites(lake.folder)] == [f"{ids[2]}.avro"]
+    assert (rejected(lake) != {}, lake.keys()) == (bool(wrong), sorted(writer.keys))
+
+
+def test_a_storage_that_denies_all_rewrites_is_asked_for_a_few(lake: Lake, faults: Faults) -> None:
+    filled(lake, 5)
+    ids = [published(lake, [item]) for item in live(lake)]
+    faults.on("read folder/rewrites/", BEFORE, StorageUnavailable)
+    book = lake.book(faults)
+    for reads in (3, 6):
+        lake.tick(book, seconds=6)
+        assert sum(operation.startswith("read folder/rewrites/") for operation in faults.seen) == reads
+    assert {item for item in ids if not any(item in operation for operation in faults.seen)} == set()
+    faults.clear()
+    run(lake, book)
+    assert pending_rewrites(lake.folder) == []
+
+
+def test_new_files_count_towards_what_a_tick_takes(lake: Lake, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked up twice."""
+    filled(lake, 3)
+    card, ids = lake.folder.card(), list[str]()
+    for item in live(lake):
+        ids.append(str(uuid.uuid4()))
+        new = [replace(item.file, path=f"{card.data_path}/{ids[-1]}-{number:05d}.parquet") for number in range(9)]
+        publish(lake.folder, ids[-1], encode(ids[-1], base_of(lake), card.schema, card.spec, new, [item]))
+    monkeypatch.setattr(duty, "MOST_FILES", 20)
+    book = lake.book(faults)
+    for done in (2, 3):
+        lake.tick(book, seconds=6)
+        assert len(rejected(lake)) == done
+
+
+def others_commit(lake: Lake) -> None:
+    """An empty snapshot by another program, as an expiry is."""
+    book = lake.book()
+    view = book.ledger.load(lake.folder.card().folder)
+    lake.folder.publish_marks(book.ledger.record(view, view.marks, "test").marks_copy, even_older=True)
+
+
+@pytest.mark.parametrize("spot", ["read folder/rewrites/", "-00001.parquet"])
+def test_a_commit_of_others_while_rewrites_are_read_and_looked_up_keeps_none_from_the_table(
+    lake: Lake, faults: Faults, spot: str
+) -> None:
+    filled(lake)
+    published(lake, live(lake))
+    book = lake.book(faults)
+    faults.between(spot, lambda: others_commit(lake))
+    lake.tick(book)
+    assert (faults.hooks, len(live(lake)), pending_rewrites(lake.folder)) == ([], 1, [])
+
+
+def test_after_a_conflict_fewer_rewrites_are_taken_at_once_by_the_next_tick(lake: Lake, faults: Faults) -> None:
+    filled(lake)
+    for item in live(lake):
+        published(lake, [item])
+    book = lake.book(faults)
+    book.duties.rewrites.at_once = 2
+    faults.between("commit_table", lambda: others_commit(lake))
+    pending = []
+    for _ in range(4):
+        lake.tick(book)
+        pending.append(len(pending_rewrites(lake.folder)))
+    assert pending == [4, 3, 1, 0]
+
+
+def test_rewrites_are_read_and_looked_up_together(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind 30 ms a hundred of them, one after the other, kept rows waiting for 9 s."""
+    filled(lake, 12)
+    for item in live(lake):
+        published(lake, [item])
+    trips = Trips()
+    for place in (duty, check_rewrites):
+        monkeypatch.setattr(place, "together", trips.together)
+    book = lake.book()
+    far: Any = [FarStore(lake.store(url), trips, "") for url in (lake.made.folder, lake.view().data_root)]
+    book.duties.rewrites.folder, book.duties.rewrites.open_store = Folder(far[0]), lambda _: far[1]
+    lake.tick(book)
+    assert pending_rewrites(lake.folder) == []
+    asked = {what.partition(" ")[0]: len(trips.of(what)) for what in ("read ", "heads ", "modified ")}
+    assert asked == {"read": 12, "heads": 12, "modified": 12}
+    assert trips.now == 9  # two listings; 8 and 4 reads, heads and times; the delete
 
 
 def test_once_commits_what_it_finds(lake: Lake) -> None:
@@ -242,6 +387,33 @@ def test_the_folder_is_listed_seldom_while_nothing_is_there(lake: Lake, faults: 
     for _ in range(65):
         lake.tick(book, seconds=1)
     assert len(live(lake)) == 1
+
+
+def test_while_rows_come_rewrites_are_looked_for_every_few_seconds(lake: Lake, faults: Faults) -> None:
+    writer = filled(lake)
+    book = lake.book(faults)
+    for _ in range(120):
+        lake.tick(book, seconds=1)
+    faults.seen.clear()
+    for number in range(20):
+        writer.publish(f"n{number}")
+        lake.tick(book, seconds=1)
+    assert 3 <= sum(operation.startswith("list folder/rewrites") for operation in faults.seen) <= 5
+
+
+def test_the_manifest_list_is_read_once_and_not_at_all_after_a_commit_of_our_own(lake: Lake, faults: Faults) -> None:
+    def lists_read() -> int:
+        return sum(operation.startswith("read metadata/snap-") for operation in faults.seen)
+
+    writer = filled(lake)
+    published(lake, live(lake)[:2])
+    book = lake.book(faults)
+    lake.tick(book)
+    assert (lists_read(), len(live(lake))) == (1, 3)
+    published(lake, live(lake)[:2])
+    writer.publish("new")
+    lake.tick(book, seconds=6)
+    assert (lists_read(), len(live(lake))) == (1, 3)
 
 
 def test_rejected_rewrites_are_swept_by_age(lake: Lake) -> None:

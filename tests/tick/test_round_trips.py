@@ -165,3 +165,5 @@ def test_a_reload_is_one_round_trip_of_two_requests_and_then_the_table(far: FarL
     trips = far.tick(seconds=11)
     assert trips.of("read_versions folder/card.json,marks.json") == [2, 2] and trips.of("load") in ([3], [])
     assert not trips.of("read_versions folder/marks.json") and not trips.of("snap-")
+    idle = 2
+    assert len(trips.requests) <= idle + 2, "card.json, and one look at the catalog"

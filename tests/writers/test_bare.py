@@ -5,6 +5,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.core.folder import Folder
-from bookkeeper.errors import Retry, SchemaRefused, StorageUnavailable
+from bookkeeper.errors import NotPossible, Retry, SchemaRefused, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.crashing_store import Crash, CrashingStore
@@ -194,3 +195,14 @@ def test_a_storage_that_does_not_answer_leaves_the_event_unacknowledged(drop: Dr
 
     with pytest.raises(Retry):
         drop.bare(silent).take(drop.root, "a.parquet")
+
+
+def test_bare_files_come_in_any_order_so_a_keyed_table_refuses_them(tmp_path: Path) -> None:
+    drop = Drop(tmp_path)
+    card = drop.lake.folder.card()
+    schema = {**card.table_schema, "identifier-field-ids": [1]}
+    drop.lake.folder.write_card(replace(card, table_schema=schema, upserts={"delete-spec-id": card.spec_id}))
+    drop.put("a.parquet", "1")
+    with pytest.raises(NotPossible, match="bare files"):
+        drop.bare().take(drop.root, "a.parquet")
+    assert drop.lake.folder.pending() == []

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.desk import Desk, Ledger
+from tests.support.upserts import keyed_card
 from writers.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -143,6 +145,60 @@ def test_lines_takes_csv_by_the_files_ending(local: Desk, tmp_path: Path) -> Non
     assert [row["value"] for row in local.rows()] == [b"\x00\xff"]
 
 
+def test_lines_of_a_forgiving_kind(local: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("timestamp;key;value;colour\n2026-03-01T00:00:00Z;a;NA;red\n2026-03-01T00:00:00Z;b;x;\n")
+    options = shlex.split("--name csv --quiet --format csv --delimiter ';' --null NA --null - --ignore-unknown")
+    done = _writer("lines", "--folder", _folder(local), *options, str(file), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["value"] for row in local.rows()] == [None, b"x"]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ("--null NA", "JSON has a null of its own"),
+        ("--delimiter ab", "one character"),
+        ("--op-field op --preset debezium", "give one of them"),
+        ("--preset debezium --format csv", "for CSV give --op-field"),
+        (f"--op-field op --retry-bad {__file__}", "--retry-bad is not for changes"),
+    ],
+)
+def test_lines_refuses_options_that_make_no_sense(local: Desk, tmp_path: Path, options: str, said: str) -> None:
+    done = _writer("lines", "--folder", _folder(local), "--name", "in", *options.split(), input="", cwd=tmp_path)
+    assert (done.returncode, said in done.stderr) == (2, True)
+
+
+def test_lines_ends_with_exit_code_1_at_a_change_that_cannot_be_applied(tmp_path: Path) -> None:
+    desk = Desk(f"file://{tmp_path}")
+    keyed_card(desk)
+    (tmp_path / "a.ndjson").write_text('{"op": "t"}\n')
+    options = shlex.split("--name changes --quiet --preset debezium a.ndjson")
+    done = _writer("lines", "--folder", _folder(desk), *options, cwd=tmp_path)
+    assert (done.returncode, desk.txlogs()) == (1, [])
+    assert "error: a.ndjson, line 1: op 't' truncates the table" in done.stderr
+    assert "hint: Empty the table by hand, then load it again." in done.stderr
+
+
+def test_lines_ends_with_exit_code_1_after_too_many_bad_lines(local: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(_line("a") + "bad\n")
+    lines = ["lines", "--folder", _folder(local), "--name", "in", "--quiet", "a.ndjson", "--max-bad"]
+    done = _writer(*lines, "0", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error: 1 lines are no rows of this table, 0 may be" in done.stderr
+    assert local.txlogs() == []
+    assert _writer(*lines, "1", cwd=tmp_path).returncode == 0
+    assert local.keys() == ["a"]
+
+
+def test_lines_shows_how_far_it_is(local: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(_line("a"))
+    done = _writer("lines", "--folder", _folder(local), "--name", "in", "a.ndjson", cwd=tmp_path)
+    assert re.fullmatch(
+        r"lines: rows 1, published 1, bad lines 0, rows/s \d+, MB/s [\d.]+, done 100%, left 0 ms\n", done.stderr
+    )
+
+
 def _line(key: str) -> str:
     return json.dumps({"timestamp": "2026-03-01T00:00:00Z", "key": key, "value": "v" * 40}) + "\n"
 
@@ -166,7 +222,7 @@ def test_lines_killed_and_started_again_and_again_loads_each_line_once(local: De
     count = 60_000
     keys = [f"k{number:06d}" for number in range(count)]
     for name, part in (("a", keys[: count // 2]), ("b", keys[count // 2 :])):
-        (tmp_path / f"{name}.ndjson").write_text("".join(map(_line, part)))
+        (tmp_path / f"{name}.ndjson").write_text("".join(map(_line, part)).replace("vvvv", "v" * 40))
     files = [str(tmp_path / "a.ndjson"), str(tmp_path / "b.ndjson")]
     ledger, dice, kills = Ledger(local), random.Random(7), 0
     while True:

@@ -88,10 +88,10 @@ def test_another_folder_in_its_place_gets_nothing(desk: Desk) -> None:
 def test_a_folder_that_vanishes_in_the_middle_of_a_publish_is_not_made_again(
     local: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bookkeeper.stores import local as local_store
+    from bookkeeper.stores import disk
 
     path = Path(f"{local.root}/_bookkeeper".removeprefix("file://"))
-    make, made = local_store._make_directory, list[str]()
+    make, made = disk.make_directory, list[str]()
 
     def gone_now(directory: str, *how: Any, **more: Any) -> None:
         if directory == str(path / "pending") and path.exists():
@@ -101,7 +101,7 @@ def test_a_folder_that_vanishes_in_the_middle_of_a_publish_is_not_made_again(
 
     with local.writer() as writer:
         writer.write(rows("a"))
-        monkeypatch.setattr(local_store, "_make_directory", gone_now)
+        monkeypatch.setattr(disk, "make_directory", gone_now)
         with pytest.raises(Exception, match=r"vanished|is not there"):
             writer.publish()
         writer.close()

@@ -3,11 +3,15 @@
 import contextlib
 import json
 import os
+import random
+import resource
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import LongType, NestedField, StringType
 
@@ -15,15 +19,16 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
-from writers.commands import Format
 from writers.lines import BadLines, Loader
-from writers.source import SourcePosition, position_of
+from writers.source import SourcePosition, position_of, source_of_bad_lines
+from writers.values.formats import Format
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A piece holds a few lines, so that a small file has many."""
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 100)
+@pytest.fixture(autouse=True, params=["by line", "in blocks"])
+def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A piece holds a few lines, so that a small file has many; they are read one by one, or all at once."""
+    monkeypatch.setattr("writers.source._CHUNK_BYTES", 100 if request.param == "by line" else 140)
+    monkeypatch.setattr("writers.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 def _line(key: str) -> str:
@@ -35,10 +40,10 @@ def _write(path: Path, *keys: str) -> str:
     return str(path)
 
 
-def _load(desk: Desk, files: list[str], bad: Path, kind: str = "ndjson", **options: Any) -> Loader:
+def _load(desk: Desk, files: list[str], bad: Path, kind: str = "ndjson", most_bad: int | None = None) -> Loader:
     """One run of `writer lines` until its end, or until it dies."""
-    with desk.writer("import", **options) as writer, BadLines(bad) as bad_lines:
-        loader = Loader(writer, Format(kind).parser, bad_lines, desk.clock, header=kind == "csv")
+    with desk.writer("import") as writer, BadLines(bad) as bad_lines:
+        loader = Loader(writer, Format(kind), bad_lines, desk.clock, most_bad=most_bad)
         loader.load_files(files)
         return loader
 
@@ -145,7 +150,7 @@ def test_a_column_added_while_loading_is_found_without_a_restart(desk: Desk, tmp
     more = Schema(*SCHEMA.fields, NestedField(4, "count", LongType(), required=False), schema_id=1)
     with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
         desk.set_card(more)
-        Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False).load_files([str(path)])
+        Loader(writer, Format("ndjson"), bad_lines, desk.clock).load_files([str(path)])
     assert [row.get("count") for row in desk.rows()] == [None, 7]
     assert bad_lines.count == 0
 
@@ -159,7 +164,7 @@ def test_lines_with_a_column_that_was_renamed_meanwhile_are_no_bad_lines(desk: D
     renamed = NestedField(2, "name", StringType(), required=True)
     with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
         desk.set_card(Schema(SCHEMA.fields[0], renamed, SCHEMA.fields[2], schema_id=1), roll_after_ms=0)
-        Loader(writer, Format(kind).parser, bad_lines, desk.clock, header=kind == "csv").load_files([str(path)])
+        Loader(writer, Format(kind), bad_lines, desk.clock).load_files([str(path)])
     assert bad_lines.count == 0
     assert {"key", "name"} <= set().union(*desk.rows())
     assert len(desk.rows()) == 6
@@ -168,7 +173,7 @@ def test_lines_with_a_column_that_was_renamed_meanwhile_are_no_bad_lines(desk: D
 def test_stdin_is_published_as_it_comes(desk: Desk, tmp_path: Path) -> None:
     read, write = os.pipe()
     with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
-        loader = Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False)
+        loader = Loader(writer, Format("ndjson"), bad_lines, desk.clock)
         long = "x" * 2_000_000
         text = _line("a") + "bad\n" + _line("b").replace('"v"', json.dumps(long)) + _line("c").rstrip()
         feed = threading.Thread(target=_feed, args=(write, text.encode()))
@@ -182,6 +187,20 @@ def test_stdin_is_published_as_it_comes(desk: Desk, tmp_path: Path) -> None:
     assert {item.position for item in desk.txlogs()} == {None}
 
 
+def test_stdin_may_have_any_number(desk: Desk, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    high = 1_500
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= high:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (high + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    os.dup2(read, high)
+    os.close(read)
+    _feed(write, _line("a").encode())
+    with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
+        Loader(writer, Format("ndjson"), bad_lines, desk.clock).load_pipe(high)
+    os.close(high)
+    assert desk.keys() == ["a"]
+
+
 def _feed(handle: int, data: bytes) -> None:
     with open(handle, "wb") as pipe:
         pipe.write(data)
@@ -190,7 +209,7 @@ def _feed(handle: int, data: bytes) -> None:
 def test_a_wish_to_stop_publishes_what_was_read(desk: Desk, tmp_path: Path) -> None:
     files = [_write(tmp_path / "a.ndjson", *(f"k{number:02d}" for number in range(20)))]
     with desk.writer("import") as writer, BadLines(tmp_path / "bad") as bad_lines:
-        loader = Loader(writer, Format("ndjson").parser, bad_lines, desk.clock, header=False, stopped=lambda: True)
+        loader = Loader(writer, Format("ndjson"), bad_lines, desk.clock, stopped=lambda: True)
         assert not loader.load_files(files)
     first = len(desk.keys())
     assert 0 < first < 20
@@ -275,6 +294,172 @@ def test_each_line_is_loaded_once_whichever_call_the_run_dies_at(
     assert len(calls) > (3 if how == "torn" else 16)
     for at in range(1, len(calls) + 1):
         _dies_and_starts_again(tmp_path / f"{at}", at, how, meanwhile)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd", "bz2"])
+def test_compressed_files_are_loaded_and_continued_by_the_byte_of_what_is_in_them(
+    desk: Desk, tmp_path: Path, kind: str
+) -> None:
+    desk.set_card(roll_after_ms=0)
+    path = tmp_path / "a"
+    _compress(path, kind, _line("a") + _line("b") + "bad 1\n" + _line("c"))
+    _load(desk, [str(path)], tmp_path / "bad")
+    assert desk.keys() == ["a", "b", "c"]
+    _compress(path, kind, _line("d") + _line("e"))  # a second member, as `cat b.gz >> a.gz` makes
+    assert _load(desk, [str(path)], tmp_path / "bad").rows == 2
+    assert desk.keys() == ["a", "b", "c", "d", "e"]
+    assert _bad(tmp_path / "bad") == [(3, "bad 1")]
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd", "bz2"])
+def test_a_compressed_file_that_is_cut_is_refused_and_continued_when_it_is_whole(
+    desk: Desk, tmp_path: Path, kind: str
+) -> None:
+    desk.set_card(roll_after_ms=0)
+    keys = [f"k{number:05d}" for number in range(300)]
+    path = tmp_path / "a"
+    _compress(path, kind, "".join(map(_line, keys)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(NotPossible, match=f"decompressed as {kind}"):
+        _load(desk, [str(path)], tmp_path / "bad")
+    path.write_bytes(whole)
+    _load(desk, [str(path)], tmp_path / "bad")
+    assert desk.keys() == keys
+
+
+def test_a_compressed_file_that_became_shorter_is_another_file(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    _compress(path, "gzip", _line("a") * 200)
+    _load(desk, [str(path)], tmp_path / "bad")
+    path.unlink()
+    _compress(path, "gzip", _line("a") * 100)
+    with pytest.raises(NotPossible, match="is not the file that was read up to byte"):
+        _load(desk, [str(path)], tmp_path / "bad")
+
+
+def test_a_file_that_expands_a_thousandfold_is_read_in_blocks(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.source._CHUNK_BYTES", 2**16)
+    monkeypatch.setattr("writers.source._MOST_LINE_BYTES", 2**18)
+    path = tmp_path / "a"
+    _compress(path, "gzip", "x" * 2**26 + "\n" + _line("a"))
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    _load(desk, [str(path)], tmp_path / "bad")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert desk.keys() == ["a"]
+    assert peak + pa.total_allocated_bytes() - before < 2**24
+    assert len((tmp_path / "bad").read_bytes()) < 2_000
+
+
+def _compress(path: Path, kind: str, text: str) -> None:
+    with path.open("ab") as file, pa.CompressedOutputStream(file, kind) as out:
+        out.write(text.encode())
+
+
+def test_after_too_many_bad_lines_it_ends_and_a_later_run_continues(desk: Desk, tmp_path: Path) -> None:
+    desk.set_card(roll_after_ms=0)
+    files = [_write(tmp_path / "a.ndjson", "a", "bad 1\n", "b", "c", "bad 2\n", "d", "e", "f")]
+    with pytest.raises(NotPossible, match="2 lines are no rows of this table, 1 may be") as caught:
+        _load(desk, files, tmp_path / "bad", most_bad=1)
+    assert "greater --max-bad" in caught.value.hint
+    loaded = desk.keys()
+    assert "a" in loaded and "f" not in loaded
+    _load(desk, files, tmp_path / "bad", most_bad=2)
+    assert desk.keys() == list("abcdef")
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv"])
+def test_bad_lines_are_loaded_again_each_once(desk: Desk, tmp_path: Path, kind: str) -> None:
+    desk.set_card(roll_after_ms=0)
+    path, bad = tmp_path / "a", tmp_path / "bad"
+    lines = [_line(key) if kind == "ndjson" else f"{key},2026-03-01T00:00:00Z,v,7\n" for key in "abc"]
+    with_count = [line.replace('"v"}', '"v", "count": 7}') for line in lines]
+    path.write_text(("" if kind == "ndjson" else "key,timestamp,value\n") + "".join(with_count) + "never\n")
+    _load(desk, [str(path)], bad, kind)
+    assert desk.keys() == []
+    bad.write_bytes(bad.read_bytes() + bad.read_bytes())  # as after a crash
+    more = Schema(*SCHEMA.fields, NestedField(4, "count", LongType(), required=False), schema_id=1)
+    desk.set_card(more, roll_after_ms=0)
+    if kind == "csv":
+        path.write_text("key,timestamp,value,count\n")
+    for _ in range(2):
+        with desk.writer("again") as writer, BadLines(tmp_path / "bad-again") as bad_lines:
+            Loader(writer, Format(kind, retry=True), bad_lines, desk.clock).load_files([str(bad)])
+    assert desk.keys() == ["a", "b", "c"]
+    assert {row["count"] for row in desk.rows()} == {7}
+    assert "never" in (tmp_path / "bad-again").read_text()
+
+
+def test_bad_lines_of_two_sources_at_one_offset_are_two(desk: Desk, tmp_path: Path) -> None:
+    bad, path = tmp_path / "bad", tmp_path / "a"
+    for number, key in enumerate("aabc"):
+        line = _line(key).replace('"v"}', '"v", "colour": 7}')
+        path.write_text(line)
+        with desk.writer(f"import-{number}") as writer, BadLines(bad) as bad_lines:
+            loader = Loader(writer, Format("ndjson"), bad_lines, desk.clock)
+            if number < 2:
+                with path.open() as file:
+                    loader.load_pipe(file.fileno())
+            else:
+                loader.load_files([str(path)])
+    with desk.writer("again") as writer, BadLines(tmp_path / "bad-again") as bad_lines:
+        form = Format("ndjson", ignore_unknown=True, retry=True)
+        Loader(writer, form, bad_lines, desk.clock).load_files([str(bad)])
+    assert desk.keys() == list("aabc")
+
+
+@pytest.mark.parametrize("key", [b"k\xff", b"k" * 5000], ids=["not UTF-8", "too long"])
+def test_a_bad_line_whose_text_is_not_all_of_it_is_a_bad_line_again(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes
+) -> None:
+    monkeypatch.setattr("writers.source._MOST_LINE_BYTES", 2000)
+    (tmp_path / "a.csv").write_bytes(b"timestamp,value,key\n2026-03-01T00:00:00Z,v," + key + b"\n")
+    _load(desk, [str(tmp_path / "a.csv")], tmp_path / "bad", "csv")
+    with desk.writer("again") as writer, BadLines(tmp_path / "bad-again") as bad_lines:
+        Loader(writer, Format("csv", retry=True), bad_lines, desk.clock).load_files([str(tmp_path / "bad")])
+    assert desk.keys() == []
+    assert "does not hold the line exactly" in (tmp_path / "bad-again").read_text()
+
+
+def test_what_is_no_record_of_a_bad_line_is_a_bad_line(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text('{"file": "cu\n{"file": "gone.csv", "offset": 1, "text": "a,b"}\n[1]\n7\n')
+    with desk.writer("again") as writer, BadLines(tmp_path / "bad-again") as bad_lines:
+        Loader(writer, Format("csv", retry=True), bad_lines, desk.clock).load_files([str(tmp_path / "bad")])
+    reasons = [json.loads(line)["reason"] for line in (tmp_path / "bad-again").read_text().splitlines()]
+    assert len(reasons) == 4
+    assert "the header of gone.csv cannot be read" in reasons[1]
+
+
+def test_the_format_of_bad_lines_is_that_of_the_file_they_are_from(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text('{"file": "a.csv", "offset": 0}\n')
+    (tmp_path / "not").write_text("nonsense\n")
+    assert source_of_bad_lines(str(tmp_path / "bad")) == ["a.csv"]
+    assert source_of_bad_lines(str(tmp_path / "not")) == []
+
+
+def test_each_line_is_loaded_once_by_a_loader_that_dies_twenty_times(desk: Desk, tmp_path: Path) -> None:
+    desk.set_card(roll_after_ms=0)
+    keys = [f"k{number:03d}" for number in range(400)]
+    files = [_write(tmp_path / "a.ndjson", *keys[:150], "bad 1\n", *keys[150:250]), _write(tmp_path / "b", *keys[250:])]
+    ledger, dice, deaths = Ledger(desk), random.Random(20), 0
+    while True:
+        desk.stores = dies = Dies(dice.randint(1, 50), "before")
+        with contextlib.suppress(Broken):
+            _load(desk, files, tmp_path / "bad")
+            break
+        deaths += len(dies.calls) >= dies.at
+        desk.stores = open_store
+        if dice.random() < 0.5:
+            ledger.tick()
+    desk.stores = open_store
+    ledger.tick()
+    assert deaths >= 20
+    assert ledger.keys() == keys
+    assert {text for _, text in _bad(tmp_path / "bad")} == {"bad 1"}
 
 
 def _end_of_file(files: list[str], place: SourcePosition) -> bytes:

@@ -11,11 +11,11 @@ from pyiceberg.types import BinaryType, DecimalType, LongType, StringType
 
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.bounds import Leaf, leaves, lower_bound, serialized, unscaled, upper_bound
+from bookkeeper.format.open_file import OpenFile
+from bookkeeper.format.parquet import ParquetFile
 from tests.support import wide
 from tests.support.desk import SCHEMA, Desk, noisy_rows, only, rows
 from writers.files.avro import AvroFile
-from writers.files.open_file import OpenFile
-from writers.files.parquet import ParquetFile
 
 LEAVES = leaves(wide.SCHEMA, {})
 EMPTY: dict[str, Any] = dict.fromkeys([*wide.COLUMNS, "box", "tags", "counts"])
@@ -143,7 +143,7 @@ def test_a_column_of_nothing_but_nan_has_counts_and_no_bounds(kind: str) -> None
 
 
 def test_one_row_group_without_bounds_takes_them_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.files.parquet.ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("bookkeeper.format.parquet.ROW_GROUP_BYTES", 1)
     long, nothing = {**EMPTY, "text": "y" * 5000, "double": 1.0}, {**EMPTY, "double": math.nan}
     for other, bounded in ((long, False), (nothing, True)):
         file = _new("parquet")

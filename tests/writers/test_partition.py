@@ -42,10 +42,10 @@ from pyiceberg.types import (
 
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import unscaled
+from bookkeeper.format.transforms import physical, transformed
 from bookkeeper.stores.locations import normal
 from tests.support import wide
 from writers.files.partition import Part, Splitter
-from writers.values.transforms import physical, transformed
 
 TRANSFORMS: list[Transform[Any, Any]] = [
     IdentityTransform(),

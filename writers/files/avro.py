@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from bookkeeper.format.bounds import Leaf
+from bookkeeper.format.open_file import ColumnMetrics, Finished
 from bookkeeper.format.partition import avro_type, compatible
-from writers.files.open_file import ColumnMetrics, Finished
-from writers.values.transforms import physical
+from bookkeeper.format.transforms import physical
 
 log = logging.getLogger(__name__)
 _CODECS = {"zstd": "zstandard", "snappy": "snappy", "gzip": "deflate", "none": "null"}

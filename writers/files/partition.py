@@ -2,7 +2,6 @@
 Splits rows by the table's partition spec; a file never holds rows of two partitions.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType
 
 from bookkeeper.format.bounds import unscaled
-from bookkeeper.format.partition import avro_type, compatible
-from writers.values.transforms import column_at, physical, transformed
-
-_PATH_CHARACTERS = 80
+from bookkeeper.format.partition import avro_type, folder
+from bookkeeper.format.transforms import column_at, physical, transformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +70,7 @@ class _Field:
         return values.dictionary_encode(null_encoding="encode")
 
     def folder(self, value: Any) -> str:
-        try:
-            text = self._field.transform.to_human_string(self._source, value)
-        except (ValueError, OverflowError):
-            text = str(value)  # a time that Python's calendar does not reach; readers ignore folder names
-        safe = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:_PATH_CHARACTERS]
-        return f"{compatible(self._field.name)}={safe}"
+        return folder(self._field, self._source, value)
 
 
 def _combined(keys: list[pa.DictionaryArray]) -> pa.Array:

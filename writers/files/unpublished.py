@@ -5,20 +5,21 @@ Files are finished by size and by memory. Every file has a name of its own, with
 txlog that will name it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from bookkeeper.core.txlog import StepFile
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format.entries import DataFile
+from bookkeeper.format.open_file import Finished, OpenFile, sliced
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
-from writers.files.open_file import OpenFile
+from writers.files.partition import Part
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait, retry
 
@@ -26,7 +27,8 @@ MOST_HELD_BYTES = 512 * 2**20
 #: files and bytes that are uploaded at once: the storage's client copies what it sends
 MOST_UPLOADS, MOST_UPLOADED_BYTES = 16, 32 * 2**20
 _SLICE_BYTES = 64 * 2**20
-_UNSORTED = 0  # the id of "no sort order"
+#: how the names of equality-delete files end
+DELETES = "-deletes.parquet"
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class _OpenPartition:
     path: str
     since: datetime
     file: OpenFile
+    number: int
 
 
 @dataclass(slots=True)
@@ -43,7 +46,21 @@ class _FinishedFile:
     key: str
     file: DataFile
     data: Any  # None once it is stored
+    number: int
+    deletes: bool
     stored_at: datetime | None = None
+
+
+class NamedFiles(NamedTuple):
+    """What a txlog names: data files and equality-delete files, with their relative sequence numbers."""
+
+    data: tuple[StepFile, ...]
+    deletes: tuple[StepFile, ...]
+
+    @property
+    def data_files(self) -> list[DataFile]:
+        """The data files alone."""
+        return [item.file for item in self.data]
 
 
 class UnpublishedFiles:
@@ -73,24 +90,28 @@ class UnpublishedFiles:
         """When the oldest open file was begun."""
         return min((item.since for item in self._open.values()), default=None)
 
-    def take(self, rows: pa.Table, spec: WriteSpec, sequence: int) -> bool:
-        """Take rows; returns whether a file was finished by them."""
+    def full(self) -> bool:
+        """Whether the next txlog can soon hold no more, however small its files are."""
+        return False
+
+    def take(self, rows: pa.Table, spec: WriteSpec, sequence: int, number: int = 0) -> bool:
+        """Take rows, whose files have this relative number; returns whether a file was finished by them."""
         before = len(self._finished)
-        for part in (part for piece in _sliced(rows, _SLICE_BYTES) for part in spec.splitter.split(piece)):
+        for part in (part for piece in sliced(rows, _SLICE_BYTES) for part in spec.splitter.split(piece)):
             left = part.rows
             while left.num_rows:
-                left = self._add(left, part.values, part.path, spec, sequence)
+                left = self._add(left, part, spec, sequence, number)
         while self._open and sum(item.file.memory() for item in self._open.values()) > MOST_HELD_BYTES:
             self._finish(max(self._open.values(), key=lambda item: item.file.memory()), spec, sequence)
         return len(self._finished) > before
 
-    def _add(self, rows: pa.Table, values: tuple[Any, ...], path: str, spec: WriteSpec, sequence: int) -> pa.Table:
+    def _add(self, rows: pa.Table, part: Part, spec: WriteSpec, sequence: int, number: int) -> pa.Table:
         now = self._clock()
         self.since = self.since or now
-        item = self._open.get(values)
+        item = self._open.get(part.values)
         if item is None:
-            item = self._open[values] = _OpenPartition(values, path, now, spec.open_file())
-        piece = next(_sliced(rows, item.file.bytes_to_add()))
+            item = self._open[part.values] = _OpenPartition(part.values, part.path, now, spec.open_file(), number)
+        piece = next(sliced(rows, item.file.bytes_to_add()))
         item.file.add(piece)
         if item.file.full():
             self._finish(item, spec, sequence)
@@ -102,25 +123,28 @@ class UnpublishedFiles:
             self._finish(item, spec, sequence)
 
     def _finish(self, item: _OpenPartition, spec: WriteSpec, sequence: int) -> None:
-        finished = item.file.finish()
-        key = self._key(item.path, sequence, spec.suffix())
-        location = join(spec.card.data_path, key)
-        normal(location)
-        file = DataFile(
-            path=location,
-            file_format=spec.card.file_format.upper(),
-            partition=item.values,
-            record_count=finished.rows,
-            size_bytes=len(memoryview(finished.data)),
-            sort_order_id=_UNSORTED,
-            **{name: getattr(finished.metrics, name) for name in finished.metrics.__slots__},
-        )
-        self._finished.append(_FinishedFile(key, file, finished.data))
+        key = self._key(item.path, sequence, f".{spec.suffix()}")
+        self._describe(key, item.file.finish(), spec.card.file_format.upper(), item.values, spec, item.number)
         del self._open[item.values]
 
-    def _key(self, path: str, sequence: int, suffix: str) -> str:
+    def _describe(
+        self,
+        key: str,
+        finished: Finished,
+        file_format: str,
+        values: tuple[Any, ...],
+        spec: WriteSpec,
+        number: int,
+        deletes: bool = False,
+    ) -> None:
+        location = join(spec.card.data_path, key)
+        normal(location)
+        file = finished.described(location, file_format, values)
+        self._finished.append(_FinishedFile(key, file, finished.data, number, deletes))
+
+    def _key(self, path: str, sequence: int, ending: str) -> str:
         self._count += 1
-        name = f"{self._stem}-{sequence:010d}-{self._count:05d}.{suffix}"
+        name = f"{self._stem}-{sequence:010d}-{self._count:05d}{ending}"
         return f"{path}/{name}" if path else name
 
     def store(self, store: Store) -> None:
@@ -146,16 +170,20 @@ class UnpublishedFiles:
             if item.stored_at is not None and self._clock() - item.stored_at > older_than:
                 data = retry(partial(store.read, item.key), self._wait)
                 path, _, old = item.key.rpartition("/")
-                key = self._key(path, sequence, old.rpartition(".")[2])
+                key = self._key(path, sequence, DELETES if item.deletes else f".{old.rpartition('.')[2]}")
                 file = replace(item.file, path=join(spec.card.data_path, key))
-                self._finished[index] = _FinishedFile(key, file, data)
+                self._finished[index] = _FinishedFile(key, file, data, item.number, item.deletes)
         self.store(store)
 
-    def named(self) -> tuple[DataFile, ...]:
+    def named(self) -> NamedFiles:
         """The files for a txlog; only after `finish` and `store`."""
         if self._open or any(item.stored_at is None for item in self._finished):
             raise StorageUnavailable("data files are not stored yet")
-        return tuple(item.file for item in self._finished)
+        data, deletes = (
+            tuple(StepFile(item.file, item.number) for item in self._finished if item.deletes == wanted)
+            for wanted in (False, True)
+        )
+        return NamedFiles(data, deletes)
 
     def clear(self) -> None:
         """Start over: a txlog names all these files now."""
@@ -166,11 +194,3 @@ def _at_most(items: list[_FinishedFile], count: int, most_bytes: int) -> list[_F
     """The first of them, at least one: `count`, or as many as begin within `most_bytes`."""
     begins = accumulate((item.file.size_bytes for item in items), initial=0)
     return [item for item, begin in zip(items[:count], begins, strict=False) if begin < most_bytes]
-
-
-def _sliced(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    while rows.num_rows:
-        size = rows.nbytes
-        count = rows.num_rows if size <= most_bytes else max(rows.num_rows * most_bytes // size, 1)
-        yield rows.slice(0, count)
-        rows = rows.slice(count)

@@ -12,8 +12,11 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
 from bookkeeper.errors import WrongFolder
+from bookkeeper.format.bloom import bloom_filters
 from bookkeeper.format.bounds import Leaf, leaves
-from writers.files.open_file import OpenFile
+from bookkeeper.format.open_file import OpenFile
+from bookkeeper.format.sorting import Sorter, sorter_of
+from writers.files.keyed_spec import KeyedSpec
 from writers.files.partition import Splitter
 
 
@@ -31,6 +34,12 @@ class WriteSpec:
     leaves: tuple[Leaf, ...]
     splitter: Splitter
     former: Mapping[str, int]
+    #: of Parquet files, where the table has a sort order
+    sorter: Sorter | None
+    #: of Parquet files, as pyarrow takes them
+    bloom_filters: Mapping[str, Any]
+    #: of keyed tables
+    keyed: KeyedSpec | None
 
     @classmethod
     def of(cls, card: Card, before: "WriteSpec | None" = None) -> "WriteSpec":
@@ -38,8 +47,24 @@ class WriteSpec:
         former: dict[str, int] = {}
         if before is not None:
             former = {**before.former, **{field.name: field.field_id for field in before.schema.fields}}
-        schema, splitter = card.schema, Splitter(card.spec, card.schema)
-        return cls(card, schema, schema_to_pyarrow(schema), leaves(schema, card.metrics), splitter, former)
+        schema, columns = card.schema, leaves(card.schema, card.metrics)
+        arrow = schema_to_pyarrow(schema)
+        return cls(
+            card,
+            schema,
+            arrow,
+            columns,
+            Splitter(card.spec, schema),
+            former,
+            sorter_of(card.order, schema),
+            bloom_filters(columns, card.parquet),
+            KeyedSpec.of(card, arrow),
+        )
+
+    @property
+    def ids(self) -> dict[str, int]:
+        """The field ids of top-level columns, by the names that they have and had."""
+        return {**self.former, **{field.name: field.field_id for field in self.schema.fields}}
 
     def suffix(self) -> str:
         """How data file names end."""
@@ -51,9 +76,12 @@ class WriteSpec:
             from writers.files.avro import AvroFile
 
             return AvroFile(self.schema, self.leaves, self.card.compression, self.card.target_file_size)
-        from writers.files.parquet import ParquetFile
+        from bookkeeper.format.parquet import ParquetFile
 
-        return ParquetFile(self.arrow, self.leaves, self.card.compression, self.card.target_file_size)
+        card = self.card
+        return ParquetFile(
+            self.arrow, self.leaves, card.compression, card.target_file_size, self.sorter, self.bloom_filters
+        )
 
 
 def check_same_table(old: Card, new: Card) -> None:
@@ -74,11 +102,12 @@ def check_same_table(old: Card, new: Card) -> None:
 
 def may_share_txlog(old: Card, new: Card) -> bool:
     """
-    Whether one txlog may name files written by both cards: same partition spec, same data path, no column dropped.
+    Whether one txlog may name files written by both cards: same partition spec, same data path, same keys, no column
+    dropped.
 
     The txlog then names the newer schema, in which the older files' columns all exist.
     """
-    same = _partition_spec(old) == _partition_spec(new) and old.data_path == new.data_path
+    same = _partition_spec(old) == _partition_spec(new) and old.data_path == new.data_path and old.keyed == new.keyed
     return same and set(old.schema.field_ids) <= set(new.schema.field_ids)
 
 

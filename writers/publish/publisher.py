@@ -6,29 +6,35 @@ behind it.
 """
 
 import logging
+from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
+from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import (
     AlreadyExists,
     BookkeeperError,
     Fenced,
     Missing,
+    NotPossible,
     StorageUnavailable,
     Unfit,
     UnknownOutcome,
 )
-from bookkeeper.format.entries import DataFile
+from writers.files.unpublished import NamedFiles
 from writers.files.write_spec import WriteSpec
 from writers.timing import Wait, retry
 
 log = logging.getLogger(__name__)
 
-_MOST_TXLOG_BYTES = 2**28
+#: a run of a keyed table starts before this (2109), so that the order-column can number all its txlogs
+LATEST_MS = 2**42 - 10**10
+_LATE = "It is not this writer's. `bookkeeper discard` it, or use another writer name."
 
 
 class Publisher:
@@ -53,7 +59,7 @@ class Publisher:
         if self.unknown is not None:
             raise UnknownOutcome(f"it is not known whether {self.unknown} was published")
 
-    def publish(self, spec: WriteSpec, files: tuple[DataFile, ...], position: bytes | None, now_ms: int) -> TxlogName:
+    def publish(self, spec: WriteSpec, files: NamedFiles, position: bytes | None, now_ms: int) -> TxlogName:
         """
         Publish one txlog of `files`; durable when it returns. Raises Fenced, UnknownOutcome.
         """
@@ -61,7 +67,7 @@ class Publisher:
         name = self._last.at(self.sequence)
         previous = None if position is None else self.position
         envelope = txlog.Envelope(name, spec.card.table_uuid, now_ms, position, previous)
-        data = txlog.encode(envelope, spec.schema, spec.card.spec, files)
+        data = _encoded(envelope, spec, files)
         # Unknown from before the create is sent until its answer is here, whatever ends this call in between.
         self.unknown = name
         try:
@@ -75,27 +81,63 @@ class Publisher:
         return name
 
 
-def resume_position(folder: Folder, card: Card, writer: str) -> bytes | None:
+def _encoded(envelope: txlog.Envelope, spec: WriteSpec, files: NamedFiles) -> bytes:
+    """The txlog's bytes: an append has no steps."""
+    if not files.deletes:
+        return txlog.encode(envelope, spec.schema, spec.card.spec, files.data_files)
+    assert spec.keyed is not None and spec.keyed.spec is not None
+    span = 1 + max(item.number for item in files.deletes + files.data)
+    return txlog.encode_steps(
+        envelope, spec.schema, spec.card.spec, files.data, spec.keyed.spec, files.deletes, spec.keyed.key_ids, span
+    )
+
+
+class Resumed(NamedTuple):
     """
-    The position that a new run of `writer` continues from; raises StorageUnavailable.
+    What a new run of a writer continues from: a position, and on a keyed table the earliest start, in ms, that orders
+    it behind every earlier run.
+    """
+
+    position: bytes | None
+    least_ms: int
+
+
+def resume(folder: Folder, card: Card, writer: str) -> Resumed:
+    """
+    What earlier runs of `writer` left; raises StorageUnavailable, and NotPossible when no run can come behind them.
 
     Pending txlogs are listed and read first, marks.json second: a txlog that is committed and deleted in between is
-    then in the marks, never in neither.
+    then in the marks, never in neither. Rejected ones, which a replay may bring back, are listed in between.
     """
-    left = _pending(folder, card, writer)
-    copy, position = folder.marks(), None
+    sizes = {found.name: found.size for found in folder.pending() if found.name.writer == writer}
+    left, names = _read(folder, card, sizes), [*sizes]
+    if card.keyed is not None:
+        names += [found.name for found in folder.rejected() if found.name.writer == writer]
+    copy, position, pruned = folder.marks(), None, 0
     if copy is not None and copy.table_uuid == card.table_uuid:
         left = [item for item in left if not copy.marks.is_in(item.name)]
-        position = copy.marks.writer(writer).position
+        position, pruned = copy.marks.writer(writer).position, copy.marks.pruned_before_ms
+        names += [TxlogName(writer, key, mark.last) for key, mark in copy.marks.writer(writer).incarnations.items()]
     while following := next((item for item in left if item.previous_position == position), None):
         left.remove(following)
         position = following.position
-    return position
+    return Resumed(position, 0 if card.keyed is None else max([pruned, *map(_behind, names)]))
 
 
-def _pending(folder: Folder, card: Card, writer: str) -> list[Txlog]:
-    """The pending txlogs of `writer` that have a position and can be read."""
-    sizes = {found.name: found.size for found in folder.pending() if found.name.writer == writer}
+def _behind(name: TxlogName) -> int:
+    """
+    The least start of a run that comes behind a run with this txlog, even if one more of its txlogs arrives.
+
+    A millisecond for each txlog, for the order-column: numbers of an earlier run are smaller, whatever the clocks say.
+    """
+    at = started_ms(name.incarnation) + name.sequence + 1
+    if at >= LATEST_MS:
+        raise NotPossible(f"{name} says that its run started in the year {1970 + at // 31_556_952_000}", hint=_LATE)
+    return at
+
+
+def _read(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
+    """Those pending txlogs that have a position and can be read."""
     decoded = []
     for name, data in folder.read([*sizes], sizes).items():
         if isinstance(data, Missing):
@@ -105,7 +147,7 @@ def _pending(folder: Folder, card: Card, writer: str) -> list[Txlog]:
         try:
             if isinstance(data, Unfit):
                 raise data
-            decoded.append(txlog.decode(name, data, _MOST_TXLOG_BYTES))
+            decoded.append(txlog.decode(name, data, MOST_TXLOG_BYTES))
         except BookkeeperError as exc:
             log.warning("pending txlog not readable", extra={"action": "skip", "txlog": str(name), "cause": str(exc)})
     return [item for item in decoded if item.table_uuid == card.table_uuid and item.position is not None]

@@ -15,14 +15,16 @@ import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import compress
 from typing import Any, NamedTuple
 
 from bookkeeper.errors import TxlogCorrupt
 from bookkeeper.format.decoder import decode_one
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
-from bookkeeper.format.skim.expressions import BOUNDS, COUNTS, HEAD, expression_for
+from bookkeeper.format.records import Prefix, read_prefix
+from bookkeeper.format.skim.expressions import BOUNDS, COUNTS, HEAD, PREFIX, Kinds, expression_for, run_expression_for
 
 _MOST_EXPRESSIONS = 32
 _MOST_SIGNATURES = 1000
@@ -70,6 +72,34 @@ class EntrySummary(NamedTuple):
     nulls: int | None = None
     upper: bytes | None = None
 
+    @property
+    def head(self) -> Prefix:
+        """Its status, snapshot id and sequence numbers, as they are stored."""
+        if self.entry is None:
+            return read_prefix(self.prefix)
+        entry = self.entry
+        return Prefix(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+
+
+@dataclass
+class Learned:
+    """What was learned from a record: `one` matches what follows the path of a record like it."""
+
+    one: re.Pattern[bytes]
+    shape: StatsShape
+    entry: Entry = field(repr=False)
+    rigid: Mapping[int, int] = field(repr=False)
+    partition: Kinds = field(repr=False)
+
+    @cached_property
+    def run(self) -> re.Pattern[bytes] | None:
+        """Splits a run of such records; made when it is first asked for: it takes 2 ms, and 0.15 a column."""
+        return run_expression_for(self.entry, self.partition, self.rigid)
+
+
+#: a record as `Skimmer.with_status` reads it: its snapshot (None: inherited), its path and the bytes of its file
+StatusRow = tuple[int | None, str, int]
+
 
 @dataclass
 class Skimmer:
@@ -79,7 +109,7 @@ class Skimmer:
 
     layout: Layout
     column: int | None = None
-    expressions: list[tuple[re.Pattern[bytes], StatsShape]] = field(default_factory=list)
+    learned: list[Learned] = field(default_factory=list)
     #: by signature: how many records were decoded in full, and the bound widths that all of them had
     met: dict[Signature, tuple[int, dict[int, int]]] = field(default_factory=dict)
     tuples: dict[tuple[bytes, ...], tuple[Any, ...]] = field(default_factory=dict)
@@ -100,16 +130,94 @@ class Skimmer:
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
         return tuple(rows)
 
+    def with_status(self, payload: bytes, count: int, status: int) -> list[StatusRow]:
+        """
+        Those of the `count` records in `payload` that have this status; raises TxlogCorrupt as `rows` does.
+
+        Every record is proven; of one with another status the path is not read. Records of one kind take 1 us each, and
+        `rows` takes 4; where the kinds change within a block it is 2 us.
+        """
+        if count > len(payload):
+            raise TxlogCorrupt(f"{count} records in {len(payload)} bytes")
+        found = self._run(payload, count, status)
+        return self._one_by_one(payload, count, status) if found is None else found
+
+    def _run(self, payload: bytes, count: int, status: int) -> list[StatusRow] | None:
+        """As `with_status`, where all records are of one kind that was learned; None where they are not."""
+        kind = self._kind_at(payload, 0)
+        if kind is None or kind.run is None or count < 1:
+            return None
+        # [before, five groups, before, five groups, ..., behind]: nothing is before a record, because all is matched.
+        parts = kind.run.split(payload, count)
+        if len(parts) != 6 * count + 1 or parts[-1] or parts[-2] is None:
+            return None
+        statuses, snapshots, lengths, paths, sizes = (parts[group::6] for group in range(1, 6))
+        # The paths were ended by what follows them; now each is proven to have the length that is written before it.
+        if any(_signed(raw) != length for raw, length in set(zip(lengths, map(len, paths), strict=True))):
+            return None
+        wanted = [*map(bytes([status << 1]).__eq__, statuses)]
+        try:
+            texts = b"\n".join(compress(paths, wanted)).decode().split("\n") if any(wanted) else []
+        except UnicodeDecodeError:
+            return None
+        if len(texts) != sum(wanted):  # a path of several lines
+            return None
+        ids = {raw: _signed(raw[1:]) if raw != b"\0" else None for raw in {*snapshots}}
+        bytes_of = {raw: _signed(raw) for raw in {*compress(sizes, wanted)}}
+        known = map(ids.__getitem__, compress(snapshots, wanted))
+        return [*zip(known, texts, map(bytes_of.__getitem__, compress(sizes, wanted)), strict=True)]
+
+    def _kind_at(self, payload: bytes, at: int) -> Learned | None:
+        head = HEAD.match(payload, at)
+        end = head.end() + _number(head[2]) if head else 0
+        return next((kind for kind in self.learned if head and kind.one.match(payload, end)), None)
+
+    def _one_by_one(self, payload: bytes, count: int, status: int) -> list[StatusRow]:
+        """As `with_status`, whatever the records are."""
+        at, found, size = 0, list[StatusRow](), 3 + len(self.layout.partition)
+        # The bytes in front of the last path, and what they say: most records repeat them.
+        head, length, snapshot, wanted = b"", 0, None, False
+        for _ in range(count):
+            if not head or not payload.startswith(head, at):
+                head, length, snapshot = _beginning(payload, at)
+                wanted = head[:1] == bytes([status << 1])
+            begin, body = at + len(head), None
+            for kind in self.learned if head else ():
+                body = kind.one.match(payload, begin + length)
+                if body is not None:
+                    break
+            try:
+                path = payload[begin : begin + length].decode() if body and wanted else ""
+            except UnicodeDecodeError:
+                body = None
+            if body is None:
+                rows, at = self._decode_one(payload, at, status)
+                found += rows
+                continue
+            if wanted:
+                found.append((snapshot, path, _number(body[size])))
+            at = body.end()
+        if at != len(payload):
+            raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
+        return found
+
+    def _decode_one(self, payload: bytes, at: int, status: int) -> tuple[list[StatusRow], int]:
+        """The record at `at`, if it has this status, and where it ends."""
+        row = self._decode(payload, at)
+        if row.entry is None or row.entry.status != status:
+            return [], row.end
+        return [(row.entry.snapshot_id, row.path, row.size_bytes)], row.end
+
     def _match(self, payload: bytes, at: int) -> EntrySummary | None:
         head = HEAD.match(payload, at)
         if head is None:
             return None
         begin = head.end()
         end = begin + _number(head[2])
-        for expression, shape in self.expressions:
-            body = expression.match(payload, end)
+        for kind in self.learned:
+            body = kind.one.match(payload, end)
             if body is not None:
-                return self._row(head, body, payload[begin:end], shape)
+                return self._row(head, body, payload[begin:end], kind.shape)
         return None
 
     def _row(self, head: re.Match[bytes], body: re.Match[bytes], path: bytes, shape: StatsShape) -> EntrySummary | None:
@@ -144,14 +252,14 @@ class Skimmer:
 
     def _decode(self, payload: bytes, at: int) -> EntrySummary:
         entry, end = decode_one(payload, at, self.layout)
-        file, head = entry.data_file, HEAD.match(payload, at)
-        if self.layout.standard and head is not None and len(columns_of(file)) <= _MOST_COLUMNS:
+        file, prefix = entry.data_file, PREFIX.match(payload, at)
+        if self.layout.standard and HEAD.match(payload, at) is not None and len(columns_of(file)) <= _MOST_COLUMNS:
             with self.learning:  # tables of the same columns share a skimmer
                 self._learn(entry)
         return EntrySummary(
             at,
             end,
-            head[1] if head else b"",
+            prefix[0] if prefix else b"",
             file.path,
             file.file_format,
             file.partition,
@@ -173,8 +281,9 @@ class Skimmer:
         self.met[signature] = (times + 1, rigid)
         if 0 < times <= _MOST_TRIES:
             shape = StatsShape(columns_of(file), {number: rigid.get(number) for number in widths_of(file)})
-            made = (expression_for(entry, self.layout.partition, rigid, self.column), shape)
-            self.expressions = [made, *self.expressions][:_MOST_EXPRESSIONS]
+            one = expression_for(entry, self.layout.partition, rigid, self.column)
+            made = Learned(one, shape, entry, rigid, self.layout.partition)
+            self.learned = [made, *self.learned][:_MOST_EXPRESSIONS]
         if len(self.met) > _MOST_SIGNATURES:
             self.met.pop(next(iter(self.met)))
 
@@ -232,6 +341,14 @@ def _partition_value(raw: bytes, kind: Physical) -> Any:
         return struct.unpack(_UNPACK[kind], value)[0]
     text = _bytes(value)
     return text.decode() if kind == "string" else text
+
+
+def _beginning(payload: bytes, at: int) -> tuple[bytes, int, int | None]:
+    """The bytes in front of a record's path, its length, and the snapshot id; no bytes where none match."""
+    match = HEAD.match(payload, at)
+    if match is None:
+        return b"", 0, None
+    return match[0], _number(match[2]), read_prefix(match[1]).snapshot_id
 
 
 def _bytes(raw: bytes) -> bytes:

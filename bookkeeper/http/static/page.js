@@ -185,6 +185,9 @@ function facts(table, now) {
   if (table.why) add("state:", table.why);
   if (table.next_try) add("next try", new Date(table.next_try).toLocaleTimeString());
   if (table.stand) { add("rows", count(stand.rows)); add("data", bytes(stand.bytes)); add("manifests", count(stand.manifests)); add("writers", count(stand.writers)); add("marks", bytes(stand.marks_bytes)); }
+  if (table.stand) add("live files", count(table.stand.files));
+  const done = table.rewrites || {};
+  if (done.committed || done.pending || done.rejected) add("rewrites", `${count(done.committed)} committed, ${done.pending} pending, ${count(done.rejected)} rejected`);
   add("last success", ago(table.last_success, now));
   if (table.disk) add("disk free", bytes(table.disk.free));
   return make("p", { class: "facts" }, ...found);

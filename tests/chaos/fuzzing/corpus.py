@@ -10,6 +10,7 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from bookkeeper.core.keyed import Keyed
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog, decode
 from bookkeeper.format import avro
@@ -53,8 +54,14 @@ class Seed:
         schema = Schema.model_validate_json(self.meta["schema"])
         fields = json.loads(self.meta["partition-spec"])
         spec = PartitionSpec.model_validate({"spec-id": self.txlog.spec_id, "fields": fields})
-        root = self.txlog.rows[0].path.partition("/data/")[0] + "/data"
-        return Rules(self.txlog.table_uuid, root, {self.txlog.schema_id: schema}, {spec.spec_id: spec}, frozenset({0}))
+        root = self.txlog.every_row[0].path.partition("/data/")[0] + "/data"
+        specs, keyed, deletes = {spec.spec_id: spec}, None, self.txlog.deletes
+        if deletes is not None:
+            fields = json.loads(avro.read_header(self.meta["bookkeeper.deletes"]).meta["partition-spec"])
+            specs[deletes.spec_id] = PartitionSpec.model_validate({"spec-id": deletes.spec_id, "fields": fields})
+            keyed = Keyed(deletes.equality_ids[0], deletes.spec_id)
+        schemas = {self.txlog.schema_id: schema}
+        return Rules(self.txlog.table_uuid, root, schemas, specs, frozenset({0}), keyed)
 
 
 def seeds() -> list[Seed]:

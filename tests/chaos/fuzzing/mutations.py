@@ -4,6 +4,7 @@ Ways to spoil a txlog: as bytes, as an Avro container, as records, as entries. A
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -88,7 +89,9 @@ def spliced(rng: Random, seed: Seed, other: Seed) -> bytes:
 
 def records(rng: Random, seed: Seed, other: Seed) -> bytes:
     """Records spoiled in a good container; the count of records too, now and then."""
-    blocks = list(seed.blocks)
+    blocks = list(seed.blocks or other.blocks)
+    if not blocks:
+        return removing(rng, seed, other)
     number = rng.randrange(len(blocks))
     block = blocks[number]
     count = max(1, block.count + rng.choice((-1, 0, 0, 0, 1, 1000, 2**40)))
@@ -99,7 +102,9 @@ def records(rng: Random, seed: Seed, other: Seed) -> bytes:
 def reblocked(rng: Random, seed: Seed, other: Seed) -> bytes:
     """Whole blocks twice, left out, or of another txlog."""
     pool = [*seed.blocks, *other.blocks]
-    return avro.encode(seed.meta, [rng.choice(pool) for _ in range(rng.randrange(4))], rng.choice(("null", "deflate")))
+    return avro.encode(
+        seed.meta, [rng.choice(pool) for _ in range(rng.randrange(4) if pool else 0)], rng.choice(("null", "deflate"))
+    )
 
 
 def headed(rng: Random, seed: Seed, other: Seed) -> bytes:
@@ -116,9 +121,18 @@ def headed(rng: Random, seed: Seed, other: Seed) -> bytes:
     elif way == 3:
         meta[key] = other.meta.get(key, b"")
     else:
-        meta[rng.choice(("bookkeeper.companion", "bookkeeper.position", "bookkeeper.previous-position", "x"))] = (
-            rng.choice(WORDS)
-        )
+        meta[
+            rng.choice(
+                (
+                    "bookkeeper.span",
+                    "bookkeeper.deletes",
+                    "bookkeeper.companion",
+                    "bookkeeper.position",
+                    "bookkeeper.previous-position",
+                    "x",
+                )
+            )
+        ] = rng.choice(WORDS)
     return avro.encode(meta, seed.blocks, rng.choice(("null", "deflate")))
 
 
@@ -148,6 +162,8 @@ def _changed(rng: Random, value: Any) -> Any:
 def told(rng: Random, seed: Seed, other: Seed) -> bytes:
     """Well encoded entries that say what they must not."""
     entries = list(seed.txlog.entries[:3])
+    if not entries:
+        return removing(rng, seed, other)
     at = rng.randrange(len(entries))
     entries[at] = _lying(rng, entries[at], seed)
     meta = {**seed.meta, "bookkeeper.entries": str(len(entries)).encode()}
@@ -155,6 +171,21 @@ def told(rng: Random, seed: Seed, other: Seed) -> bytes:
         return manifest.encode(meta, entries)
     except Exception:  # noqa: BLE001 - no encoder writes such a thing: spoil the bytes instead
         return raw(rng, seed, other)
+
+
+def removing(rng: Random, seed: Seed, other: Seed) -> bytes:
+    """Delete entries that say what they must not, or a delete manifest that is spoiled."""
+    inner, deletes = seed.meta.get("bookkeeper.deletes"), seed.txlog.deletes
+    if inner is None or deletes is None:
+        return headed(rng, seed, other)
+    spoiled = rng.choice(RAW)(rng, inner)
+    if rng.random() < 0.5:
+        entries = list(deletes.entries)
+        at = rng.randrange(len(entries))
+        with suppress(Exception):  # where no encoder writes such a thing, the spoiled bytes are taken
+            entries[at] = _lying(rng, entries[at], seed)
+            spoiled = manifest.encode(avro.read_header(inner).meta, entries)
+    return avro.encode({**seed.meta, "bookkeeper.deletes": spoiled}, seed.blocks)
 
 
 def _lying(rng: Random, entry: Entry, seed: Seed) -> Entry:
@@ -192,5 +223,6 @@ def swollen(rng: Random, seed: Seed, other: Seed) -> bytes:
 #: each with its weight
 MUTATIONS: tuple[tuple[Mutation, int], ...] = (
     (raw, 300), (spliced, 60), (records, 250), (reblocked, 20), (headed, 120), (schemed, 150), (told, 150),
+    (removing, 100),
     (swollen, 1),
 )  # fmt: skip

@@ -45,7 +45,7 @@ def entries(data: bytes) -> list[dict[int, Any]]:
     Each record with its fields by id, also inside of `data_file`; values as they are stored.
     """
     file = io.BytesIO(data)
-    header: Any = schemaless_reader(file, _HEADER, None)
+    header = _header(file)
     written = json.loads(header["meta"]["avro.schema"])
     plain = parse_schema(_plain(written, count(), {}))
     found = []
@@ -59,6 +59,18 @@ def entries(data: bytes) -> list[dict[int, Any]]:
         if records.read():
             raise ValueError("bytes behind the last record")
     return found
+
+
+def deletes(data: bytes) -> list[dict[int, Any]]:
+    """
+    The same of the delete manifest in a txlog's header, where it has one.
+    """
+    inner = _header(io.BytesIO(data))["meta"].get("bookkeeper.deletes")
+    return [] if inner is None else entries(inner)
+
+
+def _header(file: io.BytesIO) -> Any:
+    return schemaless_reader(file, _HEADER, None)
 
 
 def _plain(written: Any, numbers: Iterator[int], known: dict[str, Any]) -> Any:

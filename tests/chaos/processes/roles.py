@@ -1,10 +1,11 @@
 """
-What each process does for ever: bookkeeper, reaper, a writer of a source with positions, a writer without.
+What each process does for ever: bookkeeper, reaper, compactor, a writer of a source with positions, a writer without.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 
@@ -13,7 +14,10 @@ import pyarrow as pa
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
 from bookkeeper.serve.loop import TableLoop, tick_once
+from bookkeeper.tick import rewrites as duty
 from reaper import reap
+from reaper.compaction.compactor import Compactor
+from reaper.compaction.worker import rewrite
 from tests.chaos.processes.ground import BRISK, OLD, Ground, now
 from writers.writer import Writer
 
@@ -23,8 +27,9 @@ PAUSE_SECONDS = 0.02
 
 def bookkeeper(ground: Ground, lease: bool) -> None:
     """
-    Ticks without a rest.
+    Ticks without a rest, and looks for rewrites all the time.
     """
+    duty.LIST_EVERY = duty.LIST_SELDOM = timedelta(milliseconds=50)
     slot = TableLoop("events", lambda: ground.book(lease))
     while True:
         tick_once(slot, BRISK, now())
@@ -40,6 +45,27 @@ def reaper(ground: Ground) -> None:
     while True:
         with suppress(Retry):
             reap(open_catalog(ground.settings.catalog), ground.table, now(), release_brake=True)
+        time.sleep(0.03)
+
+
+def eager(ground: Ground) -> Compactor:
+    """
+    A compactor that makes one file of two.
+    """
+    settings = replace(ground.table.compaction, engine="own", fan_in=2)
+    return Compactor(replace(ground.table, compaction=settings), rewrite, now)
+
+
+def compactor(ground: Ground) -> None:
+    """
+    Rewrites what it may as soon as it may.
+    """
+    made = eager(ground)
+    while True:
+        with suppress(Retry):
+            done = made.round(open_catalog(ground.settings.catalog), now())
+            if done.rewrites:
+                ground.note("compactor", str(done.rewrites))
         time.sleep(0.03)
 
 

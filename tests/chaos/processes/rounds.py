@@ -22,7 +22,7 @@ from bookkeeper.ledger import merge
 from reaper import reap
 from tests.chaos.processes.ground import Ground, now
 from tests.chaos.processes.party import Party, in_fork
-from tests.chaos.processes.roles import copied, source_keys
+from tests.chaos.processes.roles import copied, eager, source_keys
 from tests.chaos.tally import Budget, Tally
 from tests.servers import Unavailable, postgres, rest_catalog, scratch
 
@@ -89,8 +89,9 @@ def import_what_a_round_imports(root: Path, catalog: Catalog) -> None:
 
     def needed() -> list[str]:
         ground = Ground.make(root / "first", catalog)
-        for _ in copied(ground, "source", end=1):
+        for _ in copied(ground, "source", end=6):
             ground.drain()
+        assert eager(ground).round(open_catalog(catalog), now()).rewrites == 1
         reap(open_catalog(catalog), ground.table, now(), release_brake=True)
         ground.outcome([], "", 0)
         return list(sys.modules)

@@ -6,9 +6,10 @@ from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgettin
 from tests.chaos.scenes.making import Carding, Initialising
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.replaying import ForcedReplaying, Replaying
-from tests.chaos.scenes.rewriting import Rewriting
+from tests.chaos.scenes.rewriting import AcceptingRollbackOfRewrites, Rewriting, RewritingAmongOthers
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.scenes.ticking import Ticking
+from tests.chaos.scenes.upserting import Upserting
 from tests.chaos.scenes.writing import Pruning, Writing
 
 SCENES: tuple[type[Scene], ...] = (
@@ -16,6 +17,7 @@ SCENES: tuple[type[Scene], ...] = (
     Writing,
     Pruning,
     Ticking,
+    Upserting,
     Carding,
     Replaying,
     ForcedReplaying,
@@ -26,4 +28,6 @@ SCENES: tuple[type[Scene], ...] = (
     Repairing,
     Reaping,
     Rewriting,
+    RewritingAmongOthers,
+    AcceptingRollbackOfRewrites,
 )

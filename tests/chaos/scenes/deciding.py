@@ -173,7 +173,7 @@ class Repairing(Scene):
     def act(self, faults: Faults) -> None:
         # Exit is how it says that something was wrong.
         with _opening(self.lake, faults), suppress(click.exceptions.Exit), click.Context(status.verify):
-            status.verify.callback(repair=True, yes=True, **_COMMON)  # type: ignore[misc]
+            status.verify.callback(repair=True, yes=True, deep=False, **_COMMON)  # type: ignore[misc]
 
     def published(self) -> list[str]:
         return ["a", "b", "c"]

@@ -2,7 +2,7 @@
 A data file that still takes rows, and the counts and bounds of its columns: what Parquet and Avro files share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,8 +10,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.format.bounds import Leaf, Metrics, lower_bound, upper_bound
-from writers.values.transforms import column_at, physical
+from bookkeeper.format.entries import DataFile
+from bookkeeper.format.transforms import column_at, physical
 
+#: the id of "no sort order"
+UNSORTED = 0
 _FLOATS = {"float", "double"}
 
 
@@ -22,6 +25,20 @@ class Finished:
     data: Any
     rows: int
     metrics: Metrics
+    #: the id of the sort order that all its rows are in
+    sort_order_id: int = UNSORTED
+
+    def described(self, path: str, file_format: str, partition: tuple[Any, ...]) -> DataFile:
+        """The file as a manifest entry describes it."""
+        return DataFile(
+            path=path,
+            file_format=file_format,
+            partition=partition,
+            record_count=self.rows,
+            size_bytes=len(memoryview(self.data)),
+            sort_order_id=self.sort_order_id,
+            **{name: getattr(self.metrics, name) for name in self.metrics.__slots__},
+        )
 
 
 class OpenFile(Protocol):
@@ -108,3 +125,14 @@ class ColumnMetrics:
             lower_bounds={leaf.field_id: lower_bound(leaf, least) for leaf, least, _ in bounded},
             upper_bounds={number: bound for number, bound in upper.items() if bound is not None},
         )
+
+
+def sliced(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """
+    The rows in slices of about `most_bytes` of Arrow data, at least one row each.
+    """
+    while rows.num_rows:
+        size = rows.nbytes
+        count = rows.num_rows if size <= most_bytes else max(rows.num_rows * most_bytes // size, 1)
+        yield rows.slice(0, count)
+        rows = rows.slice(count)

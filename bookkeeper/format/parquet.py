@@ -4,23 +4,35 @@ Arrow in, a Parquet file in memory out, with the metrics of its footer.
 Rows are kept as Arrow until a row group is worth writing; the file never touches the local disk.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.format import footer
 from bookkeeper.format.bounds import Leaf
-from writers.files.open_file import Finished, NanCounts
+from bookkeeper.format.open_file import UNSORTED, Finished, NanCounts
+from bookkeeper.format.sorting import Sorter
 
 ROW_GROUP_BYTES = 64 * 2**20  # of Arrow data
 _NEARLY_FULL = 0.95
 
 
 class ParquetFile:
-    """Implements OpenFile."""
+    """Implements OpenFile. With a `sorter` each row group is sorted, and a file of one row group is."""
 
-    def __init__(self, schema: pa.Schema, leaves: tuple[Leaf, ...], compression: str, target_bytes: int) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        leaves: tuple[Leaf, ...],
+        compression: str,
+        target_bytes: int,
+        sorter: Sorter | None = None,
+        bloom_filters: Mapping[str, Any] | None = None,
+    ) -> None:
         self.rows = 0
-        self._leaves, self._target = leaves, target_bytes
+        self._leaves, self._target, self._sorter = leaves, target_bytes, sorter
         self._nans = NanCounts(leaves)
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
@@ -31,6 +43,7 @@ class ParquetFile:
             store_schema=False,  # readers go by field id; Arrow's own schema would only be weight
             store_decimal_as_integer=True,  # as the Iceberg spec wants small decimals
             metadata_collector=self._footers,
+            bloom_filter_options=dict(bloom_filters) if bloom_filters else None,
         )
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = self._encoded_bytes = 0
@@ -47,7 +60,7 @@ class ParquetFile:
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
         if self._waiting_bytes >= ROW_GROUP_BYTES or self.size() >= self._target:
-            self._write_row_group()
+            self.write_row_group()
 
     def size(self) -> int:
         """See OpenFile."""
@@ -63,18 +76,25 @@ class ParquetFile:
 
     def finish(self) -> Finished:
         """See OpenFile."""
-        self._write_row_group()
+        self.write_row_group()
         self._writer.close()
-        metrics = footer.metrics(self._footers[0], self._leaves, self._nans.counts)
-        return Finished(self._sink.getvalue(), self.rows, metrics)
+        found = self._footers[0]
+        metrics = footer.metrics(found, self._leaves, self._nans.counts)
+        # Each row group is sorted; of two, the second may begin below the end of the first.
+        order = self._sorter.id if self._sorter is not None and found.num_row_groups < 2 else UNSORTED
+        return Finished(self._sink.getvalue(), self.rows, metrics, order)
+
+    def write_row_group(self) -> None:
+        """Write the rows that wait; from then on it is known how well such rows compress."""
+        if self._waiting:
+            rows = pa.concat_tables(self._waiting)
+            if self._sorter is not None:
+                ordered = self._sorter.sort(rows)
+                rows, self._sorter = (rows, None) if ordered is None else (ordered, self._sorter)
+            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+            self._encoded_bytes += self._waiting_bytes
+            self._waiting, self._waiting_bytes = [], 0
 
     def _ratio(self) -> float:
         # Before the first row group it is not known how well these rows compress.
         return self._sink.tell() / self._encoded_bytes if self._encoded_bytes else 1.0
-
-    def _write_row_group(self) -> None:
-        if self._waiting:
-            rows = pa.concat_tables(self._waiting)
-            self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
-            self._encoded_bytes += self._waiting_bytes
-            self._waiting, self._waiting_bytes = [], 0

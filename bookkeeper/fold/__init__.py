@@ -1,0 +1,1 @@
+"""Folds equality deletes into position deletes, which every reader applies fast."""

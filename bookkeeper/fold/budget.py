@@ -1,0 +1,41 @@
+"""
+What a fold may take, and what it leaves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bookkeeper.fold.select import Candidate
+from bookkeeper.ledger.fold_plan import FoldPlan
+
+OVER_BUDGET = "it is more than a fold takes: maintain folds it on Spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """
+    What one fold may take: deleted keys in memory and their bytes there, and data files, their bytes and their rows to
+    read. It writes at most one position delete file for each data file.
+    """
+
+    deleted_keys: int = 10_000_000
+    deleted_bytes: int = 2**30
+    files: int = 5_000
+    bytes: int = 4 * 2**30
+    rows: int = 100_000_000
+
+    def fits(self, files: Sequence[Candidate]) -> bool:
+        """Whether these data files are not too much together."""
+        size, rows = sum(item.file.size_bytes for item in files), sum(item.file.record_count for item in files)
+        return len(files) <= self.files and size <= self.bytes and rows <= self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A plan, None where nothing can be folded, and the equality delete files that stay, by `file_key`, and why."""
+
+    plan: FoldPlan | None
+    left: Mapping[str, str]
+    #: data files that were read
+    read: int = 0
+    dead_rows: int = 0

@@ -1,0 +1,191 @@
+"""
+Folds as a duty of the tick: they are planned in a thread beside the ticks, and committed by a tick, after its rows.
+
+Nothing of a tick waits for a fold that is being planned. A crash leaves position delete files that nothing names, for
+the orphan sweep, or a fold that is committed. A plan that the table has outrun is dropped, and made anew.
+"""
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from functools import partial
+
+from pyiceberg.manifest import ManifestContent
+
+from bookkeeper.config.settings import Table
+from bookkeeper.core import keyed
+from bookkeeper.core.rewrite import file_key
+from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
+from bookkeeper.fold.budget import OVER_BUDGET, Computed
+from bookkeeper.fold.fold import plan_fold
+from bookkeeper.format.entries import EQUALITY_DELETES
+from bookkeeper.ledger import contents
+from bookkeeper.ledger.fold_commit import commit_fold
+from bookkeeper.ledger.fold_plan import FoldPlan
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.ledger.view import View
+
+log = logging.getLogger("bookkeeper")
+
+#: equality delete files that are live before they are folded, and how long the oldest may wait for more
+FOLD_FILES, FOLD_AFTER = 8, timedelta(seconds=60)
+#: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
+LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
+#: folds of all tables of a process at once: each may take the memory of a budget
+MOST_AT_ONCE = 2
+
+#: does it in a thread of its own; False when that is not possible now
+Spawn = Callable[[Callable[[], None], str], bool]
+
+
+class FoldThreads:
+    """Implements Spawn for all tables of a process, which does not wait for these threads when it ends."""
+
+    def __init__(self, most: int = MOST_AT_ONCE) -> None:
+        self._room = threading.BoundedSemaphore(most)
+
+    def __call__(self, act: Callable[[], None], name: str) -> bool:
+        if not self._room.acquire(blocking=False):
+            return False
+        try:
+            threading.Thread(target=self._run, args=(act,), name=name, daemon=True).start()
+        except RuntimeError:  # the process may have no more threads now
+            self._room.release()
+            return False
+        return True
+
+    def _run(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        finally:
+            self._room.release()
+
+
+class Folds:
+    """Folds the equality deletes of one keyed table; without `spawn` it folds nothing."""
+
+    def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None) -> None:
+        self.settings, self.ledger, self.spawn = settings, ledger, spawn
+        #: a fold that is ready to be committed
+        self.plan: FoldPlan | None = None
+        self._under_way = False
+        self._look_at: datetime | None = None
+        #: the head at the last look, and when a fold of what it has is due
+        self._looked: tuple[int, datetime] | None = None
+        #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
+        self._left: dict[str, datetime] = {}
+        self._reported: Counter[str] = Counter()
+        self._known: dict[str, list[tuple[str, int]]] = {}
+
+    def run(self, view: View, now: datetime) -> View | None:
+        """
+        The view, after the commit of a fold that is ready; None when it is unknown whether that is in.
+        """
+        if self.plan is not None:
+            return self._commit(view, self.plan, now)
+        if self.spawn is not None and not self._under_way and self._is_due(view, now):
+            self._under_way = True
+            self._look_at = now + LOOK_EVERY
+            if not self.spawn(partial(self._work, view, now), f"fold {self.settings.name}"):
+                self._under_way = False
+        return view
+
+    def _is_due(self, view: View, now: datetime) -> bool:
+        if view.head is None or keyed.PROPERTY not in view.metadata.properties:
+            return False
+        if view.manifests is not None and all(item.content == ManifestContent.DATA for item in view.manifests):
+            return False
+        if self._look_at is not None and now < self._look_at <= now + FAILURE_PAUSE:
+            return False
+        return self._looked is None or self._looked[0] != view.head.snapshot_id or now >= self._looked[1]
+
+    def _work(self, view: View, now: datetime) -> None:
+        """In a thread of its own: looks, and plans a fold where one is due."""
+        try:
+            if self._look(view, now):
+                self._take(plan_fold(self.ledger, view, now, os.urandom(10)), now)
+        except BookkeeperError as error:
+            self._postpone(now)
+            log.warning("fold postponed", extra=self._about(cause=str(error)))
+        except Exception as error:
+            # A defect of ours must not cost the table its rows.
+            self._postpone(now)
+            log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
+        finally:
+            self._under_way = False
+
+    def _postpone(self, now: datetime) -> None:
+        self._look_at, self._looked = now + FAILURE_PAUSE, None
+
+    def _look(self, view: View, now: datetime) -> bool:
+        """Whether a fold is due: there are FOLD_FILES to be folded, or one has waited for FOLD_AFTER."""
+        assert view.head is not None
+        self._left = {key: until for key, until in self._left.items() if now < until <= now + AGAIN_AFTER}
+        snapshots = [snapshot for key, snapshot in self._equality_deletes(view) if key not in self._left]
+        times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
+        # One whose snapshot has expired has waited long enough.
+        oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
+        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + FOLD_AFTER
+        self._looked = view.head.snapshot_id, due
+        return len(snapshots) >= FOLD_FILES or now >= due
+
+    def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
+        """Each live one, by `file_key`, and the snapshot that added it; a manifest never changes, and is read once."""
+        store, listed = self.ledger.metadata_store(view), dict[str, list[tuple[str, int]]]()
+        for manifest in self.ledger.manifests(view):
+            if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
+                path = manifest.manifest_path
+                listed[path] = self._known.get(path) or [
+                    (file_key(entry.data_file.path), entry.snapshot_id or 0)
+                    for entry in contents.live_entries(store, manifest)
+                    if entry.content == EQUALITY_DELETES
+                ]
+        self._known = listed
+        return (item for found in listed.values() for item in found)
+
+    def _take(self, computed: Computed, now: datetime) -> None:
+        self.plan = computed.plan
+        self._left |= dict.fromkeys(computed.left, now + AGAIN_AFTER)
+        reasons = Counter(computed.left.values())
+        if reasons != self._reported:
+            self._reported = reasons
+            for why, files in reasons.items():
+                hint = "Run spark_jobs.maintain, or write fewer distinct keys at once." if why == OVER_BUDGET else ""
+                log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=hint))
+
+    def _commit(self, view: View, plan: FoldPlan, now: datetime) -> View | None:
+        try:
+            after = commit_fold(self.ledger, view, plan)
+        except FoldOutdated as error:
+            self.plan = self._looked = None
+            log.info("fold planned anew", extra=self._about(cause=str(error)))
+            return view
+        except (CommitConflict, CommitUnknown) as error:
+            # If it is in after all, the next attempt finds none of its deletes live.
+            log.warning("commit not confirmed", extra=self._about(cause=str(error)))
+            return None
+        except Retry as error:
+            log.warning("fold postponed", extra=self._about(cause=str(error)))
+            return None
+        except BookkeeperError as error:
+            self.plan = None
+            self._postpone(now)
+            log.warning("fold given up", extra=self._about(cause=str(error)))
+            return view
+        except Exception as error:
+            # A defect of ours: with the plan kept, each tick would fail on it. Whether it is in, the next load says.
+            self.plan = None
+            self._postpone(now)
+            log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
+            return None
+        self.plan = self._looked = None
+        about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
+        log.info("deletes folded", extra=self._about(**about, snapshot=after.marks.snapshot))
+        return after
+
+    def _about(self, **more: object) -> dict[str, object]:
+        return {"action": "fold", "table": self.settings.name, **more}

@@ -1,0 +1,56 @@
+"""
+Delete files that apply to no row any more: they go in the snapshot that drops the last data files they applied to.
+
+By what the manifest list says, so some stay: a manifest that keeps a part of its files counts with its smallest number
+from before. It is written anew with the right one, and a later drop finds what it hid.
+"""
+
+from collections.abc import Sequence
+
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from bookkeeper.core.delete_scope import delete_file
+from bookkeeper.core.rewrite import file_key
+from bookkeeper.errors import Reject
+from bookkeeper.format.skim import EntrySummary
+from bookkeeper.ledger.block_cache import BlockCache
+from bookkeeper.ledger.blocks import ManifestDelete, open_manifest, select_live
+from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.stores.store import Store
+
+
+def least_number(manifests: Sequence[ManifestFile], drops: Sequence[ManifestDelete]) -> int:
+    """
+    At most the smallest data sequence number of what stays once these files are dropped; 2**63 where nothing does.
+    """
+    dropped = {item.manifest.manifest_path: len(item.dropped) for item in drops}
+    stay = (
+        item.min_sequence_number or 0
+        for item in manifests
+        if item.content == ManifestContent.DATA and live_file_count(item) > dropped.get(item.manifest_path, 0)
+    )
+    return min(stay, default=2**63)
+
+
+def dangling(
+    store: Store, manifest: ManifestFile, header: Header, least: int, gone: Sequence[EntrySummary]
+) -> ManifestDelete | None:
+    """
+    The delete files of a manifest that apply to nothing, once the data files `gone` are dropped and all others have
+    at least the number `least`. None when all stay, or the manifest does not decode. Raises Retry.
+    """
+    paths, spec_id = {file_key(row.path) for row in gone}, manifest.partition_spec_id
+
+    def dangles(row: EntrySummary, number: int) -> bool:
+        if row.entry is None:
+            return False
+        file = delete_file(row.entry, number, header.spec, spec_id)
+        return file.largest_number < least or file.scope in paths
+
+    try:
+        source = open_manifest(store, manifest, header, BlockCache(), lambda _: True)
+    except Reject:
+        return None
+    deleted = select_live(source, dangles)
+    return ManifestDelete(source, header, deleted) if any(deleted) else None

@@ -1,0 +1,170 @@
+"""
+The place of a consumer: which rows of the table it has read.
+
+A place counts files in the order in which `added_files` gives them: the manifests of a snapshot by path, the entries of
+each as they stand. A snapshot, its manifests and its files never change, so neither does the order.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.core.history import walk
+from bookkeeper.errors import PlaceExpired, PlaceRefused, RolledBack
+from bookkeeper.streams.follow import is_first
+from bookkeeper.streams.main_history import MainHistory
+
+VERSION = 1
+#: a place takes about 200 bytes
+PLACE_BYTES = 4096
+#: the year 9999, the last that a message can show
+LATEST_MS = 253_402_300_799_000
+_KEYS = {"version", "table", "snapshot", "files", "rows", "whole", "at"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    `files` files of `snapshot` are read (None: all), `rows` rows of the next one, and everything before the snapshot.
+
+    Snapshot None: nothing was read of a table that had no snapshot yet. `whole`: the files are counted among all that
+    were in the table then, not only among those that the snapshot added. `at` is when the snapshot was committed, in ms
+    since 1970, for messages. `table` is the table's uuid.
+    """
+
+    table: str
+    snapshot: int | None = None
+    files: int | None = None
+    rows: int = 0
+    whole: bool = False
+    at: int = 0
+
+    def __str__(self) -> str:
+        """The place as it is stored; two equal places have the same text."""
+        data = {
+            "version": VERSION,
+            "table": self.table,
+            "snapshot": self.snapshot,
+            "files": self.files,
+            "rows": self.rows,
+            "whole": self.whole,
+            "at": self.at,
+        }
+        return json.dumps(data, separators=(",", ":"))
+
+    @property
+    def when(self) -> str:
+        """When its snapshot was committed, for messages."""
+        return from_epoch_ms(self.at).isoformat(timespec="seconds")
+
+
+def parse(text: object, table: str, where: str) -> Place:
+    """
+    The place in `text`, which `where` holds; raises PlaceRefused, whatever it is, unless it is one of this `table`.
+    """
+    raw = _decoded(text, where)
+    if type(raw.get("version")) is int and raw["version"] > VERSION:
+        raise PlaceRefused(
+            f"{where} holds a place of version {raw['version']}, this one knows {VERSION}",
+            hint="Upgrade this program: a newer one has read further.",
+        )
+    if raw.get("version") != VERSION or set(raw) != _KEYS or not _is_sound(raw):
+        raise PlaceRefused(f"{where} holds no place: {str(text)[:200]!r}")
+    if raw["table"] != table:
+        raise PlaceRefused(
+            f"{where} holds a place in the table {raw['table']}, this one is {table}",
+            hint="Was the table created anew? Then take another name, or a new output.",
+        )
+    return Place(**{key: raw[key] for key in _KEYS - {"version"}})
+
+
+def _decoded(text: object, where: str) -> dict[str, Any]:
+    if isinstance(text, str) and len(text) <= PLACE_BYTES:
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError):
+            raw = None
+        if isinstance(raw, dict):
+            return raw
+    raise PlaceRefused(f"{where} holds no place: {str(text)[:200]!r}")
+
+
+def _is_sound(raw: dict[str, Any]) -> bool:
+    def counts(key: str) -> bool:
+        return type(raw[key]) is int and 0 <= raw[key] < 2**63
+
+    within = raw["files"] is None or counts("files")
+    return (
+        isinstance(raw["table"], str)
+        and (raw["snapshot"] is None or counts("snapshot"))
+        and within
+        and all(counts(key) for key in ("rows", "at"))
+        and raw["at"] < LATEST_MS
+        and type(raw["whole"]) is bool
+        # Rows are those of the next file, and there is none after all of them; nothing is read before any snapshot.
+        and not (raw["files"] is None and (raw["rows"] or raw["whole"]))
+        and not (raw["snapshot"] is None and raw["files"] is not None)
+    )
+
+
+def ahead(metadata: TableMetadata, place: Place) -> Sequence[Snapshot]:
+    """
+    The snapshots of main after the place, oldest first, the one that is read in part included.
+
+    Raises PlaceExpired, RolledBack.
+    """
+    history = MainHistory(metadata)
+    if place.snapshot in history.index:
+        return history.snapshots[history.index[place.snapshot] + (place.files is None) :]
+    if place.snapshot in history.by_id:
+        raise RolledBack(
+            f"the place is snapshot {place.snapshot} of {place.when}, which is not on main: the table was rolled back"
+        )
+    if not history.snapshots:
+        if place.snapshot is None:
+            return []
+        raise RolledBack(f"the place is snapshot {place.snapshot} of {place.when}, and main has no snapshot")
+    first = history.snapshots[0]
+    # The snapshot of the place may itself have expired, as long as no later one has.
+    complete = is_first(first) if place.snapshot is None else first.parent_snapshot_id == place.snapshot
+    if complete and place.files is None:
+        return history.snapshots
+    since = "the table's beginning" if place.snapshot is None else f"snapshot {place.snapshot} of {place.when}"
+    oldest = from_epoch_ms(first.timestamp_ms).isoformat(timespec="seconds")
+    raise PlaceExpired(
+        f"the place is {since}, and the oldest snapshot that is kept is {first.snapshot_id} of {oldest}: what was "
+        "committed in between is expired, and its rows are lost to this consumer"
+    )
+
+
+def after_lost(metadata: TableMetadata, place: Place) -> Place:
+    """
+    The first place after `place` from which a consumer can go on: `place` itself when nothing is lost.
+
+    After a rollback it is the end of the newest snapshot that `place` and main have in common.
+    """
+    history, table = MainHistory(metadata), str(metadata.table_uuid)
+    try:
+        ahead(metadata, place)
+    except PlaceExpired:
+        return _oldest(history, table)
+    except RolledBack:
+        abandoned = walk(history.by_id, place.snapshot)
+        snapshot = next((item for item in abandoned if item.snapshot_id in history.index), None)
+        if snapshot is not None:
+            return Place(table, snapshot.snapshot_id, at=snapshot.timestamp_ms)
+        return _oldest(history, table)
+    return place
+
+
+def _oldest(history: MainHistory, table: str) -> Place:
+    """Before the files that the oldest kept snapshot added."""
+    if not history.snapshots:
+        return Place(table)
+    first = history.snapshots[0]
+    return Place(table, first.snapshot_id, 0, at=first.timestamp_ms)

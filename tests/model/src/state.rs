@@ -1,0 +1,191 @@
+//! What exists: the catalog, the folder, the disk, and what each program remembers.
+//!
+//! A txlog is a *slot*: incarnation * SEQUENCES + sequence - 1. Sets of slots are bits of a byte. The data file of a slot
+//! has the slot's number; the file of the rewrite is REWRITTEN.
+
+/// Writer A has positions and two incarnations (0, 1), writer B has none (2, 3).
+pub const INCARNATIONS: usize = 4;
+pub const SEQUENCES: usize = 2;
+pub const SLOTS: usize = INCARNATIONS * SEQUENCES;
+/// The source that writer A copies has so many rows; a txlog of A holds one.
+pub const SOURCE_ROWS: u8 = 2;
+pub const REWRITTEN: usize = SLOTS;
+pub const BOOKKEEPERS: usize = 2;
+
+pub type Slots = u8;
+pub type Files = u16;
+pub type SnapshotId = u8;
+pub const NONE: SnapshotId = u8::MAX;
+
+pub fn bit(slot: usize) -> Slots {
+    1 << slot
+}
+
+pub fn incarnation(slot: usize) -> usize {
+    slot / SEQUENCES
+}
+
+pub fn sequence(slot: usize) -> u8 {
+    (slot % SEQUENCES) as u8 + 1
+}
+
+pub fn has_positions(incarnation: usize) -> bool {
+    incarnation < 2
+}
+
+pub fn members(slots: Slots) -> impl Iterator<Item = usize> {
+    (0..SLOTS).filter(move |&slot| slots & bit(slot) != 0)
+}
+
+/// The marks, as the table property and as marks.json.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Marks {
+    /// last sequence that is in; 0: no mark
+    pub last: [u8; INCARNATIONS],
+    /// sequences at or below `last` that are not in
+    pub holes: Slots,
+    /// committed position of writer A
+    pub position: u8,
+    /// the snapshot that these marks came with
+    pub snapshot: SnapshotId,
+}
+
+impl Marks {
+    pub fn is_in(&self, slot: usize) -> bool {
+        sequence(slot) <= self.last[incarnation(slot)] && self.holes & bit(slot) == 0
+    }
+
+    /// Whether a txlog is a hole that may still get in (replay).
+    pub fn is_hole(&self, slot: usize) -> bool {
+        self.holes & bit(slot) != 0
+    }
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Snapshot {
+    pub parent: SnapshotId,
+    /// live data files
+    pub live: Files,
+    /// slots whose rows `append` snapshots of this line of history hold: what a stream saw
+    pub appended: Slots,
+    /// a stream along this line saw a slot twice
+    pub twice: bool,
+    pub expired: bool,
+}
+
+/// A compare-and-swap that was sent; it may be applied at any later time.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    pub from: u8,
+    pub base: SnapshotId,
+    pub adds: Slots,
+    pub removes: Files,
+    pub rewrites: bool,
+    pub marks: Marks,
+    /// the reply: the new snapshot, NONE when it was refused; without one it is under way
+    pub reply: Option<SnapshotId>,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Writer {
+    New,
+    /// listed pending/, when so much was published: marks.json is read next
+    Listed { found: Slots, published: Slots },
+    /// the source position it began at, the sequence it publishes next, and whether the data file of that is durable
+    Running { from: u8, next: u8, written: bool },
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Phase {
+    Idle,
+    Listed,
+    /// loaded after the listing; marks.json not compared yet
+    Loaded,
+    /// marks.json is as new as the view: what is in may go, then the plan
+    Copied,
+    Planned,
+    /// the compare-and-swap is sent
+    Sent,
+    /// it is in; marks.json comes next
+    Committed,
+    /// marks.json is written: reject, then delete
+    Settling,
+}
+
+/// What a bookkeeper remembers of its tick. A crash forgets all of it.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Bookkeeper {
+    pub phase: Phase,
+    pub twice: bool,
+    pub found: Slots,
+    pub first_found: Slots,
+    pub head: SnapshotId,
+    pub marks: Marks,
+    pub batch: Slots,
+    pub rejects: Slots,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum ReaperPhase {
+    Idle,
+    Journaled,
+    Verified,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Reaper {
+    pub phase: ReaperPhase,
+    pub guard: SnapshotId,
+    /// snapshots to expire, as bits
+    pub snapshots: u16,
+    pub files: Files,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Rewrite {
+    None,
+    /// read at this head; the new file is durable
+    Read { replaced: Files },
+    Pending { replaced: Files },
+    Done,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq)]
+pub struct State {
+    pub snapshots: Vec<Snapshot>,
+    pub head: SnapshotId,
+    pub marks: Marks,
+    /// marks.json, with the sequence number of the table it was written for
+    pub copy: (u8, Marks),
+    pub pending: Slots,
+    pub rejected: Slots,
+    /// ever published
+    pub published: Slots,
+    /// rows that a rollback took away: the user's wish
+    pub rolled_back: Slots,
+    pub disk: Files,
+    pub writers: [Writer; INCARNATIONS],
+    pub bookkeepers: [Bookkeeper; BOOKKEEPERS],
+    pub network: Vec<Request>,
+    pub reaper: Reaper,
+    pub rewrite: Rewrite,
+    /// slots whose rows the file of the rewrite holds
+    pub rewritten: Files,
+    /// a run of writer A began at a row that a txlog held already
+    pub repeated: bool,
+    pub spent: Spent,
+}
+
+/// What bounds the state space: each of these happened so often.
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
+pub struct Spent {
+    pub published: u8,
+    pub missed: u8,
+    pub reappeared: u8,
+    pub foreign: u8,
+    pub rolled_back: u8,
+    pub retained: u8,
+    pub replayed: u8,
+    pub crashes: u8,
+}

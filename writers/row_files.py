@@ -1,0 +1,148 @@
+"""
+Parquet and Arrow files as a source with positions: the number of a row. Such a file must not change at all.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from bookkeeper.errors import NotPossible, SchemaRefused
+
+_TAIL_BYTES = 4096
+#: of a batch; without the bound in bytes 16,384 values of 1 MiB would be in memory at once
+_BATCH_ROWS, _BATCH_BYTES = 16_384, 64 * 2**20
+_KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+
+
+def row_kind(name: str) -> str | None:
+    """
+    Whether a file is Parquet or Arrow, by its first bytes; None for lines.
+    """
+    with open(name, "rb") as file:
+        first = file.read(6)
+    return next((kind for magic, kind in _KINDS.items() if first.startswith(magic)), None)
+
+
+def fingerprint(name: str) -> bytes:
+    """
+    The size of such a file and its end, where both kinds say where everything is.
+    """
+    size = os.path.getsize(name)
+    with open(name, "rb") as file:
+        file.seek(max(size - _TAIL_BYTES, 0))
+        return f"{size}:".encode() + file.read()
+
+
+def batches(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
+    """
+    The rows from number `row` on: the number behind the last of them, how many there are in all, and the rows.
+
+    Raises NotPossible where the file is damaged or has fewer than `row` rows.
+    """
+    with _readable(name):
+        found = _parquet(name, row) if row_kind(name) == "Parquet" else _arrow(name, row)
+        for end, total, table in found:
+            if table.num_rows:
+                yield end, total, table
+
+
+def empty(name: str) -> pa.Table:
+    """
+    The columns of a file without rows; raises NotPossible where it is damaged.
+    """
+    with _readable(name):
+        if row_kind(name) == "Parquet":
+            return pq.read_schema(name).empty_table()
+        with pa.memory_map(name) as file:
+            return pa.ipc.open_file(file).schema.empty_table()
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as exc:
+        raise NotPossible(f"{name} cannot be read as {row_kind(name)}: {str(exc)[:200]}") from exc
+
+
+def _parquet(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
+    with closing(pq.ParquetFile(name)) as file:
+        counts = [file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups)]
+        total = sum(counts)
+        group, end = _first(counts, row)
+        size = sum(file.metadata.row_group(index).total_byte_size for index in range(len(counts)))
+        most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * total // max(1, size)))
+        for batch in file.iter_batches(batch_size=most, row_groups=range(group, len(counts))):
+            begin, end = end, end + batch.num_rows
+            yield end, total, pa.Table.from_batches([batch]).slice(max(row - begin, 0))
+
+
+def _arrow(name: str, row: int) -> Iterator[tuple[int, int, pa.Table]]:
+    # Not mapped: rows that the writer keeps would be read from a file that may be gone by then.
+    with pa.OSFile(name) as raw, pa.ipc.open_file(raw) as file:
+        counts = [file.get_batch(index).num_rows for index in range(file.num_record_batches)]
+        total = sum(counts)
+        index, end = _first(counts, row)
+        for number in range(index, len(counts)):
+            table = pa.Table.from_batches([file.get_batch(number)])
+            for first in range(0, table.num_rows, _BATCH_ROWS):
+                piece = table.slice(first, _BATCH_ROWS)
+                begin, end = end, end + piece.num_rows
+                yield end, total, piece.slice(max(row - begin, 0))
+
+
+def _first(counts: list[int], row: int) -> tuple[int, int]:
+    """The first group that has rows from `row` on, and the number of its first row."""
+    begins = list(accumulate(counts, initial=0))
+    index = sum(end <= row for end in begins[1:])
+    return index, begins[index]
+
+
+def check_texts(table: pa.Table) -> None:
+    """
+    Raises SchemaRefused for texts that are not UTF-8: a file may hold them, and pyarrow reads them as they are.
+    """
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        raise SchemaRefused(str(exc)) from exc
+
+
+def as_json(row: pa.Table) -> tuple[bytes, bool]:
+    """
+    One row as JSON, for the file of bad lines; False where it shows a value that JSON or Python does not hold.
+    """
+    shown = {name: _value(column) for name, column in zip(row.column_names, row.columns, strict=True)}
+    try:
+        return json.dumps(shown, default=_exactly).encode(), not any(
+            isinstance(item, _Shown) for item in shown.values()
+        )
+    except ValueError:
+        return json.dumps(shown, default=_shown).encode(), False
+
+
+class _Shown(str):
+    """A value as Arrow shows it."""
+
+
+def _value(column: pa.ChunkedArray) -> Any:
+    try:
+        return column.to_pylist()[0]
+    except (ValueError, OverflowError):  # the year 10000, nanoseconds, a text that is not UTF-8
+        return _Shown(" ".join(column.to_string().split()))
+
+
+def _exactly(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
