@@ -46,7 +46,7 @@ class Daemon:
     every: timedelta = option(_seconds(1), "pause between two ticks", least=_seconds(0.01))
     hint_pause: timedelta = option(
         _seconds(0.2),
-        "with discover = notify: least time from the begin of a tick that commits to the tick after the next hint",
+        "with discover = notify: least time between commits on the average; up to three may follow one another at once",
         least=_seconds(0.01),
     )
     reload: timedelta = option(_seconds(10), "longest time without asking the catalog for foreign commits")

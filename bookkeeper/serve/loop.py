@@ -20,6 +20,8 @@ log = logging.getLogger("bookkeeper")
 
 #: the table, what its tick did (None: it failed, see `error`, or stands by), when it began, and the seconds it took
 Observer = Callable[["TableLoop", TickResult | None, datetime, float | None], None]
+#: commits that a hint brings at once after a quiet time, before `hint-pause` holds the next one back
+BURST = 3
 
 
 @dataclass
@@ -47,6 +49,8 @@ class TableLoop:
     ticking_since: datetime | None = None
     #: what the last tick did, also when it ended by an error; None when the table could not be opened
     last_result: TickResult | None = None
+    #: how far commits at the pace of `hint-pause` would have come: see `_paced`
+    paced_to: datetime | None = None
     #: called after each tick, by the thread that ticked
     on_result: Observer | None = None
     #: lists what is pending while the table cannot be opened; None when that cannot be listed either
@@ -215,8 +219,21 @@ def repeat(slot: TableLoop, settings: Daemon, clock: Callable[[], datetime], wai
     while True:
         began = clock()
         done = tick_once(slot, settings, began, clock)
-        if _rest(slot, settings, clock, wait, committed_at=began if done and done.commit else None):
+        if done and done.commit:
+            slot.paced_to = _paced(slot.paced_to, began, settings)
+        if _rest(slot, settings, clock, wait):
             return
+
+
+def _paced(paced_to: datetime | None, began: datetime, settings: Daemon) -> datetime:
+    """
+    The time up to which commits at an even pace would reach, after one that began now (GCRA, the leaky bucket of ATM).
+
+    A bound of the mean: a table with a few txlogs a second waits for none of them, and a busy one still gets no
+    snapshot for each. Never further ahead of `began` than a burst: the clock may have been set back.
+    """
+    ahead = BURST * settings.hint_pause
+    return min(max(paced_to or began, began) + settings.hint_pause, began + ahead)
 
 
 def _rest(
@@ -224,15 +241,15 @@ def _rest(
     settings: Daemon,
     clock: Callable[[], datetime],
     wait: Callable[..., bool],
-    committed_at: datetime | None,
 ) -> bool:
     """The pause between two ticks, cut short by a hint; returns whether to stop."""
     every, found = (min(settings.every, TRIES) if slot.standby else settings.every).total_seconds(), _discovery(slot)
     if found is None or not found.wakes():
         return _pause(slot, every, clock, wait)
-    # Without it a busy table would get a snapshot for each txlog. A tick on a slow storage is a pause itself.
-    pause = settings.hint_pause - (abs(clock() - committed_at) if committed_at else settings.hint_pause)
-    busy = min(every, max(pause.total_seconds(), 0.0))
+    # Without it a busy table would get a snapshot for each txlog.
+    early = (BURST - 1) * settings.hint_pause
+    pause = slot.paced_to - early - clock() if slot.paced_to else timedelta(0)
+    busy = min(every, settings.hint_pause.total_seconds(), max(pause.total_seconds(), 0.0))
     if busy and _pause(slot, busy, clock, wait):
         return True
     return _pause(slot, every - busy, clock, wait, found)

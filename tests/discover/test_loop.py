@@ -14,7 +14,7 @@ from bookkeeper.console.signals import StopSignal
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.leases.lease import NoLease
-from bookkeeper.serve.loop import TableLoop, repeat
+from bookkeeper.serve.loop import TableLoop, _paced, repeat
 from bookkeeper.tick.tick import Commit, TickResult
 from tests.discover.pending import Told
 
@@ -39,10 +39,20 @@ class Book:
         return self.answer
 
 
-def pauses(answer: TickResult | Exception, lease: Any = None, tick_seconds: float = 0) -> list[tuple[float, bool]]:
-    """The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each."""
+def pauses(
+    answer: TickResult | Exception, lease: Any = None, tick_seconds: float = 0, commits: int = 3, ahead: float = 0
+) -> list[tuple[float, bool]]:
+    """
+    The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each.
+
+    `commits`: so many followed one another, the one of this round included; `ahead`: the clock was so many seconds ahead
+    at those before.
+    """
     book, seen = Book(answer, Told(LOOK)), []
     book.lease = lease or book.lease
+    paced_to = None
+    for _ in range(commits - 1):
+        paced_to = _paced(paced_to, NOW + timedelta(seconds=ahead), SETTINGS)
 
     def wait(seconds: float, wakes: Callable[[], Any] = tuple, woken: Callable[[], bool] = lambda: False) -> bool:
         if seconds:
@@ -52,7 +62,8 @@ def pauses(answer: TickResult | Exception, lease: Any = None, tick_seconds: floa
     def clock() -> datetime:
         return NOW + book.ticks * timedelta(seconds=tick_seconds)
 
-    repeat(TableLoop("events", lambda: book), SETTINGS, clock, wait)  # type: ignore[arg-type,return-value]
+    slot = TableLoop("events", lambda: book, paced_to=paced_to)  # type: ignore[arg-type,return-value]
+    repeat(slot, SETTINGS, clock, wait)
     return seen
 
 
@@ -60,8 +71,17 @@ def test_a_hint_ends_the_pause() -> None:
     assert pauses(TickResult()) == [(1.0, True)]
 
 
-def test_after_a_commit_a_hint_waits_a_little_so_that_a_busy_table_gets_few_snapshots() -> None:
+def test_after_a_few_commits_a_hint_waits_a_little_so_that_a_busy_table_gets_few_snapshots() -> None:
     assert pauses(COMMITTED) == [(0.2, False), (0.8, True)]
+    assert pauses(COMMITTED, commits=100) == [(0.2, False), (0.8, True)]
+
+
+def test_a_hint_after_a_quiet_time_does_not_wait_though_there_was_a_commit_just_before() -> None:
+    assert pauses(COMMITTED, commits=1) == pauses(COMMITTED, commits=2) == [(1.0, True)]
+
+
+def test_a_clock_that_was_set_back_delays_no_hint_for_longer_than_a_few_pauses() -> None:
+    assert pauses(COMMITTED, ahead=86_400, tick_seconds=0.4) == [(1.0, True)]
 
 
 def test_the_time_of_the_tick_that_committed_counts() -> None:
