@@ -15,12 +15,14 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import load_file_io
+from pyiceberg.serializers import Compressor
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata
 from sqlalchemy import bindparam, update
 
-from bookkeeper.catalogs.metadata_json import MetadataJson, named, remember
+from bookkeeper.catalogs.metadata_json import MetadataJson, named, parse, remember
 from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
@@ -72,11 +74,16 @@ class FlatSqlCatalog(CommitsInTwoParts, SqlCatalog):
         location = orm_table.metadata_location or ""
         known = self._metadata.get(location)
         if known is None:
-            table = super()._convert_orm_to_iceberg(orm_table)
-            remember(self._metadata, table.metadata_location, table.metadata)
-            return table
+            known = remember(self._metadata, location, self._read(location))
         name = (*Catalog.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
         return Table(name, known, location, self._load_file_io(known.properties, location), self)
+
+    def _read(self, location: str) -> TableMetadata:
+        """The metadata file, which is gzip where its name says so."""
+        packed = Compressor.get_compressor(location)
+        file = load_file_io(self.properties, location).new_input(location)
+        with file.open() as source, packed.stream_decompressor(source) as text:
+            return parse(text.read(), reversed(self._metadata.values()))
 
     def _swap(self, table: Table, location: str) -> None:
         identifier = table.name()

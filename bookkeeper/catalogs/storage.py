@@ -171,11 +171,12 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
     def _load(self, table: Identifier, is_current: Callable[[Identifier, str, int], bool]) -> Table:
         known = self._newest.get(table)
         if known is None or not is_current(table, known[0], known[1].number):
-            self._newest.pop(table, None)
+            stale = self._newest.pop(table, None)
             found = self._entry(table)[0].get("location")
             if found is None:
                 raise NoSuchTableError(f"table {_dotted(table)} was dropped")
-            known = remember(self._newest, table, (str(found), self._versions(str(found)).newest()))
+            newest = self._versions(str(found)).newest([stale[1].metadata] if stale else ())
+            known = remember(self._newest, table, (str(found), newest))
         place, newest = known
         location = join(place, "metadata", name(newest.number))
         return Table(table, newest.metadata, location, self._load_file_io(newest.metadata.properties, location), self)

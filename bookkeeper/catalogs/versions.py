@@ -11,11 +11,13 @@ of a dropped table stays `dropped`, and its directory is never used again.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 
+from bookkeeper.catalogs.metadata_json import parse
 from bookkeeper.errors import AlreadyExists, Changed, Missing, StorageUnavailable
 from bookkeeper.stores.store import Store, create_once
 
@@ -69,14 +71,14 @@ class Versions:
             return False
         return self._raise_hint(1) == 1
 
-    def newest(self) -> Version:
-        """The table now; raises NoSuchTableError, StorageUnavailable."""
+    def newest(self, known: Iterable[TableMetadata] = ()) -> Version:
+        """The table now; raises NoSuchTableError, StorageUnavailable. `known`: see `parse`."""
         hint, _ = self.hints[self.where] = self._hint()
         data, version = self._from(hint)
         if version > hint:
             # A process that loaded this version may delete older ones, so the hint must not stay behind.
             self._raise_hint(version)
-        return Version(version, TableMetadataUtil.parse_raw(data.decode()))
+        return Version(version, parse(data, known))
 
     def commit(self, version: int, data: bytes) -> None:
         """

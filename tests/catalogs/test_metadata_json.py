@@ -1,13 +1,17 @@
 """metadata.json is what pyiceberg would write, however its lists changed since the last time."""
 
 import json
+from collections.abc import Callable
+from operator import is_
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
+from pyiceberg.exceptions import ValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from bookkeeper.catalogs.metadata_json import Growing, MetadataJson
+from bookkeeper.catalogs.metadata_json import Growing, MetadataJson, parse
 from tests.support.lake import Lake, Writes
 
 
@@ -76,3 +80,56 @@ def test_what_is_expired_is_forgotten(versions: list[TableMetadata]) -> None:
     lines.text(versions[-1].snapshots)
     lines.text(versions[-1].snapshots[4:])
     assert len(lines._known) == 2
+
+
+def test_snapshots_that_are_known_are_not_validated_again(versions: list[TableMetadata]) -> None:
+    before, after = versions[-2], versions[-1]
+    found = parse(after.model_dump_json().encode(), [before])
+    assert found == after
+    assert all(map(is_, found.snapshots, before.snapshots))
+    assert all(map(is_, found.snapshot_log, before.snapshot_log))
+
+
+def changed(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Gives the first snapshot of a metadata.json another value."""
+    return lambda data: data["snapshots"][0].update({name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed("parent-snapshot-id", 7),
+        changed("sequence-number", 7),
+        changed("timestamp-ms", 7),
+        changed("manifest-list", "elsewhere"),
+        changed("schema-id", 7),
+        changed("summary", {"operation": "delete"}),
+        changed("summary", None),
+        lambda data: data["snapshots"][1].pop("parent-snapshot-id"),
+        lambda data: data["snapshot-log"][0].update({"timestamp-ms": 7}),
+        lambda data: data["snapshots"].pop(0),
+        lambda data: data.update({"table-uuid": str(UUID(int=7))}),
+    ],
+)
+def test_whatever_a_metadata_file_says_otherwise_of_a_snapshot_counts(
+    versions: list[TableMetadata], change: Callable[[dict[str, Any]], None]
+) -> None:
+    data = json.loads(versions[-1].model_dump_json())
+    change(data)
+    text = json.dumps(data)
+    found = parse(text.encode(), versions)
+    assert found == TableMetadataUtil.parse_raw(text)
+    assert same(MetadataJson().dump(found), TableMetadataUtil.parse_raw(text))
+
+
+def test_what_is_no_metadata_is_refused_as_by_pyiceberg(versions: list[TableMetadata]) -> None:
+    for text in ("", "[]", "7", "{}", '{"format-version": 2}', versions[-1].model_dump_json()[:-1]):
+        with pytest.raises((ValueError, ValidationError)):
+            parse(text.encode(), versions)
+
+
+@pytest.mark.parametrize("broken", [{"snapshots": [7]}, {"snapshot-log": "x"}, {"snapshots": [{"snapshot-id": []}]}])
+def test_a_list_of_snapshots_that_is_none_is_refused(versions: list[TableMetadata], broken: dict[str, Any]) -> None:
+    data = json.loads(versions[-1].model_dump_json()) | broken
+    with pytest.raises((ValueError, ValidationError)):
+        parse(json.dumps(data).encode(), versions)
