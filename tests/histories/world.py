@@ -77,7 +77,7 @@ class World:
 
     @staticmethod
     def begin() -> datetime:
-        """Noon of tomorrow: a seed is one history at any time of day, and others stamp their commits by the real clock."""
+        """Noon of tomorrow: a seed is one history at any time of day, and no earlier than the stamps of others."""
         return datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
     def __init__(self, root: Path, partition_by: tuple[str, ...] = (), seed: int = 0, **settings: Any) -> None:
