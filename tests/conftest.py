@@ -1,5 +1,7 @@
 """Fixtures for all tests: plain values, no lakes; those have a conftest of their own."""
 
+import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +14,28 @@ from hypothesis import settings
 from tests import spread
 from tests.servers import shared
 from tests.servers.process import scratch
+from tests.support.remembered import remember
 
 # Others may be at work on this machine: a slow example is no failure.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Hundreds of processes are started, and each would compile the project anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+remember()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: spread.turn(item.nodeid))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector need not look at them thousands of times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,7 @@ One history in the making: moves the real product and the plain model alike, and
 
 import os
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from tests.histories.decoded import Decoder, Entry, local
 from tests.histories.files import File
 from tests.histories.invariants import Property, State
 from tests.histories.model import Model, seen
-from tests.support.lake import Lake, Writes
+from tests.support.lake import Clock, Lake, Writes
 
 KEEP = timedelta(hours=6)
 COLUMNS = tuple(
@@ -75,11 +75,16 @@ class World:
     #: whether columns that any spec was made of stay, for readers that need them
     keeps_sources = False
 
+    @staticmethod
+    def begin() -> datetime:
+        """Noon of tomorrow: a seed is one history at any time of day, and no earlier than the stamps of others."""
+        return datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
     def __init__(self, root: Path, partition_by: tuple[str, ...] = (), seed: int = 0, **settings: Any) -> None:
         reaper = Reaper(older_than=timedelta(minutes=30), retain_last=3)
         settings.setdefault("marks_keep", timedelta(days=365))
         given = {"retention": Retention(keep=KEEP, brake=1.0, every=timedelta(0)), "reaper": reaper, **settings}
-        self.lake = Lake(root, columns=COLUMNS, partition_by=partition_by, **given)
+        self.lake = Lake(root, Clock(self.begin()), COLUMNS, partition_by=partition_by, **given)
         self.model, self.dice, self.decoder = Model(), Random(seed), Decoder()
         self.books = [self.lake.book(), self.lake.book()]
         self.writers = [Writes(self.lake, f"w{number}") for number in range(2)]

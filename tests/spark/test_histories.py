@@ -30,6 +30,10 @@ class Shared(World):
 
     keeps_sources = True
 
+    @staticmethod
+    def begin() -> datetime:
+        return datetime.now(UTC)
+
     def tick(self, minutes: float = 0, book: int = 0) -> None:
         self.lake.clock.now = max(datetime.now(UTC), self.lake.clock.now)
         super().tick(0.001, book)
