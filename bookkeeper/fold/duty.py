@@ -8,7 +8,7 @@ the orphan sweep, or a fold that is committed. A plan that the table has outrun 
 import logging
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import OVER_BUDGET, Computed
 from bookkeeper.fold.fold import plan_fold
+from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, FoldOutcome, Look, Unfolded, committed, look_of, unfolded
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger import contents
 from bookkeeper.ledger.fold_commit import commit_fold
@@ -80,6 +81,28 @@ class Folds:
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
         self._known: dict[str, list[tuple[str, int]]] = {}
+        #: the last look at what is live, and what a fold took out since, by `file_key`
+        self.look: Look | None = None
+        self.folded: frozenset[str] = frozenset()
+        self._outcomes = deque[FoldOutcome]()
+
+    @property
+    def left(self) -> Counter[str]:
+        """How many equality delete files the last plan left, by why."""
+        return self._reported
+
+    def outcomes(self) -> list[FoldOutcome]:
+        """How folds ended since the last call."""
+        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
+
+    def refresh(self, view: View) -> None:
+        """Looks at what is live; for an observer where nothing is folded here. Raises Retry, and Reject."""
+        if view.head is not None and (self.look is None or self.look.snapshot != view.head.snapshot_id):
+            self._equality_deletes(view)
+
+    def unfolded(self, view: View) -> Unfolded | None:
+        """What is unfolded in this view, None when it is unknown; reads nothing."""
+        return unfolded(view, self.look, self.folded)
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -120,6 +143,7 @@ class Folds:
 
     def _postpone(self, now: datetime) -> None:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
+        self._outcomes.append(FoldOutcome(FAILED))
 
     def _look(self, view: View, now: datetime) -> bool:
         """Whether a fold is due: there are FOLD_FILES to be folded, or one has waited for FOLD_AFTER."""
@@ -144,13 +168,16 @@ class Folds:
                     for entry in contents.live_entries(store, manifest)
                     if entry.content == EQUALITY_DELETES
                 ]
-        self._known = listed
-        return (item for found in listed.values() for item in found)
+        self._known, found = listed, [item for files in listed.values() for item in files]
+        self.look = look_of(view, found)
+        return found
 
     def _take(self, computed: Computed, now: datetime) -> None:
         self.plan = computed.plan
         self._left |= dict.fromkeys(computed.left, now + AGAIN_AFTER)
         reasons = Counter(computed.left.values())
+        if reasons:
+            self._outcomes.append(FoldOutcome(REFUSED, reasons=tuple(reasons)))
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
@@ -162,6 +189,7 @@ class Folds:
             after = commit_fold(self.ledger, view, plan)
         except FoldOutdated as error:
             self.plan = self._looked = None
+            self._outcomes.append(FoldOutcome(OUTDATED))
             log.info("fold planned anew", extra=self._about(cause=str(error)))
             return view
         except (CommitConflict, CommitUnknown) as error:
@@ -183,6 +211,8 @@ class Folds:
             log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
             return None
         self.plan = self._looked = None
+        self.folded = frozenset(item.key for item in plan.folded)
+        self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
         log.info("deletes folded", extra=self._about(**about, snapshot=after.marks.snapshot))
         return after

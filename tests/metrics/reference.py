@@ -13,6 +13,8 @@ from reaper.metrics import Metrics
 from reaper.result import Reaped
 from tests.support.checkpoints import Query, offset
 from tests.support.compactor import live, published
+from tests.support.folds import damaged
+from tests.support.keyed import KEYED, Upserts
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples
 from writers.metrics import WriterMetrics as WriterFigures
@@ -42,6 +44,14 @@ def texts(root: Path) -> tuple[str, str, str]:
     What bookkeeper, reaper and a writer tell once everything has happened that has a metric.
     """
     watched = Watched()
+    keyed = watched.add(root, "orders", **KEYED)
+    writer = Upserts(keyed)
+    for value in "ab":
+        writer.publish(value)
+        watched.turn(seconds=70)
+    damaged(keyed)
+    writer.publish("c")
+    watched.turn(2, seconds=70)
     lake = watched.add(root)
     Writes(lake).publish("a")
     lake.put("pending/none.txlog.avro", b"x")
