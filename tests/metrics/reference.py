@@ -28,6 +28,7 @@ the names; times are seconds since 1970, 0 where something never was. [The alert
 
 Several bookkeepers may serve one table's series: the one that works on it serves all, one that stands by only its own
 state. A table's series end when the table is removed. Of consumers, the 50 that use most of max-hold have series.
+What is said of folds and deletes is of [keyed tables](upserts.md#watching) only.
 """
 _PARTS = (
     ("The bookkeeper", "`bookkeeper run`, at `listen` (http://127.0.0.1:9464/metrics)."),
