@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
     from bookkeeper.errors import BookkeeperError
-    from bookkeeper.fold.duty import Folds
+    from bookkeeper.fold.stats import EqualityDeletes
     from bookkeeper.format.entries import DataFile
     from bookkeeper.ledger.view import View
 
@@ -285,7 +285,7 @@ def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites
-    from bookkeeper.fold.duty import Folds
+    from bookkeeper.fold.stats import EqualityDeletes
 
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
@@ -304,11 +304,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "data_files": view.total("total-data-files"),
         "rows": view.total("total-records"),
         "table_bytes": view.total("total-files-size"),
-        **(
-            deletes(Folds(there.table, there.ledger, None), view, now)
-            if keyed.PROPERTY in view.metadata.properties
-            else {}
-        ),
+        **(deletes(EqualityDeletes(there.ledger), view, now) if keyed.PROPERTY in view.metadata.properties else {}),
         "writers": len(view.marks.writers),
         "marks_bytes": len(marks_format.dumps(view.marks)),
         "location": view.metadata.location,
@@ -316,7 +312,7 @@ def _status(there: Opened) -> dict[str, Any]:
     }
 
 
-def deletes(folds: "Folds", view: "View", now: "datetime") -> dict[str, Any]:
+def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str, Any]:
     """
     Of a keyed table: rows that position deletes hide, delete files, and those of them that wait to be folded.
 
@@ -324,16 +320,14 @@ def deletes(folds: "Folds", view: "View", now: "datetime") -> dict[str, Any]:
     """
     from bookkeeper.errors import BookkeeperError
 
-    files = view.total("total-delete-files")
     try:
-        if files:
-            folds.refresh(view)
-        found = folds.unfolded(view)
+        known.refresh(view)
+        found = known.unfolded(view)
     except BookkeeperError:
         found = None
     return {
         "hidden_rows": view.total("total-position-deletes"),
-        "delete_files": files,
+        "delete_files": view.total("total-delete-files"),
         "unfolded": None if found is None else found.files,
         "oldest_unfolded": found.age(now) if found is not None and found.files else None,
     }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bookkeeper.console.screen import Screen
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.core.folder import Found
-    from bookkeeper.fold.duty import Folds
+    from bookkeeper.fold.stats import EqualityDeletes
     from bookkeeper.ledger.view import View
 
 Row = dict[str, Any]
@@ -213,7 +213,7 @@ class Overview:
     _catalog: Any = None
     _opened: dict[str, Opened] = field(default_factory=dict)
     #: of keyed tables: what was read of their manifests
-    _folds: "dict[str, Folds]" = field(default_factory=dict)
+    _deletes: "dict[str, EqualityDeletes]" = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
         """
@@ -230,7 +230,7 @@ class Overview:
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
             there = self._open(table)
-            return _fill(row, there, self._folds[table.name], self.clock(), daemon)
+            return _fill(row, there, self._deletes[table.name], self.clock(), daemon)
         except ConfigInvalid:
             raise
         except BookkeeperError as error:
@@ -242,7 +242,7 @@ class Overview:
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.catalogs.open import open_catalog
         from bookkeeper.core.known_table import advising
-        from bookkeeper.fold.duty import Folds
+        from bookkeeper.fold.stats import EqualityDeletes
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.serve.open import open_folder
 
@@ -251,7 +251,7 @@ class Overview:
             if table.name not in self._opened:
                 ledger = Ledger(self._catalog, table.identifier, self.clock)
                 self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
-                self._folds[table.name] = Folds(table, ledger, None)
+                self._deletes[table.name] = EqualityDeletes(ledger)
         return self._opened[table.name]
 
 
@@ -261,7 +261,7 @@ _COLUMNS = (
 )
 
 
-def _fill(row: Row, there: Opened, folds: "Folds", now: datetime, daemon: Mapping[str, Any]) -> Row:
+def _fill(row: Row, there: Opened, known: "EqualityDeletes", now: datetime, daemon: Mapping[str, Any]) -> Row:
     from bookkeeper.errors import BookkeeperError
 
     # First what needs no marks: it is shown for a halted table too.
@@ -272,7 +272,7 @@ def _fill(row: Row, there: Opened, folds: "Folds", now: datetime, daemon: Mappin
     row |= _pending([item for item in listed if not view.marks.is_in(item.name)], now)
     row |= _pace(view.metadata, now)
     row |= _from_daemon(daemon, view.metadata)
-    row |= _unfolded(folds, view, now, row)
+    row |= _unfolded(known, there.table, view, now, row)
     try:
         row |= _slowest(there, now)
     except BookkeeperError as error:
@@ -311,15 +311,15 @@ def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     return {**rates, "last_commit": ago, "snapshots": len(metadata.snapshots)}
 
 
-def _unfolded(folds: "Folds", view: "View", now: datetime, row: Row) -> Row:
+def _unfolded(known: "EqualityDeletes", table: "Table", view: "View", now: datetime, row: Row) -> Row:
     """Of a keyed table, how many equality delete files wait to be folded; trouble when one waits for too long."""
     from bookkeeper.core import keyed
     from bookkeeper.fold.stats import behind_after
 
     if keyed.PROPERTY not in view.metadata.properties:
         return {}
-    found = deletes(folds, view, now)
-    oldest, late = found["oldest_unfolded"], behind_after(folds.settings)
+    found = deletes(known, view, now)
+    oldest, late = found["oldest_unfolded"], behind_after(table)
     if row["trouble"] is None and oldest is not None and oldest > late:
         trouble = f"deletes not folded for {format_rough(oldest)}"
         return {"unfolded": found["unfolded"], "trouble": trouble, "hint": "`bookkeeper fold --dry-run` says why."}

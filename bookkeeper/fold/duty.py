@@ -17,17 +17,13 @@ from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Table
 from bookkeeper.core import keyed
-from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import OVER_BUDGET, Computed
 from bookkeeper.fold.fold import plan_fold
-from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, FoldOutcome, Look, Unfolded, committed, look_of, unfolded
-from bookkeeper.format.entries import EQUALITY_DELETES
-from bookkeeper.ledger import contents
+from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, EqualityDeletes, FoldOutcome, committed
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 
 log = logging.getLogger("bookkeeper")
@@ -80,10 +76,8 @@ class Folds:
         #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
-        self._known: dict[str, list[tuple[str, int]]] = {}
-        #: the last look at what is live, and what a fold took out since, by `file_key`
-        self.look: Look | None = None
-        self.folded: frozenset[str] = frozenset()
+        #: what is live, by the last look at it
+        self.deletes = EqualityDeletes(ledger)
         self._outcomes = deque[FoldOutcome]()
 
     @property
@@ -94,15 +88,6 @@ class Folds:
     def outcomes(self) -> list[FoldOutcome]:
         """How folds ended since the last call."""
         return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
-
-    def refresh(self, view: View) -> None:
-        """Looks at what is live; for an observer where nothing is folded here. Raises Retry, and Reject."""
-        if view.head is not None and (self.look is None or self.look.snapshot != view.head.snapshot_id):
-            self._equality_deletes(view)
-
-    def unfolded(self, view: View) -> Unfolded | None:
-        """What is unfolded in this view, None when it is unknown; reads nothing."""
-        return unfolded(view, self.look, self.folded)
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -158,19 +143,8 @@ class Folds:
         return len(snapshots) >= FOLD_FILES or now >= due
 
     def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
-        """Each live one, by `file_key`, and the snapshot that added it; a manifest never changes, and is read once."""
-        store, listed = self.ledger.metadata_store(view), dict[str, list[tuple[str, int]]]()
-        for manifest in self.ledger.manifests(view):
-            if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
-                path = manifest.manifest_path
-                listed[path] = self._known.get(path) or [
-                    (file_key(entry.data_file.path), entry.snapshot_id or 0)
-                    for entry in contents.live_entries(store, manifest)
-                    if entry.content == EQUALITY_DELETES
-                ]
-        self._known, found = listed, [item for files in listed.values() for item in files]
-        self.look = look_of(view, found)
-        return found
+        """Each live one, by `file_key`, and the snapshot that added it."""
+        return self.deletes.list(view)
 
     def _take(self, computed: Computed, now: datetime) -> None:
         self.plan = computed.plan
@@ -211,7 +185,7 @@ class Folds:
             log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
             return None
         self.plan = self._looked = None
-        self.folded = frozenset(item.key for item in plan.folded)
+        self.deletes.folded = frozenset(item.key for item in plan.folded)
         self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
         log.info("deletes folded", extra=self._about(**about, snapshot=after.marks.snapshot))

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
+from pyiceberg.manifest import ManifestContent
+
 from bookkeeper.config.settings import Table
+from bookkeeper.core.rewrite import file_key
+from bookkeeper.format.entries import EQUALITY_DELETES
+from bookkeeper.ledger import contents
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 from bookkeeper.streams.main_history import counted
 
@@ -70,6 +77,48 @@ def look_of(view: View, files: Iterable[tuple[str, int]]) -> Look:
     oldest = min(times.values(), default=0)
     assert view.head is not None
     return Look(view.head.snapshot_id, sorted((times.get(snapshot, oldest), key) for key, snapshot in files))
+
+
+class EqualityDeletes:
+    """The live equality delete files of one table, as of a look at it, and what became of them since."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.look: Look | None = None
+        #: what the last fold took out, by `file_key`
+        self.folded: Set[str] = frozenset()
+        self._known: dict[str, list[tuple[str, int]]] = {}
+
+    def list(self, view: View) -> Sequence[tuple[str, int]]:
+        """
+        A look: each live one, by `file_key`, and the snapshot that added it. Raises Retry, and Reject.
+
+        A manifest never changes, and is read once.
+        """
+        store, listed = self.ledger.metadata_store(view), dict[str, list[tuple[str, int]]]()
+        for manifest in self.ledger.manifests(view):
+            if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
+                found = self._known.get(manifest.manifest_path)
+                if found is None:  # most have none: what folds write are position deletes
+                    found = [
+                        (file_key(entry.data_file.path), entry.snapshot_id or 0)
+                        for entry in contents.live_entries(store, manifest)
+                        if entry.content == EQUALITY_DELETES
+                    ]
+                listed[manifest.manifest_path] = found
+        self._known, live = listed, [item for files in listed.values() for item in files]
+        self.look = look_of(view, live)
+        return live
+
+    def refresh(self, view: View) -> None:
+        """A look, unless the last one was of this head; for an observer where nothing is folded."""
+        looked = self.look.snapshot if self.look is not None else None
+        if view.total("total-delete-files") and view.metadata.current_snapshot_id != looked:
+            self.list(view)
+
+    def unfolded(self, view: View) -> Unfolded | None:
+        """What is unfolded in this view, None when it is unknown; reads nothing."""
+        return unfolded(view, self.look, self.folded)
 
 
 def unfolded(view: View, look: Look | None, folded: Set[str]) -> Unfolded | None:

@@ -49,5 +49,5 @@ class FoldMetrics:
     def see(self, book: Bookkeeper, view: View, is_keyed: bool) -> None:
         """Takes over what the duty knows; reads nothing."""
         folds = book.duties.folds
-        self.unfolded, self.left = (folds.unfolded(view), folds.left) if is_keyed else (None, {})
+        self.unfolded, self.left = (folds.deletes.unfolded(view), folds.left) if is_keyed else (None, {})
         self.limit = behind_after(book.settings)

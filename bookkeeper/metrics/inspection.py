@@ -163,7 +163,7 @@ class TableInspector:
 
     def _unfolded(self, found: Inspection) -> Inspection:
         """What a fold looks at anyway is looked at here where nothing folds, or not now."""
-        view, folds = self.book.view, self.book.duties.folds
-        if view is not None and keyed.PROPERTY in view.metadata.properties and view.total("total-delete-files"):
-            folds.refresh(view)
+        view = self.book.view
+        if view is not None and keyed.PROPERTY in view.metadata.properties:
+            self.book.duties.folds.deletes.refresh(view)
         return found

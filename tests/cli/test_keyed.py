@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.fold.duty import Folds
+from bookkeeper.fold.stats import EqualityDeletes
 from tests.cli.test_top import seen
 from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -59,10 +59,10 @@ def test_status_is_shown_when_manifests_cannot_be_read(
     keyed.publish_steps(Step(upserts={1: "a"}))
     lake.tick()
 
-    def fails(folds: Folds, view: Any) -> None:
+    def fails(known: EqualityDeletes, view: Any) -> None:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr(Folds, "refresh", fails)
+    monkeypatch.setattr(EqualityDeletes, "refresh", fails)
     status = asked("status")
     assert (status["rows"], status["delete_files"], status["unfolded"]) == (1, 1, None)
 

@@ -1,6 +1,7 @@
 """What an operator sees of a keyed table: deletes, what waits to be folded, and how folds end."""
 
-import threading
+from collections import Counter, deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from bookkeeper.fold import duty
 from bookkeeper.fold.budget import OVER_BUDGET, Computed
 from bookkeeper.fold.fold import plan_fold
-from bookkeeper.fold.stats import Look, unfolded
+from bookkeeper.fold.stats import EqualityDeletes, Look, unfolded
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES
+from bookkeeper.ledger import contents
 from tests.support.folds import damaged, fold, live, paths
 from tests.support.keyed import KEYED, Step, Upserts
 from tests.support.lake import Lake, Writes
@@ -104,21 +106,15 @@ def test_a_fold_is_counted_with_the_rows_and_files_it_deleted_and_its_time(
 
 
 def test_what_came_while_a_fold_was_planned_is_the_oldest_after_it(
-    watched: Watched, lake: Lake, writer: Upserts, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, lake: Lake, writer: Upserts
 ) -> None:
-    go = threading.Event()
-
-    def slow(*given: Any) -> Any:
-        assert go.wait(60)
-        return plan_fold(*given)
-
     watched.turn()
     (slot,) = watched.slots
-    folds = slot.book.duties.folds
-    monkeypatch.setattr(duty, "plan_fold", slow)
-    folds.spawn = duty.FoldThreads()
+    folds, begun = slot.book.duties.folds, deque[Callable[[], None]]()
+    folds.spawn = lambda act, name: begun.append(act) is None
     writer.publish("a")
     watched.turn()
+    begun.popleft()()
     watched.turn(seconds=70)
     writer.publish("b")
     watched.turn(seconds=10)
@@ -126,12 +122,8 @@ def test_what_came_while_a_fold_was_planned_is_the_oldest_after_it(
     watched.turn(seconds=10)
     assert files(watched) == there(lake) == {"equality": 3, "position": 0}
     assert age(watched) == pytest.approx(90, abs=0.5)
-    go.set()
-    for _ in range(600):
-        if folds.plan is not None:
-            break
-        threading.Event().wait(0.1)
-    folds.spawn = None
+    begun.popleft()()
+    assert not begun and folds.plan is not None
     watched.turn(seconds=1)
     assert files(watched) == there(lake)
     assert files(watched)["equality"] == 2
@@ -247,3 +239,27 @@ def test_what_is_unfolded_is_right_whatever_the_look_was_of(watched: Watched, la
     writer.publish_steps(Step(deletes=[0, 1], shadow=False))
     watched.turn(3, seconds=70)
     assert unfolded(lake.view(), gone, frozenset()).files >= 0  # type: ignore[union-attr]
+
+
+def test_each_delete_manifest_is_read_once(
+    watched: Watched, lake: Lake, writer: Upserts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those without equality deletes too, which folds leave."""
+    read, read_entries = Counter[str](), contents.live_entries
+
+    def counting(store: Any, manifest: Any) -> Any:
+        read[manifest.manifest_path] += 1
+        return read_entries(store, manifest)
+
+    known = EqualityDeletes(lake.book().ledger)
+    for values in ("ab", "c"):
+        writer.publish(*values)
+        watched.turn()
+    fold(lake)
+    writer.publish("d")
+    watched.turn(seconds=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(contents, "live_entries", counting)
+        for _ in range(3):
+            assert len(known.list(lake.view())) == 1
+    assert len(read) == 2 and set(read.values()) == {1}
