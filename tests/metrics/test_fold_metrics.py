@@ -96,11 +96,11 @@ def test_a_fold_is_counted_with_the_rows_and_files_it_deleted_and_its_time(
     assert watched.value("bookkeeper_folds_total", outcome="committed") == 1
     assert watched.value("bookkeeper_last_fold_seconds") == pytest.approx(5, abs=0.5)
     assert age(watched) == 0
-    writer.publish("f")
+    writer.publish("f", "g")
     watched.turn(3, seconds=70)
-    # Its position file replaces the one that was there: only the new dead row counts.
-    assert counted(watched, *names) == [4, 2, 4]
-    assert shown(watched)["rows_deleted"] == 4 and shown(watched)["folds"] == 2
+    # e with its file; d with the file in which c was deleted already, and counted
+    assert counted(watched, *names) == [4, 3, 5]
+    assert shown(watched)["rows_deleted"] == 5 and shown(watched)["folds"] == 2
     watched.turn(3, seconds=70)
     assert watched.value("bookkeeper_folds_total", outcome="committed") == 2
 
