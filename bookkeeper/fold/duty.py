@@ -71,23 +71,14 @@ class Folds:
         self.plan: FoldPlan | None = None
         self._under_way = False
         self._look_at: datetime | None = None
+        #: what is live, by the last look at it
+        self.deletes = EqualityDeletes(ledger)
+        self._outcomes = deque[FoldOutcome]()
         #: the head at the last look, and when a fold of what it has is due
         self._looked: tuple[int, datetime] | None = None
         #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
-        #: what is live, by the last look at it
-        self.deletes = EqualityDeletes(ledger)
-        self._outcomes = deque[FoldOutcome]()
-
-    @property
-    def left(self) -> Counter[str]:
-        """How many equality delete files the last plan left, by why."""
-        return self._reported
-
-    def outcomes(self) -> list[FoldOutcome]:
-        """How folds ended since the last call."""
-        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -101,6 +92,15 @@ class Folds:
             if not self.spawn(partial(self._work, view, now), f"fold {self.settings.name}"):
                 self._under_way = False
         return view
+
+    @property
+    def left(self) -> Counter[str]:
+        """How many equality delete files the last plan left, by why."""
+        return self._reported
+
+    def outcomes(self) -> list[FoldOutcome]:
+        """How folds ended since the last call."""
+        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
     def _is_due(self, view: View, now: datetime) -> bool:
         if view.head is None or keyed.PROPERTY not in view.metadata.properties:
