@@ -13,9 +13,14 @@ from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
     from bookkeeper.errors import BookkeeperError
+    from bookkeeper.fold.stats import EqualityDeletes
+    from bookkeeper.format.entries import DataFile
+    from bookkeeper.ledger.view import View
 
 
 @click.command(cls=Command, short_help="List txlogs and rewrites that are not committed yet.")
@@ -129,16 +134,7 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     if decoded is None:
         show_record(about, as_json)
         return
-    files = [
-        {
-            "path": file.path,
-            "format": file.file_format,
-            "partition": "/".join(map(str, file.partition)),
-            "rows": file.record_count,
-            "bytes": file.size_bytes,
-        }
-        for file in decoded.files
-    ]
+    files = [_file(file) for file in decoded.files]
     about |= {
         "created": decoded.created_ms,
         "schema_id": decoded.schema_id,
@@ -148,7 +144,21 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
         "rows": decoded.row_count,
         "data_bytes": decoded.data_bytes,
     }
+    if decoded.deletes is not None:
+        deletes = [entry.data_file for entry in decoded.deletes.body.entries]
+        about |= {"numbers": decoded.span, "deletes": sum(file.record_count for file in deletes)}
+        files = [{"is": "data", **file} for file in files] + [{"is": "deletes", **_file(file)} for file in deletes]
     _show_files(about, files, as_json)
+
+
+def _file(file: "DataFile") -> dict[str, Any]:
+    return {
+        "path": file.path,
+        "format": file.file_format,
+        "partition": "/".join(map(str, file.partition)),
+        "rows": file.record_count,
+        "bytes": file.size_bytes,
+    }
 
 
 def _show_files(about: dict[str, Any], files: list[dict[str, Any]], as_json: bool) -> None:
@@ -272,8 +282,10 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 
 def _status(there: Opened) -> dict[str, Any]:
+    from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites
+    from bookkeeper.fold.stats import EqualityDeletes
 
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
@@ -292,10 +304,32 @@ def _status(there: Opened) -> dict[str, Any]:
         "data_files": view.total("total-data-files"),
         "rows": view.total("total-records"),
         "table_bytes": view.total("total-files-size"),
+        **(deletes(EqualityDeletes(there.ledger), view, now) if keyed.PROPERTY in view.metadata.properties else {}),
         "writers": len(view.marks.writers),
         "marks_bytes": len(marks_format.dumps(view.marks)),
         "location": view.metadata.location,
         "folder": there.folder.store.url,
+    }
+
+
+def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str, Any]:
+    """
+    Of a keyed table: rows that position deletes hide, delete files, and those of them that wait to be folded.
+
+    The latter is read from manifests; None where these cannot be read.
+    """
+    from bookkeeper.errors import BookkeeperError
+
+    try:
+        known.refresh(view)
+        found = known.unfolded(view)
+    except BookkeeperError:
+        found = None
+    return {
+        "hidden_rows": view.total("total-position-deletes"),
+        "delete_files": view.total("total-delete-files"),
+        "unfolded": None if found is None else found.files,
+        "oldest_unfolded": found.age(now) if found is not None and found.files else None,
     }
 
 

@@ -18,7 +18,8 @@ import click
 
 from bookkeeper.cli.consumers import consumer_states
 from bookkeeper.cli.context import Opened, settings_of, several_tables, tables_option, utc_now
-from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.cli.status import deletes
+from bookkeeper.config.units import format_rough, from_epoch_ms
 from bookkeeper.console.colour import BOLD, FAINT, GREEN, RED, YELLOW, as_wanted, painted
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, config_option, json_option
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from bookkeeper.console.screen import Screen
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.core.folder import Found
+    from bookkeeper.fold.stats import EqualityDeletes
+    from bookkeeper.ledger.view import View
 
 Row = dict[str, Any]
 Daemon = Mapping[str, Mapping[str, Any]]
@@ -209,6 +212,8 @@ class Overview:
     asked: Callable[[], Daemon] = dict
     _catalog: Any = None
     _opened: dict[str, Opened] = field(default_factory=dict)
+    #: of keyed tables: what was read of their manifests
+    _deletes: "dict[str, EqualityDeletes]" = field(default_factory=dict)
 
     def rows(self) -> list[Row]:
         """
@@ -225,7 +230,7 @@ class Overview:
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
             there = self._open(table)
-            return _fill(row, there, self.clock(), daemon)
+            return _fill(row, there, self._deletes[table.name], self.clock(), daemon)
         except ConfigInvalid:
             raise
         except BookkeeperError as error:
@@ -237,6 +242,7 @@ class Overview:
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.catalogs.open import open_catalog
         from bookkeeper.core.known_table import advising
+        from bookkeeper.fold.stats import EqualityDeletes
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.serve.open import open_folder
 
@@ -245,16 +251,17 @@ class Overview:
             if table.name not in self._opened:
                 ledger = Ledger(self._catalog, table.identifier, self.clock)
                 self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
+                self._deletes[table.name] = EqualityDeletes(ledger)
         return self._opened[table.name]
 
 
 _COLUMNS = (
     *("pending", "oldest", "rows_per_s", "files_per_s", "last_commit", "commit", "visible"),
-    *("snapshots", "rejected", "lag", "consumer", "trouble", "hint"),
+    *("snapshots", "rejected", "unfolded", "lag", "consumer", "trouble", "hint"),
 )
 
 
-def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> Row:
+def _fill(row: Row, there: Opened, known: "EqualityDeletes", now: datetime, daemon: Mapping[str, Any]) -> Row:
     from bookkeeper.errors import BookkeeperError
 
     # First what needs no marks: it is shown for a halted table too.
@@ -265,6 +272,7 @@ def _fill(row: Row, there: Opened, now: datetime, daemon: Mapping[str, Any]) -> 
     row |= _pending([item for item in listed if not view.marks.is_in(item.name)], now)
     row |= _pace(view.metadata, now)
     row |= _from_daemon(daemon, view.metadata)
+    row |= _unfolded(known, there.table, view, now, row)
     try:
         row |= _slowest(there, now)
     except BookkeeperError as error:
@@ -282,23 +290,40 @@ def _pending(waiting: "Sequence[Found]", now: datetime) -> Row:
 
 def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     """Rates of the last minute, from the snapshots' summaries."""
+    from bookkeeper.ledger.view import TXLOGS
     from bookkeeper.streams.main_history import counted, is_append
 
     files = rows = 0
     last: datetime | None = None
     for snapshot in reversed(metadata.snapshots):
         at = from_epoch_ms(snapshot.timestamp_ms)
-        if is_append(snapshot):
+        # A commit of deletes alone is no append.
+        if is_append(snapshot) or (snapshot.summary and TXLOGS in snapshot.summary.additional_properties):
             last = last or at
-            if now - at < WINDOW:
-                files += counted(snapshot, "added-data-files")
-                rows += counted(snapshot, "added-records")
+        if is_append(snapshot) and now - at < WINDOW:
+            files += counted(snapshot, "added-data-files")
+            rows += counted(snapshot, "added-records")
         if last and now - at >= WINDOW:
             break
     seconds = WINDOW.total_seconds()
     ago = None if last is None else max(now - last, timedelta(0))
     rates = {"rows_per_s": round(rows / seconds, 1), "files_per_s": round(files / seconds, 1)}
     return {**rates, "last_commit": ago, "snapshots": len(metadata.snapshots)}
+
+
+def _unfolded(known: "EqualityDeletes", table: "Table", view: "View", now: datetime, row: Row) -> Row:
+    """Of a keyed table, how many equality delete files wait to be folded; trouble when one waits for too long."""
+    from bookkeeper.core import keyed
+    from bookkeeper.fold.stats import behind_after
+
+    if keyed.PROPERTY not in view.metadata.properties:
+        return {}
+    found = deletes(known, view, now)
+    oldest, late = found["oldest_unfolded"], behind_after(table)
+    if row["trouble"] is None and oldest is not None and oldest > late:
+        trouble = f"deletes not folded for {format_rough(oldest)}"
+        return {"unfolded": found["unfolded"], "trouble": trouble, "hint": "`bookkeeper fold --dry-run` says why."}
+    return {"unfolded": found["unfolded"]}
 
 
 def _from_daemon(daemon: Mapping[str, Any], metadata: "TableMetadata") -> Row:

@@ -24,6 +24,9 @@ from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.folder import MarksCopy
 
 Parents = dict[int, int | None]
+#: in the summary of a `delete` snapshot with the delete files of a commit: the sequence numbers that the commit takes
+#: up to this snapshot's own
+NUMBERS = "bookkeeper.numbers"
 
 
 def ancestors(metadata: TableMetadata, start: int | None = None) -> Iterator[Snapshot]:
@@ -51,6 +54,17 @@ def is_ours(snapshot: Snapshot) -> bool:
     """
     keys = snapshot.summary.additional_properties if snapshot.summary else {}
     return any(key.startswith("bookkeeper.") for key in keys)
+
+
+def is_first(snapshot: Snapshot) -> bool:
+    """
+    Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
+
+    A commit with delete files takes a number for each of its steps, which its first snapshot tells.
+    """
+    said = str(snapshot.summary.additional_properties.get(NUMBERS, "")) if snapshot.summary else ""
+    numbers = int(said) if said.isdecimal() and len(said) < 20 else 1
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= max(1, numbers)
 
 
 def is_older(metadata: TableMetadata, snapshot: int | None, copy: MarksCopy | None) -> bool:

@@ -8,7 +8,7 @@ the orphan sweep, or a fold that is committed. A plan that the table has outrun 
 import logging
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,16 +17,13 @@ from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Table
 from bookkeeper.core import keyed
-from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import OVER_BUDGET, Computed
 from bookkeeper.fold.fold import plan_fold
-from bookkeeper.format.entries import EQUALITY_DELETES
-from bookkeeper.ledger import contents
+from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, EqualityDeletes, FoldOutcome, committed
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
 
 log = logging.getLogger("bookkeeper")
@@ -74,12 +71,14 @@ class Folds:
         self.plan: FoldPlan | None = None
         self._under_way = False
         self._look_at: datetime | None = None
+        #: what is live, by the last look at it
+        self.deletes = EqualityDeletes(ledger)
+        self._outcomes = deque[FoldOutcome]()
         #: the head at the last look, and when a fold of what it has is due
         self._looked: tuple[int, datetime] | None = None
         #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
-        self._known: dict[str, list[tuple[str, int]]] = {}
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -93,6 +92,15 @@ class Folds:
             if not self.spawn(partial(self._work, view, now), f"fold {self.settings.name}"):
                 self._under_way = False
         return view
+
+    @property
+    def left(self) -> Counter[str]:
+        """How many equality delete files the last plan left, by why."""
+        return self._reported
+
+    def outcomes(self) -> list[FoldOutcome]:
+        """How folds ended since the last call."""
+        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
     def _is_due(self, view: View, now: datetime) -> bool:
         if view.head is None or keyed.PROPERTY not in view.metadata.properties:
@@ -120,6 +128,7 @@ class Folds:
 
     def _postpone(self, now: datetime) -> None:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
+        self._outcomes.append(FoldOutcome(FAILED))
 
     def _look(self, view: View, now: datetime) -> bool:
         """Whether a fold is due: there are FOLD_FILES to be folded, or one has waited for FOLD_AFTER."""
@@ -134,23 +143,15 @@ class Folds:
         return len(snapshots) >= FOLD_FILES or now >= due
 
     def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
-        """Each live one, by `file_key`, and the snapshot that added it; a manifest never changes, and is read once."""
-        store, listed = self.ledger.metadata_store(view), dict[str, list[tuple[str, int]]]()
-        for manifest in self.ledger.manifests(view):
-            if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
-                path = manifest.manifest_path
-                listed[path] = self._known.get(path) or [
-                    (file_key(entry.data_file.path), entry.snapshot_id or 0)
-                    for entry in contents.live_entries(store, manifest)
-                    if entry.content == EQUALITY_DELETES
-                ]
-        self._known = listed
-        return (item for found in listed.values() for item in found)
+        """Each live one, by `file_key`, and the snapshot that added it."""
+        return self.deletes.list(view)
 
     def _take(self, computed: Computed, now: datetime) -> None:
         self.plan = computed.plan
         self._left |= dict.fromkeys(computed.left, now + AGAIN_AFTER)
         reasons = Counter(computed.left.values())
+        if reasons:
+            self._outcomes.append(FoldOutcome(REFUSED, reasons=tuple(reasons)))
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
@@ -162,6 +163,7 @@ class Folds:
             after = commit_fold(self.ledger, view, plan)
         except FoldOutdated as error:
             self.plan = self._looked = None
+            self._outcomes.append(FoldOutcome(OUTDATED))
             log.info("fold planned anew", extra=self._about(cause=str(error)))
             return view
         except (CommitConflict, CommitUnknown) as error:
@@ -183,6 +185,8 @@ class Folds:
             log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
             return None
         self.plan = self._looked = None
+        self.deletes.folded = frozenset(item.key for item in plan.folded)
+        self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
         log.info("deletes folded", extra=self._about(**about, snapshot=after.marks.snapshot))
         return after

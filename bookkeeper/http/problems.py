@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.config.units import format_rough
+from bookkeeper.fold.budget import OVER_BUDGET
 from bookkeeper.http.probes import readiness
 from bookkeeper.metrics.history import STEP_SECONDS
 from bookkeeper.metrics.inspection import ConsumerReport
@@ -52,6 +53,7 @@ def problems(loop: TableLoop, metrics: TableMetrics, settings: Daemon, now: date
     if not loop.standby:
         consumers = (_consumer(loop.table, item) for item in metrics.inspection.consumers)
         found += [*_txlogs(loop, metrics, now), *_growth(loop.table, metrics), *_rewrites(loop.table, metrics, now)]
+        found += _folds(loop.table, metrics, now)
         found += filter(None, consumers)
     return sorted(found, key=lambda item: SEVERITIES.index(item.severity))
 
@@ -132,6 +134,24 @@ def _rewrites(table: str, metrics: TableMetrics, now: datetime) -> Iterator[Prob
         what = f"rewriting cannot keep up: {stats.files:,} live files, {grown:,.0f} more than half an hour ago"
         do = 'Fewer, larger files (roll-after); a larger bytes-per-second, or none; else `engine = "spark"`.'
         yield Problem(WARNING, table, what, do, "BookkeeperRewritesBehind")
+
+
+def _folds(table: str, metrics: TableMetrics, now: datetime) -> Iterator[Problem]:
+    folds = metrics.folds
+    if folds.unfolded is None or folds.unfolded.age(now) <= folds.limit:
+        return
+    why = max(folds.left, key=folds.left.__getitem__, default="")
+    age, reason = format_rough(folds.unfolded.age(now)), f": {why}" if why else ""
+    what = f"{_of(folds.unfolded.files, 'equality delete file')} not folded, the oldest for {age}{reason}"
+    if why == OVER_BUDGET:
+        do = f"Run spark_jobs.maintain for {table}; if it comes back, upsert fewer distinct keys at once."
+    elif why:
+        do = (
+            f"`bookkeeper verify --table {table}` says whether its files are whole; spark_jobs.maintain takes the rest."
+        )
+    else:
+        do = f"`bookkeeper fold --table {table}` folds now; the log says what kept it (action=fold)."
+    yield Problem(WARNING, table, what, f"{do} No row is wrong, but readers are slow.", "BookkeeperFoldsBehind")
 
 
 def _consumer(table: str, item: ConsumerReport) -> Problem | None:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from bookkeeper.config.settings import Daemon
+from bookkeeper.fold.stats import COMMITTED
 from bookkeeper.http.probes import readiness
 from bookkeeper.http.problems import SEVERITIES, Problem, problems
 from bookkeeper.metrics.history import STEP_SECONDS
@@ -67,10 +68,26 @@ def _table(
             "oldest_age": round(metrics.rewrite_age(now), 1),
             "rejected": metrics.rewrite_rejections.copy().total(),
         },
+        "deletes": _deletes(metrics, now),
         "totals": {**metrics.added, "holes": metrics.holes, "dropped_files": metrics.dropped_files},
         "stand": asdict(stats) if stats else None,
         **_inspected(metrics.inspection),
         "plots": {name: drawn[name] for name in _PLOTTED},
+    }
+
+
+def _deletes(metrics: TableMetrics, now: datetime) -> dict[str, Any] | None:
+    """Of a keyed table, what waits to be folded and what was."""
+    if metrics.stats is None or not metrics.stats.keyed:
+        return None
+    folds, age = metrics.folds, metrics.folds.age(now)
+    return {
+        "unfolded_files": None if folds.unfolded is None else folds.unfolded.files,
+        "oldest_age": None if age is None else round(age, 1),
+        "left": dict(folds.left),
+        "folds": folds.outcomes[COMMITTED],
+        "rows_deleted": folds.folded["rows"],
+        "last_fold_seconds": round(folds.last_seconds, 3),
     }
 
 

@@ -172,6 +172,7 @@ class Ledger:
         )
         counts = summary.added_delete_counts([row for group in delete_groups for row in group.rows])
         counts |= summary.partition_count(partitions) | about
+        counts |= summary.numbers_taken(numbers.delete - view.metadata.last_sequence_number)
         _check_added(written, int(counts["added-delete-files"]))
         return [NewSnapshot(snapshot_id, Operation.DELETE, written, counts, unsent, numbers.delete), *append]
 

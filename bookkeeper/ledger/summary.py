@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from bookkeeper.core.history import NUMBERS
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
 from bookkeeper.format.records import LARGEST, saturate
@@ -174,6 +175,13 @@ def half_of(append: int) -> dict[str, str]:
     What the `delete` snapshot of a commit says, which belongs with the `append` snapshot of this id.
     """
     return {APPEND: str(append), "bookkeeper.reason": "upserts"}
+
+
+def numbers_taken(numbers: int) -> dict[str, str]:
+    """
+    How many sequence numbers a commit with delete files takes up to the one of its `delete` snapshot.
+    """
+    return {NUMBERS: str(numbers)}
 
 
 def append_of(snapshot: Snapshot) -> int | None:

@@ -1,5 +1,5 @@
 """
-The last hour of a table in steps of ten seconds, for the page's plots; 17 KiB per table.
+The last hour of a table in steps of ten seconds, for the page's plots; 18 KiB per table.
 """
 
 import math
@@ -12,7 +12,7 @@ from bookkeeper.tick.result import Commit
 STEP_SECONDS = 10
 LENGTH = 360
 #: what a step keeps of its ticks: the last value, the largest, or the sum
-LAST = ("pending", "snapshots", "files", "manifests", "rejected", "lag")
+LAST = ("pending", "snapshots", "files", "manifests", "rejected", "lag", "unfolded")
 MOST = ("age", "commit", "visible")
 SUMS = ("rows", "bytes", "commits")
 _OF_COMMITS = ("commit", "visible")

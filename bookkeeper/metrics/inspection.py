@@ -13,6 +13,7 @@ from datetime import datetime
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs.open import load_table
+from bookkeeper.core import keyed
 from bookkeeper.core.folder import REJECTED, SUFFIX
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.stores.locations import local_path
@@ -95,7 +96,7 @@ class TableInspector:
     def inspect(self) -> Inspection:
         """What is there now; never raises."""
         found, problems = replace(self.before, problem=""), list[str]()
-        for part in (self._consumers, self._rejected, self._room, self._metadata):
+        for part in (self._consumers, self._rejected, self._room, self._metadata, self._unfolded):
             try:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
@@ -159,3 +160,10 @@ class TableInspector:
         if view is None:
             return found
         return replace(found, metadata_bytes=len(view.table.io.new_input(view.table.metadata_location)))
+
+    def _unfolded(self, found: Inspection) -> Inspection:
+        """What a fold looks at anyway is looked at here where nothing folds, or not now."""
+        view = self.book.view
+        if view is not None and keyed.PROPERTY in view.metadata.properties:
+            self.book.duties.folds.deletes.refresh(view)
+        return found

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from bookkeeper.config.settings import Daemon
+from bookkeeper.metrics.fold_metrics import FOLD_OUTCOMES
 from bookkeeper.metrics.table_metrics import COMMITTED, FAILED, IDLE, STANDBY, TableMetrics
 from bookkeeper.serve.health import HALTED, health
 from bookkeeper.serve.loop import TableLoop
@@ -40,6 +41,22 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("rewrite_rows_total", "rows in the new files of rewrites", lambda it: it.rewritten["rows"]),
     ("rewrite_bytes_total", "bytes of the new files of rewrites", lambda it: it.rewritten["bytes"]),
 )
+#: of keyed tables only
+_KEYED_COUNTERS: tuple[tuple[str, str, Value], ...] = (
+    ("delete_files_committed_total", "equality delete files committed", lambda it: it.added["delete_files"]),
+    ("deletes_committed_total", "keys in them: each was upserted or deleted", lambda it: it.added["deletes"]),
+    (
+        "fold_delete_files_removed_total",
+        "equality delete files that folds took out",
+        lambda it: it.folds.folded["delete_files"],
+    ),
+    (
+        "fold_files_removed_total",
+        "data files without a row left that folds took out",
+        lambda it: it.folds.folded["data_files"],
+    ),
+    ("fold_rows_deleted_total", "rows that folds marked as deleted, or took out", lambda it: it.folds.folded["rows"]),
+)
 #: served only by the bookkeeper that works on the table: those of a standby would be old
 _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("txlogs_pending", "txlogs published and not committed yet", lambda it: it.pending),
@@ -59,7 +76,11 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
     ),
     ("manifests", "manifests of the current snapshot", lambda it: it.stats.manifests if it.stats else None),
     ("data_files", "live data files", lambda it: it.stats.files if it.stats else None),
-    ("rows", "live rows", lambda it: it.stats.rows if it.stats else None),
+    (
+        "rows",
+        "rows of live data files; delete files may hide some of them",
+        lambda it: it.stats.rows if it.stats else None,
+    ),
     ("data_bytes", "bytes of live data files", lambda it: it.stats.bytes if it.stats else None),
     ("writers", "writers with a mark or a position", lambda it: it.stats.writers if it.stats else None),
     ("marks", "runs of writers that have a mark", lambda it: it.stats.marks if it.stats else None),
@@ -76,6 +97,24 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
         lambda it: _time(it.inspection.at),
     ),
     ("consumers_omitted", "consumers beyond the 50 that have series of their own", lambda it: it.inspection.omitted),
+)
+#: the same, of keyed tables only
+_KEYED_GAUGES: tuple[tuple[str, str, Callable[[TableMetrics, datetime], float | None]], ...] = (
+    (
+        "oldest_unfolded_delete_age_seconds",
+        "age of the oldest equality delete file that is not folded, 0 when none is",
+        lambda it, now: it.folds.age(now),
+    ),
+    (
+        "oldest_unfolded_delete_age_limit_seconds",
+        "an older one means that folds are behind",
+        lambda it, now: it.folds.limit.total_seconds(),
+    ),
+    (
+        "last_fold_seconds",
+        "time the last fold took, from its start to its commit",
+        lambda it, now: it.folds.last_seconds,
+    ),
 )
 _HISTOGRAMS = (
     ("tick_seconds", "time a tick takes"),
@@ -113,6 +152,7 @@ def families(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric
     yield from _states(tables, settings, now)
     yield from _counted(tables)
     yield from _working(working, settings, now)
+    yield from _keyed(working, now)
     yield from _consumers(working)
 
 
@@ -183,6 +223,36 @@ def _working(tables: Tables, settings: Daemon, now: datetime) -> Iterator[Metric
     yield _valued(late, tables, lambda it: (settings.not_ready_age + it.window).total_seconds())
     limit = _gauges("pending_limit", "writers wait while so many txlogs are pending")
     yield _valued(limit, tables, lambda it: it.pending_limit)
+
+
+def _keyed(tables: Tables, now: datetime) -> Iterator[Metric]:
+    """Deletes and folds, of keyed tables only."""
+    keyed = [(loop, metrics) for loop, metrics in tables if metrics.stats is not None and metrics.stats.keyed]
+    for name, text, value in _KEYED_COUNTERS:
+        yield _valued(Counters(f"bookkeeper_{name}", text, labels=["table"]), keyed, value)
+    labels = ["table", "outcome"]
+    folds = Counters("bookkeeper_folds", "folds by outcome; outdated: planned anew, the table went on", labels=labels)
+    labels = ["table", "reason"]
+    refused = Counters("bookkeeper_folds_refused", "folds that left deletes as they are, by reason", labels=labels)
+    labels = ["table", "kind"]
+    files = Gauges("bookkeeper_delete_files", "live delete files by kind; equality: not folded yet", labels=labels)
+    deletes = Gauges("bookkeeper_deletes", "keys (equality) and rows (position) in live delete files", labels=labels)
+    for loop, metrics in keyed:
+        for outcome in FOLD_OUTCOMES:
+            folds.add_metric([loop.table, outcome], metrics.folds.outcomes[outcome])
+        for reason, count in sorted(metrics.folds.refusals.copy().items()):
+            refused.add_metric([loop.table, reason], count)
+        for kind, count in metrics.delete_files().items():
+            files.add_metric([loop.table, kind], count)
+        for kind, count in metrics.deletes().items():
+            deletes.add_metric([loop.table, kind], count)
+    yield from (folds, refused, files, deletes)
+    for name, text, timed in _KEYED_GAUGES:
+        family = _gauges(name, text)
+        for loop, metrics in keyed:
+            if (found := timed(metrics, now)) is not None:
+                family.add_metric([loop.table], found)
+        yield family
 
 
 def _gauges(name: str, text: str) -> Gauges:

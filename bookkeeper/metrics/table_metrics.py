@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 
 from prometheus_client import Histogram
 
+from bookkeeper.core import keyed
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
+from bookkeeper.metrics.fold_metrics import FoldMetrics
 from bookkeeper.metrics.history import History
 from bookkeeper.metrics.inspection import Inspection, RejectedTxlog
 from bookkeeper.serve.loop import TableLoop
@@ -43,6 +45,11 @@ class TableStats:
     writers: int = 0
     marks: int = 0
     marks_bytes: int = 0
+    #: of a keyed table: all its live delete files, and what these delete by key and by position
+    keyed: bool = False
+    delete_files: int = 0
+    equality_deletes: int = 0
+    position_deletes: int = 0
 
 
 class TableMetrics:
@@ -58,15 +65,15 @@ class TableMetrics:
         self.commits: Counter[str] = Counter()
         self.added: Counter[str] = Counter()
         self.rejections: Counter[str] = Counter()
-        self.holes = 0
+        self.holes = self.dropped_files = 0
         self.last_hole: datetime | None = None
-        self.dropped_files = 0
         #: of rewrites: how many were committed, and their files, rows and bytes
         self.rewritten: Counter[str] = Counter()
         self.rewrite_rejections: Counter[str] = Counter()
         self.last_rewrite: datetime | None = None
         self.rewrites_pending = 0
         self.oldest_rewrite: datetime | None = None
+        self.folds = FoldMetrics()
         self.tick_seconds = Histogram("tick_seconds", "", buckets=TICK_SECONDS, registry=None)
         self.commit_seconds = Histogram("commit_seconds", "", buckets=COMMIT_SECONDS, registry=None)
         self.visibility_seconds = Histogram("visibility_seconds", "", buckets=VISIBLE_SECONDS, registry=None)
@@ -99,6 +106,7 @@ class TableMetrics:
         last = {"pending": self.pending, "rejected": self.inspection.rejected, "lag": self.inspection.behind}
         if self.stats is not None:
             last |= {name: getattr(self.stats, name) for name in ("snapshots", "files", "manifests")}
+        last["unfolded"] = self.folds.unfolded.files if self.folds.unfolded else None
         self.history.note(last, self.age(now), tick.commit if tick else None, now)
 
     def age(self, now: datetime) -> float:
@@ -109,6 +117,18 @@ class TableMetrics:
         """Seconds that the oldest pending rewrite has been pending."""
         return max((now - self.oldest_rewrite).total_seconds(), 0.0) if self.oldest_rewrite else 0.0
 
+    def delete_files(self) -> dict[str, int]:
+        """Live delete files by kind; none when it is unknown."""
+        if self.stats is None or self.folds.unfolded is None:
+            return {}
+        equality = self.folds.unfolded.files
+        return {"equality": equality, "position": max(self.stats.delete_files - equality, 0)}
+
+    def deletes(self) -> dict[str, int]:
+        """What live delete files delete: keys, and rows by their positions."""
+        stats = self.stats or TableStats()
+        return {"equality": stats.equality_deletes, "position": stats.position_deletes}
+
     def _count(self, tick: TickResult, now: datetime) -> None:
         self.pending, self.oldest, self.held = len(tick.left), tick.oldest, len(tick.held)
         self.commits["refused"] += tick.refused
@@ -116,6 +136,7 @@ class TableMetrics:
             self.holes, self.last_hole = self.holes + len(tick.holes), now
         self.dropped_files += tick.dropped_files
         self._count_rewrites(tick.rewrites, now)
+        self.folds.count(tick.folds)
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
             self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
@@ -123,7 +144,7 @@ class TableMetrics:
             return
         self.last_commit = now
         self.commits["committed"] += 1
-        for what in ("txlogs", "files", "rows", "bytes"):
+        for what in ("txlogs", "files", "rows", "bytes", "delete_files", "deletes"):
             self.added[what] += getattr(commit, what)
         self.commit_seconds.observe(commit.took.total_seconds())
         for age in commit.visible_after:
@@ -142,6 +163,8 @@ class TableMetrics:
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stats = view, stats_of(view)
+        if view is not None:
+            self.folds.see(book, view, self.stats is not None and self.stats.keyed)
 
 
 def _outcome(loop: TableLoop, tick: TickResult | None) -> str:
@@ -165,6 +188,10 @@ def stats_of(view: View) -> TableStats:
         writers=len(view.marks.writers),
         marks=sum(len(known.incarnations) for known in view.marks.writers.values()),
         marks_bytes=len(view.metadata.properties.get(PROPERTY, "")),
+        keyed=keyed.PROPERTY in view.metadata.properties,
+        delete_files=view.total("total-delete-files"),
+        equality_deletes=view.total("total-equality-deletes"),
+        position_deletes=view.total("total-position-deletes"),
     )
 
 

@@ -16,7 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from bookkeeper.errors import NotPossible, TxlogCorrupt, TxlogTooLarge
+from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import ADDED, DATA
@@ -41,7 +41,6 @@ class AddedFiles:
         Raises Missing, StorageUnavailable, and NotPossible when they cannot be told.
         """
         if whole:
-            _refuse_deletes(table.io, snapshot)
             return list(live_files(table.io, snapshot))
         with reading(snapshot.manifest_list):
             data = _read(table.io, snapshot.manifest_list)
@@ -102,11 +101,3 @@ def _by_pyiceberg(io: FileIO, snapshot: Snapshot) -> list[DataFile]:
 def _manifests(io: FileIO, snapshot: Snapshot) -> Sequence[ManifestFile]:
     with reading(snapshot.manifest_list):
         return snapshot.manifests(io)
-
-
-def _refuse_deletes(io: FileIO, snapshot: Snapshot) -> None:
-    if any(item.content == ManifestContent.DELETES for item in _manifests(io, snapshot)):
-        raise NotPossible(
-            f"snapshot {snapshot.snapshot_id} has delete files: a consumer would read the rows that they delete",
-            hint='Open the consumer with start="end".',
-        )

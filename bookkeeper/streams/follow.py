@@ -12,14 +12,15 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.core.history import is_first
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
-from bookkeeper.streams.main_history import MainHistory, added_by, is_append
+from bookkeeper.streams.main_history import MainHistory, added_by, is_append, is_delete
 from bookkeeper.streams.rows import reading
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
@@ -80,7 +81,8 @@ def beginning(metadata: TableMetadata) -> Position:
     first = next(iter(MainHistory(metadata).snapshots), None)
     if first is None:
         return Position()
-    return Position(first.snapshot_id, 0, whole=not (is_first(first) and is_append(first)))
+    # Nothing was there before the table's first one; what another operation put there, a stream would pass over.
+    return Position(first.snapshot_id, 0, whole=not (is_first(first) and (is_append(first) or is_delete(first))))
 
 
 def end(metadata: TableMetadata) -> Position:
@@ -105,13 +107,6 @@ def since(metadata: TableMetadata, moment: datetime) -> Position:
         oldest = from_epoch_ms(later.timestamp_ms).isoformat(timespec="seconds")
         raise PositionExpired(f"snapshots before {oldest} are expired: what came since {moment} is unknown")
     return Position(snapshots[index - 1].snapshot_id)
-
-
-def is_first(snapshot: Snapshot) -> bool:
-    """
-    Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
-    """
-    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
 
 
 def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
@@ -193,11 +188,27 @@ class Follower:
 
 def live_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
     """
-    All data files of the table at that snapshot, the oldest manifest's first; raises Missing, StorageUnavailable.
+    All data files of the table at that snapshot, the oldest manifest's first.
+
+    Raises Missing, StorageUnavailable, and NotPossible when delete files may hide rows of them.
     """
     with reading(snapshot.manifest_list):
-        manifests = [item for item in snapshot.manifests(io) if item.content == ManifestContent.DATA]
-    for manifest in sorted(manifests, key=lambda item: item.min_sequence_number):
+        manifests = snapshot.manifests(io)
+    data = [item for item in manifests if item.content == ManifestContent.DATA]
+    deletes = [item for item in manifests if item.content == ManifestContent.DELETES]
+    if any(map(_lists_files, data)) and any(map(_lists_files, deletes)):
+        raise NotPossible(
+            f"snapshot {snapshot.snapshot_id}, the oldest that is kept, has delete files: the rows that they delete "
+            "would be read too",
+            hint="Begin at the end, or at a time: `--from end`, `--from 10m`. A batch reader shows the rows of now.",
+        )
+    for manifest in sorted(data, key=lambda item: item.min_sequence_number):
         with reading(manifest.manifest_path):
             entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
         yield from (entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number or 0))
+
+
+def _lists_files(manifest: ManifestFile) -> bool:
+    """Whether it may list live files; one without counts may."""
+    counts = manifest.added_files_count, manifest.existing_files_count
+    return None in counts or any(counts)

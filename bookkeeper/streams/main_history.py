@@ -84,6 +84,13 @@ def is_append(snapshot: Snapshot) -> bool:
     return snapshot.summary is None or snapshot.summary.operation == Operation.APPEND
 
 
+def is_delete(snapshot: Snapshot) -> bool:
+    """
+    Whether it only takes rows away: by retention, a fold, or the delete files of a commit on a keyed table.
+    """
+    return snapshot.summary is not None and snapshot.summary.operation == Operation.DELETE
+
+
 def counted(snapshot: Snapshot, key: str) -> int:
     """
     A count in the snapshot's summary, 0 where it has none.

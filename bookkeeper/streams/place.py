@@ -14,9 +14,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.core.history import walk
+from bookkeeper.core.history import is_first, walk
 from bookkeeper.errors import PlaceExpired, PlaceRefused, RolledBack
-from bookkeeper.streams.follow import is_first
 from bookkeeper.streams.main_history import MainHistory
 
 VERSION = 1

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from bookkeeper.core.folder import Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.fold.stats import FoldOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Commit:
     """
     One commit: what it added to the table.
 
-    `took` is what building and sending it took, `visible_after` the age of each of its txlogs when it was done.
+    `took` is what building and sending it took, `visible_after` the age of each of its txlogs when it was done;
+    `delete_files` are equality delete files, and `deletes` the keys in them.
     """
 
     snapshot_id: int
@@ -26,6 +28,8 @@ class Commit:
     bytes: int
     took: timedelta = timedelta(0)
     visible_after: tuple[timedelta, ...] = ()
+    delete_files: int = 0
+    deletes: int = 0
 
 
 @dataclass
@@ -53,6 +57,8 @@ class TickResult:
     holes: list[TxlogName] = field(default_factory=list)
     dropped_files: int = 0
     rewrites: RewritesDone = field(default_factory=RewritesDone)
+    #: how folds ended since the last tick
+    folds: list[FoldOutcome] = field(default_factory=list)
     trouble: BookkeeperError | None = None
     #: why each rejected txlog was rejected
     reasons: dict[str, BookkeeperError] = field(default_factory=dict)

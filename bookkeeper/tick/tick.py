@@ -406,7 +406,7 @@ class Bookkeeper:
         if tick.result.commit is not None:
             self.duties.rewrites.rows_came()
         after = self.view = self.duties.run(tick.view, tick.now)
-        tick.result.rewrites = self.duties.rewrites.done
+        tick.result.rewrites, tick.result.folds = self.duties.rewrites.done, self.duties.folds.outcomes()
         if after is not None and after is not tick.view:
             tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)
@@ -430,4 +430,5 @@ def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datet
     rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
     files = sum(len(txlog.rows) for txlog in txlogs)
     assert view.head is not None
-    return Commit(view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages)
+    keys = [row.record_count for txlog in txlogs if txlog.deletes is not None for row in txlog.deletes.rows]
+    return Commit(view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages, len(keys), sum(keys))

@@ -104,6 +104,7 @@ def test_status_counts_what_is_pending_committed_and_rejected(lake: Lake, writer
     writer.publish("c")
     status = asked("status")
     assert (status["state"], status["pending"], status["rows"], status["data_files"]) == ("ok", 1, 2, 1)
+    assert "unfolded" not in status  # of keyed tables only
     assert "state" in run("status").stdout
 
 

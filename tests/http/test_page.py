@@ -153,6 +153,25 @@ def test_a_hundred_tables_are_found_filtered_and_their_common_trouble_is_one(chr
     many.page.close()
 
 
+def test_a_keyed_table_shows_what_waits_to_be_folded_and_others_do_not(chrome: Any, tab: Tab) -> None:
+    told = tab.page.evaluate("fetch('/status.json').then(answer => answer.json())")
+    keyed, plain, idle = told["tables"][:3]
+    waits = {"unfolded_files": 3, "oldest_age": 40.0, "left": {}, "folds": 7, "rows_deleted": 90}
+    keyed["deletes"], idle["deletes"] = waits, {**waits, "unfolded_files": 0, "oldest_age": 0}
+    for table in (keyed, idle):
+        table["stand"] |= {"delete_files": 12, "position_deletes": 345}
+    shown = Tab(chrome, tab.url, status=told)
+    facts = {}
+    for table in (keyed, plain, idle):
+        shown.unfold(table["table"])
+        facts[table["table"]] = shown.text(f"details[data-table={table['table']}] .facts")
+    assert "rows hidden by deletes 345 delete files 12 unfolded 3, the oldest for 40 s folds 7" in facts[keyed["table"]]
+    assert "unfolded none" in facts[idle["table"]]
+    assert "unfolded" not in facts[plain["table"]] and "deletes" not in facts[plain["table"]]
+    assert shown.said == []
+    shown.page.close()
+
+
 def test_when_all_is_well_it_says_so(chrome: Any, tab: Tab) -> None:
     told = tab.page.evaluate("fetch('/status.json').then(answer => answer.json())")
     told["troubles"] = []

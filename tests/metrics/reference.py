@@ -13,6 +13,8 @@ from reaper.metrics import Metrics
 from reaper.result import Reaped
 from tests.support.checkpoints import Query, offset
 from tests.support.compactor import live, published
+from tests.support.folds import damaged
+from tests.support.keyed import KEYED, Upserts
 from tests.support.lake import Writes
 from tests.support.watched import Watched, samples
 from writers.metrics import WriterMetrics as WriterFigures
@@ -26,6 +28,7 @@ the names; times are seconds since 1970, 0 where something never was. [The alert
 
 Several bookkeepers may serve one table's series: the one that works on it serves all, one that stands by only its own
 state. A table's series end when the table is removed. Of consumers, the 50 that use most of max-hold have series.
+What is said of folds and deletes is of [keyed tables](upserts.md#watching) only.
 """
 _PARTS = (
     ("The bookkeeper", "`bookkeeper run`, at `listen` (http://127.0.0.1:9464/metrics)."),
@@ -42,6 +45,14 @@ def texts(root: Path) -> tuple[str, str, str]:
     What bookkeeper, reaper and a writer tell once everything has happened that has a metric.
     """
     watched = Watched()
+    keyed = watched.add(root, "orders", **KEYED)
+    writer = Upserts(keyed)
+    for value in "ab":
+        writer.publish(value)
+        watched.turn(seconds=70)
+    damaged(keyed)
+    writer.publish("c")
+    watched.turn(2, seconds=70)
     lake = watched.add(root)
     Writes(lake).publish("a")
     lake.put("pending/none.txlog.avro", b"x")

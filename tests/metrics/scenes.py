@@ -21,7 +21,9 @@ from reaper.run import reap
 from tests.support.checkpoints import Query, offset
 from tests.support.compactor import encoded, live, published
 from tests.support.faults import Faults
+from tests.support.folds import damaged
 from tests.support.forge import with_header
+from tests.support.keyed import KEYED, Upserts
 from tests.support.lake import Lake, Writes
 from tests.support.watched import Watched
 
@@ -33,14 +35,14 @@ class Stage:
     watched: Watched
     table: str
     reaper: Metrics
-    writer: Writes = field(init=False)
+    writer: Any = field(init=False)
     query: Query = field(init=False)
     broken: bool = False
     count: int = 0
     kept: Any = None
 
     def __post_init__(self) -> None:
-        self.writer = Writes(self.lake)
+        self.writer = Upserts(self.lake) if self.lake.settings.key else Writes(self.lake)
         self.query = Query(self.lake.root / "checkpoint")
 
     @property
@@ -223,6 +225,11 @@ def _all_rewritten(stage: Stage) -> None:
         published(stage.lake, [item for item in files if item.file.partition == partition])
 
 
+def _unfoldable(stage: Stage) -> None:
+    stage.kept = damaged(stage.lake)
+    stage.publish()
+
+
 def _compacted(stage: Stage, left: int) -> None:
     stage.reaper.note_compacted(stage.table, Compacted("own", backlog_bytes=left), stage.watched.clock.now)
 
@@ -307,6 +314,7 @@ SCENES = (
         cure=lambda stage: _compacted(stage, 0),
         lasting=lambda stage: _compacted(stage, 10**9 - int(stage.watched.monotonic())),
     ),
+    Scene("unfolded", alerts("BookkeeperFoldsBehind"), _unfoldable, lambda stage: stage.kept(), settings=KEYED),
     Scene(
         "crowded",
         alerts("BookkeeperMarksLarge"),

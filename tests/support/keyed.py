@@ -36,6 +36,17 @@ COLUMNS = (
 ID, VALUE, OP, SEQ = 1, 2, 3, 4
 
 
+#: what makes a table keyed, for those that make lakes of their own
+KEYED: dict[str, Any] = {
+    "columns": COLUMNS,
+    "partition_by": (),
+    "key": ("id",),
+    "op_column": "op",
+    "order_column": "seq",
+    "check_files": False,
+}
+
+
 def keyed_lake(root: Path, clock: Clock | None = None, columns: Any = COLUMNS, **settings: Any) -> Lake:
     """
     A keyed table on SQLite: `id` is the key, `op` and `seq` are the op- and the order-column; not partitioned.
@@ -166,3 +177,11 @@ def replayed(*steps: Step) -> dict[int, str | None]:
             rows.pop(key, None)
         rows |= {**step.upserts, **step.writes}
     return rows
+
+
+class Upserts(Steps):
+    """Like `Writes`: each publish upserts a row for each of its values, under the keys 0, 1, ..."""
+
+    def publish(self, *values: str, **more: Any) -> TxlogName:
+        """One step, with one equality delete file."""
+        return self.publish_steps(Step(upserts=dict(enumerate(values))))

@@ -165,6 +165,7 @@ const CHARTS = [
   ["lag", "Slowest consumer is behind", span],
   ["snapshots", "Snapshots kept", count],
   ["files", "Live data files", count],
+  ["unfolded", "Unfolded delete files", count],
 ];
 async function history(name) {
   try {
@@ -188,6 +189,13 @@ function facts(table, now) {
   if (table.stand) add("live files", count(table.stand.files));
   const done = table.rewrites || {};
   if (done.committed || done.pending || done.rejected) add("rewrites", `${count(done.committed)} committed, ${done.pending} pending, ${count(done.rejected)} rejected`);
+  const deletes = table.deletes;
+  if (deletes && table.stand) {
+    const { delete_files: files, position_deletes: hidden } = table.stand, waits = deletes.unfolded_files;
+    add("rows hidden by deletes", count(hidden)); add("delete files", count(files));
+    add("unfolded", waits ? `${count(waits)}, the oldest for ${span(deletes.oldest_age)}` : waits === null ? "–" : "none");
+    add("folds", count(deletes.folds));
+  }
   add("last success", ago(table.last_success, now));
   if (table.disk) add("disk free", bytes(table.disk.free));
   return make("p", { class: "facts" }, ...found);
