@@ -58,12 +58,13 @@ class TableMetrics:
         self.commits: Counter[str] = Counter()
         self.added: Counter[str] = Counter()
         self.rejections: Counter[str] = Counter()
-        self.holes = 0
+        self.holes = self.dropped_files = 0
         self.last_hole: datetime | None = None
-        self.dropped_files = 0
         #: of rewrites: how many were committed, and their files, rows and bytes
         self.rewritten: Counter[str] = Counter()
         self.rewrite_rejections: Counter[str] = Counter()
+        #: columns added and widened on request, and requests refused
+        self.columns: Counter[str] = Counter()
         self.last_rewrite: datetime | None = None
         self.rewrites_pending = 0
         self.oldest_rewrite: datetime | None = None
@@ -116,6 +117,7 @@ class TableMetrics:
             self.holes, self.last_hole = self.holes + len(tick.holes), now
         self.dropped_files += tick.dropped_files
         self._count_rewrites(tick.rewrites, now)
+        self.columns.update(vars(tick.columns))
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
             self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))

@@ -406,7 +406,7 @@ class Bookkeeper:
         if tick.result.commit is not None:
             self.duties.rewrites.rows_came()
         after = self.view = self.duties.run(tick.view, tick.now)
-        tick.result.rewrites = self.duties.rewrites.done
+        tick.result.rewrites, tick.result.columns = self.duties.rewrites.done, self.duties.columns.done
         if after is not None and after is not tick.view:
             tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)
