@@ -283,14 +283,16 @@ class Writer:
         """
         self._check()
         before = self.card
-        if any(before.takes(request.change) for request in requests):
-            self._columns.ask(requests, self._card_before_publish)
+        wanted = [it for it in requests if before.takes(it.change) and it not in self.refused_columns]
+        if wanted:
+            self._columns.ask(wanted, self._card_before_publish)
             self.roll()
         return self.card != before
 
-    def why_not(self, name: str) -> ColumnRefused | None:
-        """Why the table did not get the column of this name that was asked for."""
-        return self._columns.why_not(name)
+    @property
+    def refused_columns(self) -> Mapping[ColumnRequest, ColumnRefused]:
+        """What the table was asked for in vain, and why; it is not asked for again by this run."""
+        return self._columns.refused
 
     def publish(self, position: bytes | None = None) -> TxlogName | None:
         """
@@ -420,10 +422,11 @@ class Writer:
         types = {
             name: type_of_arrow(given) for index, (name, given) in columns if name in unknown and index not in empty
         }
-        self.ask([ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None])
-        for name in types:
-            if (why := self.why_not(name)) is not None:
-                raise SchemaRefused(f"the table has no column {name!r}, and gets none: {why}", hint=why.hint)
+        wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
+        self.ask(wanted)
+        for request in wanted:
+            if (why := self.refused_columns.get(request)) is not None:
+                raise SchemaRefused(f"the table has no column {request.name!r}, and gets none: {why}", hint=why.hint)
         return table.select([index for index, _ in columns if index not in empty]) if empty else table
 
     def _store_finished(self) -> None:

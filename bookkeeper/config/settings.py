@@ -184,7 +184,7 @@ class Evolve:
         False, "widen a column (int to long, float to double, decimals to more digits) for a value that does not fit"
     )
     every: timedelta = option(_seconds(5), "pause between two looks for requests", least=_seconds(0.1))
-    most_columns: int = option(500, "columns of the table, beyond which none is added on request", least=1, most=10_000)
+    most_columns: int = option(500, "columns of the table, beyond which none is added on request", least=1, most=2000)
     columns_per_hour: int = option(100, "columns that are added on request within an hour", least=1)
 
 

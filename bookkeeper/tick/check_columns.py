@@ -9,10 +9,11 @@ from typing import cast
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, NestedField, PrimitiveType
 
-from bookkeeper.config.settings import Evolve
+from bookkeeper.config.settings import Table
 from bookkeeper.core.column_requests import ADD, ColumnRequest, promotes, type_of
 from bookkeeper.core.keyed import keyed_of
-from bookkeeper.errors import ColumnRefused
+from bookkeeper.core.retention_column import is_time, retention_column
+from bookkeeper.errors import ColumnRefused, ConfigInvalid
 
 _NUMBERS = {"int", "long", "float", "double"}
 
@@ -31,13 +32,15 @@ class Plan:
     refused: dict[str, ColumnRefused] = field(default_factory=dict)
 
 
-def check_columns(metadata: TableMetadata, requests: Mapping[str, ColumnRequest], rules: Evolve, may_add: int) -> Plan:
+def check_columns(
+    metadata: TableMetadata, requests: Mapping[str, ColumnRequest], settings: Table, may_add: int
+) -> Plan:
     """
     Checks requests, by their names, against the table; `may_add`: so many columns may be added now.
 
     Where two ask for one column in different types, the wider type is taken if there is one, else the first.
     """
-    checked = _Check(metadata, rules, may_add)
+    checked = _Check(metadata, settings, may_add)
     for name, request in requests.items():
         try:
             checked.add(request) if request.change == ADD else checked.widen(request)
@@ -49,8 +52,8 @@ def check_columns(metadata: TableMetadata, requests: Mapping[str, ColumnRequest]
 
 
 class _Check:
-    def __init__(self, metadata: TableMetadata, rules: Evolve, may_add: int) -> None:
-        self.metadata, self.rules, self.may_add = metadata, rules, may_add
+    def __init__(self, metadata: TableMetadata, settings: Table, may_add: int) -> None:
+        self.metadata, self.settings, self.rules, self.may_add = metadata, settings, settings.evolve, may_add
         self.columns = {column.name: column for column in metadata.schema().fields}
         self.plan, self.widened = Plan([]), set[str]()
         self.partition_names = {item.name.casefold() for spec in metadata.partition_specs for item in spec.fields}
@@ -64,6 +67,7 @@ class _Check:
                 self.columns[name] = there.model_copy(update={"field_type": wider})
             return
         self._check_new(name)
+        self._check_retention(name, kind)
         number = self.metadata.last_column_id + self.plan.added + 1
         self.columns[name] = NestedField(field_id=number, name=name, field_type=kind, required=False)
         self.plan.added += 1
@@ -84,6 +88,16 @@ class _Check:
                 f"{self.rules.columns_per_hour} columns were added within an hour (evolve.columns-per-hour)",
                 hint="Are these the names of fields, or data? Load the bad lines again later, or raise the limit.",
             )
+
+    def _check_retention(self, name: str, kind: PrimitiveType) -> None:
+        """A table without the column that `retention.keep` needs drops nothing; no writer may change that."""
+        if self.settings.retention.keep is None or not is_time(kind):
+            return
+        try:
+            retention_column(self.settings.retention, self.metadata.schema())
+        except ConfigInvalid as error:
+            hint = "Mend [tables.NAME.retention] first: its `keep` has no column to compare."
+            raise ColumnRefused(f"rows would be dropped by their {name!r}: {error}", hint=hint) from error
 
     def widen(self, request: ColumnRequest) -> None:
         name, kind = request.name, type_of(request.type)

@@ -90,7 +90,7 @@ class Columns:
         if not requests:
             return known
         view = self._load(known)
-        plan = check_columns(view.metadata, requests, self.settings.evolve, self._may_add(now))
+        plan = check_columns(view.metadata, requests, self.settings, self._may_add(now))
         if plan.added or plan.widened:
             self.clock.check_ahead(now)
             self.ledger.check_clock(view)

@@ -4,13 +4,14 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 
-from bookkeeper.config.settings import Evolve
+from bookkeeper.config.settings import Evolve, Retention
 from bookkeeper.core import card as cards
 from bookkeeper.core import column_requests
 from bookkeeper.core.column_requests import ADD, COLUMNS, WIDEN, ColumnRequest, encode, pending_requests, publish
@@ -22,7 +23,7 @@ from tests.support.enumerated import crash_points, crashed, error_points, record
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Saved, Writes
 
-GROWING = Evolve(add=True, widen=True)
+GROWING, HOUR = Evolve(add=True, widen=True), timedelta(hours=1)
 NUMBERED = (
     *LOOSE,
     {"name": "n", "type": "int"},
@@ -249,6 +250,15 @@ def test_beyond_a_limit_no_column_is_added_and_the_answer_names_it(lake: Lake, l
     (option,) = limit
     given = answers(lake)
     assert len(given) == 4 and all(f"evolve.{option.replace('_', '-')}" in why for why in given.values())
+
+
+def test_no_writer_starts_a_retention_that_has_no_column_yet(tmp_path: Path) -> None:
+    columns = ({"name": "timestamp", "type": "string"}, {"name": "key", "type": "string"})
+    lake = Lake(tmp_path / "lake", columns=columns, partition_by=(), evolve=GROWING, retention=Retention(keep=HOUR))
+    ask(lake, (ADD, "at", "timestamptz"), (ADD, "day", "date"), (ADD, "wind", "double"))
+    run(lake)
+    assert names(lake) == ["timestamp", "key", "wind"]
+    assert all("rows would be dropped" in why for why in answers(lake).values()) and len(answers(lake)) == 2
 
 
 def test_columns_may_be_added_again_after_an_hour(lake: Lake) -> None:

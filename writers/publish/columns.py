@@ -29,11 +29,6 @@ class ColumnAsker:
         self._folder, self._clock, self._wait, self._patience = folder, clock, wait, patience
         self.refused: dict[ColumnRequest, ColumnRefused] = {}
 
-    def why_not(self, name: str) -> ColumnRefused | None:
-        """Why the table did not get a column of this name."""
-        found = (why for request, why in self.refused.items() if (request.change, request.name) == (ADD, name))
-        return next(found, None)
-
     def ask(self, requests: Sequence[ColumnRequest], read_card: Callable[[], Card]) -> None:
         """
         Returns once the card has each of these columns, or it is refused, or the table grants none any more.

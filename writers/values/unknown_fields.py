@@ -5,7 +5,7 @@ None stands for a type that is not asked for: of a null, which fits any column, 
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -117,7 +117,7 @@ def _type_of_string(text: str) -> str:
 
 
 def requests_for(
-    rows: Iterable[Mapping[str, Any]], known: Sequence[str], type_of: Callable[[Any], str | None], texts: bool
+    rows: Iterable[Mapping[str, Any]], known: Container[str], type_of: Callable[[Any], str | None], texts: bool
 ) -> list[ColumnRequest]:
     """
     What to ask for so that the fields of these rows are columns, each in a type that all its values fit, if there is
