@@ -231,12 +231,13 @@ def test_a_request_that_is_not_named_by_its_content_is_refused(lake: Lake) -> No
     assert "SHA-256" in answers(lake)["x.json"]
 
 
-def test_a_request_of_a_newer_version_waits_and_others_go_on(lake: Lake) -> None:
+def test_a_request_of_a_newer_version_waits_and_others_go_on(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     data = raw(version=2)
     lake.put(f"{COLUMNS}{hashlib.sha256(data).hexdigest()}.json", data)
     ask(lake, (ADD, "wind", "double"))
     run(lake, ticks=3)
     assert (names(lake)[-1], len(pending_requests(lake.folder)), answers(lake)) == ("wind", 1, {})
+    assert [record.message for record in caplog.records].count("request for a column held") == 1
 
 
 @pytest.mark.parametrize("limit", [{"most_columns": len(NUMBERED) + 2}, {"columns_per_hour": 2}])
@@ -312,6 +313,15 @@ def test_a_foreign_schema_change_between_load_and_commit_is_a_conflict_and_then_
     assert names(lake)[-2:] == ["theirs", "wind"]
     assert str(lake.table().schema().find_type("theirs")) == "string"
     assert (pending_requests(lake.folder), answers(lake)) == ([], {})
+
+
+def test_a_request_that_knows_more_than_our_view_is_not_refused_for_it(lake: Lake) -> None:
+    book = run(lake, ticks=1)  # its view is kept for ten seconds
+    with lake.table().update_schema() as change:
+        change.add_column("gust", IntegerType())
+    ask(lake, (WIDEN, "gust", "long"))
+    run(lake, book, ticks=1)
+    assert (str(lake.table().schema().find_type("gust")), answers(lake)) == ("long", {})
 
 
 def test_two_bookkeepers_at_once_add_one_column(lake: Lake) -> None:

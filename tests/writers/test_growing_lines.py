@@ -92,13 +92,14 @@ def test_types_follow_from_the_values_of_the_block(lake: Growing, tmp_path: Path
     assert second == (False, -2, 2.5, noon - timedelta(minutes=59, seconds=59.5), "soon", "2026-03-02", None)
 
 
-def test_a_field_that_is_null_asks_for_nothing_until_it_has_a_value(lake: Growing, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [7, "x"])
+def test_a_field_that_is_null_asks_for_nothing_until_it_has_a_value(lake: Growing, tmp_path: Path, value: Any) -> None:
     rows: list[dict[str, Any]] = [{"key": f"k{number:02d}", "wind": None} for number in range(20)]
     loader = load(lake, write(tmp_path / "a.ndjson", *rows))
     assert (loader.bad_lines.count, loader.rows, lake.columns(), lake.waits) == (0, 20, {}, 0)
-    rows = [*rows, {"key": "k20", "wind": 7}, {"key": "k21", "wind": None}]
+    rows = [*rows, {"key": "k20", "wind": value}, {"key": "k21", "wind": None}]
     assert load(lake, write(tmp_path / "b.ndjson", *rows), name="again").rows == 22
-    assert [row for row in of(lake, "key", "wind") if row[1] is not None] == [("k20", 7)]
+    assert [row for row in of(lake, "key", "wind") if row[1] is not None] == [("k20", value)]
 
 
 def test_lines_of_a_table_that_does_not_grow_are_bad_lines_as_ever(tmp_path: Path) -> None:
