@@ -95,17 +95,19 @@ class Growth:
             rows = list(self._decoded(block, head))
         except SchemaRefused:
             return None
-        known, before = self._known(), len(self._empty)
+        before, card = len(self._empty), self._writer.card
+        found = self._unknown(rows) if card.takes(ADD) else []
+        found += self._wider(rows) if card.takes(WIDEN) else []
+        found = [request for request in found if request not in self._writer.refused_columns]
+        return found if found or len(self._empty) > before else None
+
+    def _unknown(self, rows: Sequence[Mapping[str, Any]]) -> list[ColumnRequest]:
+        known, of_text = self._known(), self._form.kind == "csv"
         nulls = (name for row in rows for name, value in row.items() if value is None and name not in known)
         for name in dict.fromkeys(nulls):
             if len(self._empty) < MOST_EMPTY:
                 self._empty[name] = None
-        of_text = self._form.kind == "csv"
-        found = requests_for(rows, known, type_of_text if of_text else type_of_json, of_text)
-        if self._writer.card.takes(WIDEN):
-            found += self._wider(rows)
-        found = [request for request in found if request not in self._writer.refused_columns]
-        return found if found or len(self._empty) > before else None
+        return requests_for(rows, known, type_of_text if of_text else type_of_json, of_text)
 
     def reason(self, bad: BadLine) -> str:
         """What is wrong with a bad line; of a field that was asked for also why it is no column."""

@@ -283,8 +283,7 @@ class Writer:
         """
         self._check()
         before = self.card
-        wanted = [it for it in requests if before.takes(it.change) and it not in self.refused_columns]
-        if wanted:
+        if wanted := self._columns.wanted(requests, before):
             self._columns.ask(wanted, self._card_before_publish)
             self.roll()
         return self.card != before

@@ -124,6 +124,18 @@ def test_a_field_that_is_refused_makes_bad_lines_with_the_reason_and_other_field
     assert of(lake, "key", "wind") == [(f"k{number:02d}", number) for number in range(20) if number % 5]
 
 
+def test_names_that_are_data_are_bad_lines_and_soon_nothing_more_is_asked_for(
+    lake: Growing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.publish.columns.MOST_REFUSED", 8)
+    lake.daemon = lake.book(evolve=Evolve(add=True, columns_per_hour=2))
+    rows = [{"key": f"k{number:02d}"} | ({f"id{number}": 1} if number % 2 else {}) for number in range(60)]
+    loader = load(lake, write(tmp_path / "a.ndjson", *rows))
+    assert (len(lake.columns()), loader.rows, loader.bad_lines.count) == (2, 32, 28)
+    assert lake.waits < 6
+    assert "columns-per-hour" in bad(lake)[0][1]
+
+
 def test_without_a_bookkeeper_the_run_ends_and_the_next_one_goes_on_from_the_position(
     lake: Growing, tmp_path: Path
 ) -> None:

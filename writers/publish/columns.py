@@ -10,13 +10,14 @@ from pyiceberg.types import PrimitiveType
 
 from bookkeeper.core import column_requests
 from bookkeeper.core.card import Card
-from bookkeeper.core.column_requests import ADD, ColumnRequest, encode, promotes, type_of
+from bookkeeper.core.column_requests import ADD, ColumnRequest, check_name, encode, promotes, type_of
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Backpressure, ColumnRefused
 from writers.timing import Clock, Wait, retry
 
-#: columns that one writer asks for at once; more fields than that are data, not names
-MOST_ASKED = 100
+#: columns that a writer asks for at once, and refusals after which it asks for nothing more: names that are data, and
+#: differ from line to line, must not make it wait for ever
+MOST_ASKED, MOST_REFUSED = 100, 200
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 2.0
 
 
@@ -29,18 +30,28 @@ class ColumnAsker:
         self._folder, self._clock, self._wait, self._patience = folder, clock, wait, patience
         self.refused: dict[ColumnRequest, ColumnRefused] = {}
 
-    def ask(self, requests: Sequence[ColumnRequest], read_card: Callable[[], Card]) -> None:
+    def wanted(self, requests: Sequence[ColumnRequest], card: Card) -> list[ColumnRequest]:
+        """What is worth asking for: the card allows it, and it was not refused before, nor for its name."""
+        wanted = list[ColumnRequest]()
+        for request in dict.fromkeys(requests):
+            room = min(MOST_ASKED - len(wanted), MOST_REFUSED - len(self.refused))
+            if card.takes(request.change) and request not in self.refused and room > 0:
+                try:
+                    check_name(request.name)
+                    wanted.append(request)
+                except ColumnRefused as why:
+                    self.refused[request] = why
+        return wanted
+
+    def ask(self, wanted: Sequence[ColumnRequest], read_card: Callable[[], Card]) -> None:
         """
         Returns once the card has each of these columns, or it is refused, or the table grants none any more.
 
         Raises Backpressure when no bookkeeper answers within the patience, or when `wait` returns True. The requests
         stay: to ask again finds them, or their answers.
         """
-        wanted = [request for request in dict.fromkeys(requests) if self._allows(request)]
-        for request in wanted[MOST_ASKED:]:
-            self.refused[request] = ColumnRefused(f"more than {MOST_ASKED} unknown fields at once are no columns")
         began, published, seconds = self._clock(), False, FIRST_PAUSE_SECONDS
-        while waiting := self._unanswered(wanted[:MOST_ASKED], read_card()):
+        while waiting := self._unanswered(wanted, read_card()):
             if not published:
                 for request in waiting:
                     retry(partial(column_requests.publish, self._folder, request), self._wait)
@@ -50,14 +61,6 @@ class ColumnAsker:
                 hint = "Is the bookkeeper running? These rows were not taken: give them again, the request stays."
                 raise Backpressure(f"the bookkeeper has not answered a request for {names[:500]}", hint=hint)
             seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
-
-    def _allows(self, request: ColumnRequest) -> bool:
-        """Whether it is worth asking: not refused before, and not by its name."""
-        try:
-            column_requests.check_name(request.name)
-        except ColumnRefused as why:
-            self.refused.setdefault(request, why)
-        return request not in self.refused
 
     def _unanswered(self, wanted: Sequence[ColumnRequest], card: Card) -> list[ColumnRequest]:
         names = {encode(request)[0]: request for request in wanted if card.takes(request.change)}
