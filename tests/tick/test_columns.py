@@ -22,6 +22,7 @@ from tests.retention.test_retention import LOOSE
 from tests.support.enumerated import crash_points, crashed, error_points, recorded
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Saved, Writes
+from tests.support.watched import Watched
 
 GROWING, HOUR = Evolve(add=True, widen=True), timedelta(hours=1)
 NUMBERED = (
@@ -382,6 +383,15 @@ def test_a_storage_or_catalog_that_fails_at_any_operation_postpones_it(lake: Lak
         if point.number >= begin:
             act(Faults().at(point.number, point.when, StorageUnavailable))
             check(lake, point)
+
+
+def test_what_was_granted_and_refused_is_counted(tmp_path: Path) -> None:
+    watched = Watched()
+    lake = watched.add(tmp_path, columns=NUMBERED, partition_by=(), evolve=GROWING)
+    ask(lake, (ADD, "wind", "double"), (ADD, "gust", "long"), (WIDEN, "n", "long"), (ADD, "KEY", "long"))
+    watched.turn(3, seconds=6)
+    counted = ("columns_added", "columns_widened", "column_requests_refused")
+    assert [watched.value(f"bookkeeper_{name}_total") for name in counted] == [2, 1, 1]
 
 
 def test_equal_requests_are_one_object(lake: Lake) -> None:
