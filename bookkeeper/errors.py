@@ -19,6 +19,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
     │   ├── DeletesNotApplied                 a delete file that it did not apply, or that is gone
     │   └── RewriteOverlaps                   an earlier rewrite replaces the same file
+    ├── ColumnRefused     this request for a column is not granted; its writers treat the field as unknown
     ├── Hold      leave the txlog pending and say so; a person must act
     │   └── NewerVersion, NotMoved, TooManyHoles
     ├── Halt      commit nothing to this table until a person decides; other tables go on
@@ -217,6 +218,12 @@ class DeletesNotApplied(RewriteRejected):
 
 class RewriteOverlaps(RewriteRejected):
     """An earlier rewrite replaces the same file."""
+
+
+class ColumnRefused(BookkeeperError):
+    """This request for a column is not granted."""
+
+    hint = "Have the column added by hand (ALTER TABLE), or leave the field out; then load the bad lines again."
 
 
 class Hold(BookkeeperError):

@@ -15,9 +15,11 @@ from types import TracebackType
 from typing import IO
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused
+from writers.growth import Growth, with_empty
 from writers.row_files import as_json, batches, check_texts, empty, row_kind
 from writers.source import (
     STDIN,
@@ -119,7 +121,9 @@ class Loader:
         self._writer, self._form, self._clock = writer, form, clock
         self._most_bad, self._stopped, self._on_progress = most_bad, stopped, on_progress
         self._card_read_at: datetime | None = None
-        self._head = b""
+        self._head, self._growth = b"", Growth(writer, form)
+        #: the block of the source that is being read
+        self._block = Block(0, 0, b"")
         self._reader: tuple[Card, bytes, ParseRows, ReadBlock | None] | None = None
         # Of the block that is being read: rows, and those of the parser that follow them.
         self._tables: list[pa.Table] = []
@@ -224,6 +228,7 @@ class Loader:
             line = SourceLine(block.number + 1, block.start, block.end, block.data, exact=False)
             self.bad_lines.add(source, line, f"a line of {block.end - block.start} bytes is too long")
         elif block.data:
+            self._block = block
             self._split(source, block)
         self._check_bad_lines()
         self._write()
@@ -259,12 +264,12 @@ class Loader:
         try:
             try:
                 return self._parser()(line.text)
-            except UnknownColumn:
-                if not self._table_changed():
+            except BadLine as exc:
+                if not (self._has_grown() or (isinstance(exc, UnknownColumn) and self._table_changed())):
                     raise
                 return self._parser()(line.text)
         except BadLine as exc:
-            self.bad_lines.add(source, line, str(exc))
+            self.bad_lines.add(source, line, self._growth.reason(exc))
             return ()
         except SchemaRefused as exc:
             raise SchemaRefused(f"{source}, line {line.number}: {exc}", hint=exc.hint) from exc
@@ -295,9 +300,22 @@ class Loader:
     def _readers(self) -> tuple[Card, bytes, ParseRows, ReadBlock | None]:
         card, head = self._writer.card, self._head
         if self._reader is None or self._reader[0] is not card or self._reader[1] != head:
-            columns = (self._writer.row_schema, head, self._writer.former_names, self._writer.keys)
-            self._reader = (card, head, self._form.rows_parser(*columns), self._form.block_reader(*columns))
+            schema, empty = self._writer.row_schema, self._growth.empty(head)
+            known = Schema(*schema.fields, *empty, schema_id=schema.schema_id) if empty else schema
+            columns = (known, head, self._writer.former_names, self._writer.keys)
+            readers = with_empty(self._form.rows_parser(*columns), self._form.block_reader(*columns), empty)
+            self._reader = (card, head, *readers)
         return self._reader
+
+    def _has_grown(self) -> bool:
+        """Asks for what the lines of this block lack; whether it may be read differently now."""
+        wanted = self._growth.of_block(self._block, self._head)
+        if wanted is None:
+            return False
+        self._write()  # in the columns by which these rows were read
+        self._writer.ask(wanted)
+        self._reader = None
+        return True
 
     def _table_changed(self) -> bool:
         """Whether the card has changed since it was read; reads it at most once a second."""

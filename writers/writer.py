@@ -9,7 +9,7 @@ A writer never deletes a file. Not for use by several threads at once, nor after
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -19,9 +19,18 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
+from bookkeeper.core.column_requests import ADD, WIDEN, ColumnRequest
 from bookkeeper.core.folder import NO_CARD, Folder
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
-from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, SchemaRefused, StorageUnavailable, WrongFolder
+from bookkeeper.errors import (
+    ColumnRefused,
+    ConfigInvalid,
+    Missing,
+    NotPossible,
+    SchemaRefused,
+    StorageUnavailable,
+    WrongFolder,
+)
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -31,10 +40,12 @@ from writers.files.unpublished import UnpublishedFiles
 from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
 from writers.metrics import WriterMetrics
+from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.cast import as_table, cast, unknown_columns
+from writers.values.unknown_fields import type_of_arrow, wider_columns
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +95,7 @@ class Writer:
         self.figures = WriterMetrics(name)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
+        self._columns = ColumnAsker(folder, clock, wait, patience)
         self._last_position: bytes | None = None  # of the rows written last
         self._has_positions = self._card_changed = self._keys_changed = self._broken = self._closed = False
 
@@ -263,6 +275,24 @@ class Writer:
         card, _ = self._at_once([self._newest_card, self._store_files])
         self._adopt(card)
 
+    def ask(self, requests: Sequence[ColumnRequest]) -> bool:
+        """
+        Ask for columns of a table whose schema grows on request, and wait for them; whether the card has changed.
+
+        `write` does it for the columns of its rows. Raises Backpressure when no bookkeeper answers, and like `roll`.
+        """
+        self._check()
+        before = self.card
+        if wanted := self._columns.wanted(requests, before):
+            self._columns.ask(wanted, self._card_before_publish)
+            self.roll()
+        return self.card != before
+
+    @property
+    def refused_columns(self) -> Mapping[ColumnRequest, ColumnRefused]:
+        """What the table was asked for in vain, and why; it is not asked for again by this run."""
+        return self._columns.refused
+
     def publish(self, position: bytes | None = None) -> TxlogName | None:
         """
         Publish everything written since the last publish in one txlog; None when there was nothing (a position
@@ -363,18 +393,40 @@ class Writer:
     def _cast(self, table: pa.Table, kind: int, deleted: pa.Array | None) -> pa.Table | Operations:
         if unknown_columns(table.column_names, self._spec.schema, self._spec.former):
             self.roll()  # the columns may have been added to the table meanwhile
+            if kind != DELETE and self.card.takes(ADD):
+                table = self._with_columns_of(table)
         try:
-            keyed = self._spec.keyed
-            if keyed is not None and deleted is not None:
-                return changes(table, self._spec, keyed, kind, deleted)
-            if keyed is not None:
-                return operations(table, self._spec, keyed, kind)
-            return cast(table, self._spec.schema, self._spec.arrow, self._spec.former)
+            return self._fitted(table, kind, deleted)
         except SchemaRefused as exc:
-            if not self._card_changed:
+            if self._card_changed:
+                hint = "The table has changed: publish() what was written so far, then write these rows again."
+                raise SchemaRefused(str(exc), hint=hint) from exc
+            if not (self.card.takes(WIDEN) and self.ask(wider_columns(table, self._spec.schema, self._spec.arrow))):
                 raise
-            hint = "The table has changed: publish() what was written so far, then write these rows again."
-            raise SchemaRefused(str(exc), hint=hint) from exc
+        return self._fitted(table, kind, deleted)
+
+    def _fitted(self, table: pa.Table, kind: int, deleted: pa.Array | None) -> pa.Table | Operations:
+        keyed = self._spec.keyed
+        if keyed is not None and deleted is not None:
+            return changes(table, self._spec, keyed, kind, deleted)
+        if keyed is not None:
+            return operations(table, self._spec, keyed, kind)
+        return cast(table, self._spec.schema, self._spec.arrow, self._spec.former)
+
+    def _with_columns_of(self, table: pa.Table) -> pa.Table:
+        """Asks for the columns that the table lacks; the rows without those that are nothing but null."""
+        unknown = set(unknown_columns(table.column_names, self._spec.schema, self._spec.former))
+        columns = [*enumerate(zip(table.column_names, table.schema.types, strict=True))]
+        empty = {index for index, (name, given) in columns if name in unknown and pa.types.is_null(given)}
+        types = {
+            name: type_of_arrow(given) for index, (name, given) in columns if name in unknown and index not in empty
+        }
+        wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
+        self.ask(wanted)
+        for request in wanted:
+            if (why := self.refused_columns.get(request)) is not None:
+                raise SchemaRefused(f"the table has no column {request.name!r}, and gets none: {why}", hint=why.hint)
+        return table.select([index for index, _ in columns if index not in empty]) if empty else table
 
     def _store_finished(self) -> None:
         try:

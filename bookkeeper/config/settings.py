@@ -176,6 +176,19 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Evolve:
+    """`[tables.NAME.evolve]`: which changes of the schema writers may ask for."""
+
+    add: bool = option(False, "add an optional column for a field that the table does not have")
+    widen: bool = option(
+        False, "widen a column (int to long, float to double, decimals to more digits) for a value that does not fit"
+    )
+    every: timedelta = option(_seconds(5), "pause between two looks for requests", least=_seconds(0.1))
+    most_columns: int = option(500, "columns of the table, beyond which none is added on request", least=1, most=2000)
+    columns_per_hour: int = option(100, "columns that are added on request within an hour", least=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
 
@@ -240,6 +253,7 @@ class Table:
     retention: Retention = Retention()
     reaper: Reaper = Reaper()
     compaction: Compaction = Compaction()
+    evolve: Evolve = Evolve()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class Card:
     parquet: dict[str, str] = field(default_factory=dict)
     #: of a keyed table, what its property says; the key is not there where it is append-only
     upserts: dict[str, Any] = field(default_factory=dict)
+    #: the changes of the schema that writers may ask for, `add` and `widen`; the key is not there where there are none
+    evolve: dict[str, bool] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> Schema:
@@ -60,6 +62,10 @@ class Card:
         """The default sort order."""
         return SortOrder.model_validate(self.sort_order)
 
+    def takes(self, change: str) -> bool:
+        """Whether writers may ask for this change of the schema."""
+        return self.evolve.get(change) is True
+
     @cached_property
     def keyed(self) -> Keyed | None:
         """How the table is keyed; None when it is append-only."""
@@ -67,7 +73,7 @@ class Card:
 
 
 AGAIN = "Delete it, then `bookkeeper init` writes it again."
-_OFTEN_EMPTY = ("parquet", "upserts")
+_OFTEN_EMPTY = ("parquet", "upserts", "evolve")
 _KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
 
 

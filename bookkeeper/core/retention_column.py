@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
@@ -22,6 +23,13 @@ class RetentionColumn(NamedTuple):
     unit: timedelta
     width: int
     required: bool
+
+
+def is_time(kind: IcebergType) -> bool:
+    """
+    Whether a column of this type can be the one.
+    """
+    return str(kind) in _UNITS
 
 
 def retention_column(settings: Retention, schema: Schema) -> RetentionColumn:

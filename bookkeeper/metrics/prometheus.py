@@ -40,6 +40,9 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ),
     ("rewrite_rows_total", "rows in the new files of rewrites", lambda it: it.rewritten["rows"]),
     ("rewrite_bytes_total", "bytes of the new files of rewrites", lambda it: it.rewritten["bytes"]),
+    ("columns_added_total", "columns added on request of writers", lambda it: it.columns["added"]),
+    ("columns_widened_total", "columns widened on request of writers", lambda it: it.columns["widened"]),
+    ("column_requests_refused_total", "requests for columns refused", lambda it: it.columns["refused"]),
 )
 #: of keyed tables only
 _KEYED_COUNTERS: tuple[tuple[str, str, Value], ...] = (

@@ -70,6 +70,8 @@ class TableMetrics:
         #: of rewrites: how many were committed, and their files, rows and bytes
         self.rewritten: Counter[str] = Counter()
         self.rewrite_rejections: Counter[str] = Counter()
+        #: columns added and widened on request, and requests refused
+        self.columns: Counter[str] = Counter()
         self.last_rewrite: datetime | None = None
         self.rewrites_pending = 0
         self.oldest_rewrite: datetime | None = None
@@ -137,6 +139,7 @@ class TableMetrics:
         self.dropped_files += tick.dropped_files
         self._count_rewrites(tick.rewrites, now)
         self.folds.count(tick.folds)
+        self.columns.update(vars(tick.columns))
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
             self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))

@@ -7,6 +7,7 @@ import json
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
 from bookkeeper.core.card import Card
+from bookkeeper.core.column_requests import ADD, WIDEN
 from bookkeeper.core.keyed import keyed_of, to_json
 from bookkeeper.format import bloom
 from bookkeeper.ledger.view import View
@@ -40,4 +41,5 @@ def card_of(view: View, settings: Table, folder: str) -> Card:
         metrics={key.removeprefix(_METRICS): value for key, value in properties.items() if key.startswith(_METRICS)},
         parquet={key: value for key, value in properties.items() if key.startswith(bloom.PREFIX)},
         upserts={} if keyed is None else to_json(keyed),
+        evolve={change: True for change in (ADD, WIDEN) if getattr(settings.evolve, change)},
     )

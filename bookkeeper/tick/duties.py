@@ -1,6 +1,6 @@
 """
-What a tick does after committing: sweep, the size of marks, renewal of marks, rewrites, folds, retention. Each knows
-when it is due.
+What a tick does after committing: sweep, the size of marks, renewal of marks, columns, rewrites, folds, retention.
+Each knows when it is due.
 """
 
 import logging
@@ -14,6 +14,7 @@ from bookkeeper.fold.duty import Folds, Spawn
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
+from bookkeeper.tick.columns import Columns
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.retain import Retain
@@ -39,6 +40,7 @@ class Duties:
         self.settings, self.ledger = settings, ledger
         self.sweep = Sweep(settings, folder, clock)
         self.marks_size = MarksSize(settings)
+        self.columns = Columns(settings, folder, ledger, clock)
         self.rewrites = Rewrites(settings, folder, ledger, clock, store)
         self.folds = Folds(settings, ledger, spawn)
         self.retention = Retain(settings, ledger, clock)
@@ -49,7 +51,8 @@ class Duties:
         self.marks_size.check(view.marks, now)
         try:
             view = renew(self.ledger, view, self.settings, now)
-            after = self.rewrites.run(view, now)
+            after = self.columns.run(view, now)
+            after = None if after is None else self.rewrites.run(after, now)
             after = None if after is None else self.folds.run(after, now)
             return None if after is None else self.retention.run(after, now)
         except Retry as error:

@@ -46,6 +46,15 @@ class RewritesDone:
 
 
 @dataclass
+class ColumnsDone:
+    """What a tick did with requests for columns: the columns it added and widened, and the requests it refused."""
+
+    added: int = 0
+    widened: int = 0
+    refused: int = 0
+
+
+@dataclass
 class TickResult:
     """What one tick did; `waiting` is how many txlogs are left pending, `trouble` why some of them are."""
 
@@ -59,6 +68,7 @@ class TickResult:
     rewrites: RewritesDone = field(default_factory=RewritesDone)
     #: how folds ended since the last tick
     folds: list[FoldOutcome] = field(default_factory=list)
+    columns: ColumnsDone = field(default_factory=ColumnsDone)
     trouble: BookkeeperError | None = None
     #: why each rejected txlog was rejected
     reasons: dict[str, BookkeeperError] = field(default_factory=dict)

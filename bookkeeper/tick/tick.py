@@ -406,7 +406,8 @@ class Bookkeeper:
         if tick.result.commit is not None:
             self.duties.rewrites.rows_came()
         after = self.view = self.duties.run(tick.view, tick.now)
-        tick.result.rewrites, tick.result.folds = self.duties.rewrites.done, self.duties.folds.outcomes()
+        tick.result.rewrites, tick.result.columns = self.duties.rewrites.done, self.duties.columns.done
+        tick.result.folds = self.duties.folds.outcomes()
         if after is not None and after is not tick.view:
             tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)

@@ -47,6 +47,7 @@ class Rows:
     """A writer that keeps what it is given, as Python values that tell -0.0 from 0.0 and a NaN from a null."""
 
     former_names: Mapping[str, int] = {}
+    evolve: Mapping[str, bool] = {}
     position = None
     keys = ()
 

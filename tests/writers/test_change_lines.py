@@ -340,7 +340,7 @@ def test_compressed_changes_and_changes_from_a_pipe(keyed: Desk, tmp_path: Path)
 class Kept:
     """A writer that keeps the changes that it is given: of a delete the keys."""
 
-    position, keys = None, ("id",)
+    position, keys, evolve = None, ("id",), dict[str, bool]()
 
     def __init__(self, schema: Schema) -> None:
         self.former_names = dict[str, int]()
