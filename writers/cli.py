@@ -12,7 +12,15 @@ import click
 
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.logs import as_json, set_up
-from bookkeeper.console.options import DURATION, SIZE, config_option, listen_option, log_options_from, table_option
+from bookkeeper.console.options import (
+    DURATION,
+    SIZE,
+    config_option,
+    delimiter,
+    listen_option,
+    log_options_from,
+    table_option,
+)
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
 
@@ -86,13 +94,6 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
         run_generate(writer, load, schedule, stop, _progress("generate", quiet, _json_logs(more)), _now)
 
 
-def _delimiter(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-    found = "\t" if given in ("\\t", "tab") else given
-    if found is not None and (len(found) != 1 or found in '"\r\n'):
-        raise click.BadParameter("one character, such as ';', or 'tab'")
-    return found
-
-
 @main.command(short_help="Load NDJSON, CSV, Parquet or Arrow files, each row once.")
 @_where
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
@@ -100,7 +101,7 @@ def _delimiter(context: click.Context, option: click.Parameter, given: str | Non
 @click.option(
     "--format", "kind", type=click.Choice(["ndjson", "csv"]), help="Default: by the file's ending, else ndjson."
 )
-@click.option("--delimiter", callback=_delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
+@click.option("--delimiter", callback=delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
 @click.option("--null", "nulls", metavar="TEXT", multiple=True, help="A CSV field of this text is null; repeatable.")
 @click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
 @click.option("--max-bad", type=click.IntRange(0), metavar="N", help="Stop with exit code 1 after more bad lines.")
@@ -144,8 +145,9 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
       writer lines --folder /lake/events/_bookkeeper --name import-1-again --retry-bad=import-1.bad.ndjson
       tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
     """
+    from bookkeeper.format.input_files import delimiter_of
     from writers.commands import run_lines
-    from writers.values.formats import Format, delimiter_of, format_of
+    from writers.values.formats import Format, format_of
 
     stop = _begin(more)
     retry = more["retry_bad"]

@@ -18,14 +18,14 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.core.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused
-from writers.row_files import as_json, batches, check_texts, empty, row_kind
+from bookkeeper.format.input_files import compression, row_kind
+from writers.row_files import as_json, batches, check_texts, empty
 from writers.source import (
     STDIN,
     Block,
     SourceLine,
     SourcePosition,
     bad_line_blocks,
-    compression,
     file_blocks,
     first_line,
     pipe_blocks,
