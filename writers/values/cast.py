@@ -83,7 +83,7 @@ def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataTyp
     kind = field.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(column.type):
         return _cast_struct(column, kind, wanted, where)
-    if isinstance(kind, ListType) and _family(column.type) == "list":
+    if isinstance(kind, (ListType, MapType)) and _family(column.type) == _family(wanted):
         _check_items(column, kind, where)
     if column.type == wanted:
         return column
@@ -128,9 +128,18 @@ def _check_required(field: NestedField, nulls: int, where: str) -> None:
         raise SchemaRefused(f"required column {where!r} is missing or null in {nulls} rows")
 
 
-def _check_items(column: pa.ChunkedArray, kind: ListType, where: str) -> None:
-    if kind.element_required and any(chunk.flatten().null_count for chunk in column.chunks):
-        raise SchemaRefused(f"the elements of {where!r} are required, some are null")
+def _check_items(column: pa.ChunkedArray, kind: ListType | MapType, where: str) -> None:
+    for chunk in column.chunks:
+        if isinstance(kind, ListType) and kind.element_required and chunk.flatten().null_count:
+            raise SchemaRefused(f"the elements of {where!r} are required, some are null")
+        if isinstance(kind, MapType) and kind.value_required and _items(chunk).null_count:
+            raise SchemaRefused(f"the values of {where!r} are required, some are null")
+
+
+def _items(chunk: pa.MapArray) -> pa.Array:
+    """The values of a chunk, which may be a slice."""
+    begin, end = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+    return chunk.items.slice(begin, end - begin)
 
 
 def _check_family(given: pa.DataType, wanted: pa.DataType, where: str) -> None:
