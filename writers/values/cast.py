@@ -6,7 +6,6 @@ values: an unknown column, a null in a required one, text for a number, a time w
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -15,20 +14,6 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.required import optional, with_required
-
-
-def as_table(rows: Any) -> pa.Table:
-    """
-    Anything Arrow (table, batch, reader, another library's frame) as a table; raises SchemaRefused.
-    """
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
-    hint = "Give a pyarrow Table or RecordBatch, or something with an Arrow C stream (polars, duckdb, pandas 3)."
-    raise SchemaRefused(f"{type(rows).__name__} is not Arrow data", hint=hint)
 
 
 def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
