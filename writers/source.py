@@ -188,7 +188,7 @@ def file_blocks(name: str, place: SourcePosition) -> Iterator[Block]:
             file.seek(place.offset)
         elif not _skipped(file, place.offset):
             raise _another_file(name, place.offset)
-        for block in _blocks(iter(lambda: file.read(_CHUNK_BYTES), b""), place.offset, place.line):
+        for block in blocks_of(iter(lambda: file.read(_CHUNK_BYTES), b""), place.offset, place.line):
             yield replace(block, on_disk=tell())
 
 
@@ -247,10 +247,13 @@ def pipe_blocks(handle: int, pause_seconds: float) -> Iterator[Block | None]:
 
     Yields None after each `pause_seconds` without input, so that the caller can publish meanwhile.
     """
-    return _blocks(_arriving(handle, pause_seconds), 0, 0)
+    return blocks_of(arriving(handle, pause_seconds), 0, 0)
 
 
-def _arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
+def arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
+    """
+    What arrives on a pipe until it is closed; None after each `pause_seconds` without input.
+    """
     data = b" "
     while data:
         if not readable([handle], pause_seconds):
@@ -261,8 +264,10 @@ def _arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
             yield data
 
 
-def _blocks(pieces: Iterable[bytes | None], offset: int, number: int) -> Iterator[Any]:
-    """What is read, cut behind newlines; None is passed on. A line is kept up to a bound, however long it is."""
+def blocks_of(pieces: Iterable[bytes | None], offset: int, number: int) -> Iterator[Any]:
+    """
+    What is read, in blocks cut behind newlines; None is passed on. A line is kept up to a bound, however long it is.
+    """
     parts: list[bytes] = []  # of a line that has not ended; joined once, when it has
     kept = cut = 0
     for data in pieces:

@@ -73,7 +73,7 @@ def init(
     Example:
       bookkeeper init --config bookkeeper.toml
       bookkeeper init --table events --like sample.parquet --partition "day(timestamp)"
-      bookkeeper init --table events --like prices.txt --delimiter ';' --null NA --dry-run
+      bookkeeper init --table events --like prices.csv --delimiter ';' --null NA --dry-run
       bookkeeper init --table events --key key
     """
     if schema and like:
