@@ -12,7 +12,16 @@ import click
 
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.logs import as_json, set_up
-from bookkeeper.console.options import DURATION, SIZE, config_option, listen_option, log_options_from, table_option
+from bookkeeper.console.options import (
+    DURATION,
+    SIZE,
+    config_option,
+    delimiter,
+    json_option,
+    listen_option,
+    log_options_from,
+    table_option,
+)
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
 
@@ -22,17 +31,20 @@ if TYPE_CHECKING:
 Command = Any
 
 
+_folder = click.option(
+    "--folder", metavar="URL", help="The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
+)
+
+
 def _where(command: Command) -> Command:
     """Add --folder, --config, --table, --name, --patience, --quiet and the log options."""
     quiet = click.option("--quiet", is_flag=True, help="No progress on stderr.")
     text = "How long to wait while the bookkeeper is behind."
     patience = click.option("--patience", type=DURATION, default="10m", show_default=True, help=text)
-    text = "The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
-    folder = click.option("--folder", metavar="URL", help=text)
     text = "Write figures there after each txlog, for Prometheus."
     metrics = click.option("--metrics", metavar="FILE", help=text)
     listen = listen_option("WRITER", "Serve /metrics there, for Prometheus.")
-    shared = (quiet, patience, metrics, listen, table_option, config_option, folder)
+    shared = (quiet, patience, metrics, listen, table_option, config_option, _folder)
     # At info there is a line per txlog, which would only disturb the progress.
     for option in (log_options_from("warning", "human"), *shared):
         command = option(command)
@@ -86,21 +98,14 @@ def generate(name: str, quiet: bool, records: int, value_bytes: int, seed: int, 
         run_generate(writer, load, schedule, stop, _progress("generate", quiet, _json_logs(more)), _now)
 
 
-def _delimiter(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
-    found = "\t" if given in ("\\t", "tab") else given
-    if found is not None and (len(found) != 1 or found in '"\r\n'):
-        raise click.BadParameter("one character, such as ';', or 'tab'")
-    return found
-
-
 @main.command(short_help="Load NDJSON, CSV, Parquet or Arrow files, each row once.")
 @_where
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--name", required=True, help="This writer's name; the position is kept under it, so keep it.")
 @click.option(
     "--format", "kind", type=click.Choice(["ndjson", "csv"]), help="Default: by the file's ending, else ndjson."
 )
-@click.option("--delimiter", callback=_delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
+@click.option("--delimiter", callback=delimiter, help="Between two CSV fields; default: a tab in *.tsv, else a comma.")
 @click.option("--null", "nulls", metavar="TEXT", multiple=True, help="A CSV field of this text is null; repeatable.")
 @click.option("--ignore-unknown", is_flag=True, help="Pass over fields that the table does not have.")
 @click.option("--max-bad", type=click.IntRange(0), metavar="N", help="Stop with exit code 1 after more bad lines.")
@@ -112,6 +117,7 @@ def _delimiter(context: click.Context, option: click.Parameter, given: str | Non
     type=click.Path(exists=True, dir_okay=False),
     help="Load the lines in this file of bad lines again, under a --name of its own.",
 )
+@click.option("--at", type=click.IntRange(0), metavar="BYTE", help="With the file -: stdin begins there, in NDJSON.")
 @click.option(
     "--op-field",
     metavar="NAME",
@@ -126,7 +132,9 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
 
     Files are loaded exactly once: stop or kill it at any time and start it again with the same --name and files,
     it continues where the last published txlog ends. More files may follow later, and the last one may grow.
-    Stdin has no position: what was not published when it is killed is lost.
+    Stdin has no position: what was not published when it is killed is lost. With the file - it has one, for input that
+    can be sent again: from its begin, of which the lines that are in are passed over, or from what `writer position`
+    prints, with --at.
 
     A line that is no row of the table goes to the --bad file with its reason; when no line is one, the exit code is 1.
     One line is one record; times are written like 2026-01-31T12:00:00Z; an empty CSV field is null. Files may be
@@ -143,9 +151,11 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
       writer lines --folder /lake/events/_bookkeeper --name prices --format csv --delimiter ';' --null NA prices.txt
       writer lines --folder /lake/events/_bookkeeper --name import-1-again --retry-bad=import-1.bad.ndjson
       tail -F app.log | writer lines --folder /lake/events/_bookkeeper --name app
+      cat july.ndjson | writer lines --folder /lake/events/_bookkeeper --name july -
     """
+    from bookkeeper.format.input_files import delimiter_of
     from writers.commands import run_lines
-    from writers.values.formats import Format, delimiter_of, format_of
+    from writers.values.formats import Format, format_of
 
     stop = _begin(more)
     retry = more["retry_bad"]
@@ -153,8 +163,12 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
         raise click.UsageError(
             "--retry-bad is read alone, and what is bad again goes to another file: give another --bad"
         )
+    if "-" in files and len(files) > 1:
+        raise click.UsageError("- is stdin, and is read alone")
     sources, files = files, (retry,) if retry else files
     kind = format_of(sources, more["kind"])
+    if more["at"] is not None and (files != ("-",) or kind == "csv"):
+        raise click.UsageError("--at is for NDJSON from stdin, as the file -")
     if more["nulls"] and kind != "csv":
         raise click.UsageError("--null is for CSV; JSON has a null of its own")
     _check_changes(more["op_field"], more["preset"], kind, retry)
@@ -170,7 +184,44 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     )
     progress = _progress("lines", quiet, _json_logs(more))
     with _open_writer(name, stop, more) as writer:
-        run_lines(writer, files, form, bad, more["max_bad"], stop, progress, _now)
+        run_lines(writer, files, form, bad, more["max_bad"], stop, progress, _now, more["at"])
+
+
+@main.command(short_help="How far a writer has read its source.")
+@config_option
+@table_option
+@click.option(
+    "--folder", metavar="URL", help="The table's txlog folder: a URL or path, as `bookkeeper init` prints it."
+)
+@click.option("--name", required=True, help="The writer's name.")
+@click.option("--bytes", "only_bytes", is_flag=True, help="Print the number of bytes alone, for --at.")
+@json_option
+def position(
+    config: str | None, table: str | None, folder: str | None, name: str, only_bytes: bool, as_json: bool
+) -> None:
+    """
+    Print how far `writer lines` of this name has read its source: where its next run continues.
+
+    What is published counts, committed or not. Of Parquet and Arrow files bytes and lines are rows. End the writer
+    first: while it runs, it moves on.
+
+    \b
+    Examples:
+      writer position --folder /lake/events/_bookkeeper --name app
+    """
+    from bookkeeper.console.output import show_record
+    from bookkeeper.core.folder import Folder
+    from bookkeeper.stores.open import stores_with
+    from writers.commands import folder_url, position_of, storage_options
+    from writers.stdin import shown
+
+    url = folder_url(folder, config, table, os.environ)
+    stores = stores_with(storage_options(folder, config, os.environ))
+    record = shown(position_of(Folder(stores(url)), name))
+    if only_bytes:
+        click.echo(record.get("bytes", 0))
+    else:
+        show_record(record, as_json)
 
 
 def _check_changes(op_field: str | None, preset: str | None, kind: str, retry: str | None) -> None:

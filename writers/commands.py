@@ -15,10 +15,15 @@ from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.folder import folder_url as configured_url
-from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.core.names import check_writer
+from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from writers.generate import Load, publish_file
 from writers.lines import BadLines, Loader
+from writers.publish.publisher import resume
+from writers.source import STDIN
+from writers.stdin import ReplayedStdin
 from writers.timing import Clock
 from writers.values.formats import Format
 from writers.writer import Writer
@@ -117,10 +122,12 @@ def run_lines(
     stop: StopSignal,
     progress: Progress,
     clock: Clock,
+    at: int | None = None,
 ) -> None:
     """
-    Load the files, or stdin when there are none. Raises NotPossible after more than `most_bad` bad lines, and when no
-    line that was read is a row.
+    Load the files, or stdin when there are none; the file `-` is stdin with positions, from byte `at` on.
+
+    Raises NotPossible after more than `most_bad` bad lines, and when no line that was read is a row.
     """
     began = clock()
     with BadLines(bad or Path(f"{writer.name}.bad.ndjson")) as bad_lines:
@@ -133,7 +140,10 @@ def run_lines(
             stopped=lambda: stop.requested,
             on_progress=lambda loader: progress.tell(_loaded(loader, clock() - began)),
         )
-        complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
+        if list(files) == [STDIN]:
+            complete = loader.load_replayed(ReplayedStdin(writer.position, at), sys.stdin.fileno())
+        else:
+            complete = loader.load_files(files) if files else loader.load_pipe(sys.stdin.fileno())
         progress.close(_loaded(loader, clock() - began))
     if bad_lines.count:
         say(f"{bad_lines.count} bad lines are in {bad_lines.path}, each with its reason")
@@ -144,6 +154,18 @@ def run_lines(
             f"none of {bad_lines.count} lines is a row of this table",
             hint=f"{bad_lines.path} has the reason for each. Are --format and the table right? Nothing was published.",
         )
+
+
+def position_of(folder: Folder, name: str) -> bytes | None:
+    """
+    Where a run of the writer `name` would continue; raises NotPossible where there is no table.
+    """
+    check_writer(name)
+    try:
+        return resume(folder, folder.card(), name).position
+    except Missing as exc:
+        hint = "Give the folder that `bookkeeper init` printed."
+        raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
 
 
 def _loaded(loader: Loader, elapsed: timedelta) -> dict[str, Any]:

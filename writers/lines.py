@@ -19,21 +19,22 @@ from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
 from bookkeeper.errors import NotPossible, SchemaRefused
+from bookkeeper.format.input_files import compression, row_kind
 from writers.growth import Growth, with_empty
-from writers.row_files import as_json, batches, check_texts, empty, row_kind
+from writers.row_files import as_json, batches, check_texts, empty
 from writers.source import (
     STDIN,
     Block,
     SourceLine,
     SourcePosition,
     bad_line_blocks,
-    compression,
     file_blocks,
     first_line,
     pipe_blocks,
     place_of,
     position_of,
 )
+from writers.stdin import ReplayedStdin
 from writers.timing import Clock
 from writers.values.blocks import ReadBlock
 from writers.values.cast import unknown_columns
@@ -212,12 +213,40 @@ class Loader:
         self._publish((), None, only_if_due=False)
         return True
 
-    def _publish(self, files: Sequence[str], place: SourcePosition | None, only_if_due: bool) -> None:
+    def load_replayed(self, source: ReplayedStdin, handle: int) -> bool:
+        """
+        Load the lines of a pipe behind the published position; False when `stopped` before it is closed.
+
+        Raises NotPossible where it ends within a line, which is not loaded: its source may have been cut.
+        """
+        for block in source.blocks(handle, _PIPE_PAUSE_SECONDS):
+            if block is not None:
+                self._head = self._head or source.first_line
+                self._take(f"stdin:{self._writer.name}", block)
+                source.taken(block)
+            self._publish((), None, only_if_due=not self._stopped(), position=source.position())
+            if self._stopped():
+                return False
+        self._publish((), None, only_if_due=False, position=source.position())
+        if source.unfinished:
+            raise NotPossible(
+                f"stdin ended within a line: its last {source.unfinished} bytes are not loaded",
+                hint="Was its source cut? Send it again, the last line with its line break.",
+            )
+        return True
+
+    def _publish(
+        self,
+        files: Sequence[str],
+        place: SourcePosition | None,
+        only_if_due: bool,
+        position: bytes | None = None,
+    ) -> None:
         self._on_progress(self)
         if only_if_due and not self._writer.due():
             return
         self.bad_lines.sync()
-        self._writer.publish(None if place is None else position_of(files, place))
+        self._writer.publish(position if place is None else position_of(files, place))
         self.published = self.rows
 
     def _take(self, source: str, block: Block) -> None:

@@ -13,20 +13,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.errors import NotPossible, SchemaRefused
+from bookkeeper.format.input_files import row_kind
 
 _TAIL_BYTES = 4096
 #: of a batch; without the bound in bytes 16,384 values of 1 MiB would be in memory at once
 _BATCH_ROWS, _BATCH_BYTES = 16_384, 64 * 2**20
-_KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
-
-
-def row_kind(name: str) -> str | None:
-    """
-    Whether a file is Parquet or Arrow, by its first bytes; None for lines.
-    """
-    with open(name, "rb") as file:
-        first = file.read(6)
-    return next((kind for magic, kind in _KINDS.items() if first.startswith(magic)), None)
 
 
 def fingerprint(name: str) -> bytes:

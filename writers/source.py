@@ -9,18 +9,16 @@ the hash is that of its end and size.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
-
 from bookkeeper.console.readable import readable
 from bookkeeper.errors import NotPossible
-from writers.row_files import fingerprint, row_kind
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, compression, opened, row_kind
+from writers.row_files import fingerprint
 
 #: stands for stdin as the file of a bad line
 STDIN = "-"
@@ -30,8 +28,6 @@ _CHUNK_BYTES = 2**20
 #: a longer line is a bad line: no file may fill the memory
 _MOST_LINE_BYTES = 2**27
 _SHOWN_BYTES = 1000
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ class Block:
         """Its lines one by one, the first one of the source without a byte order mark."""
         offset, number = self.start, self.number
         for text in _split(self.data):
-            plain = text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
+            plain = text.removeprefix(BYTE_ORDER_MARK) if number == 0 else text
             offset, number = offset + len(text), number + 1
             yield SourceLine(number, offset - len(text), offset, plain)
 
@@ -175,35 +171,6 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def compression(name: str) -> str | None:
-    """
-    How a file is compressed, by its first bytes: gzip, zstd, bz2 or not at all.
-    """
-    with open(name, "rb") as file:
-        first = file.read(4)
-    return next((kind for magic, kind in _COMPRESSIONS.items() if first.startswith(magic)), None)
-
-
-@contextmanager
-def opened(name: str) -> Iterator[tuple[Any, Callable[[], int]]]:
-    """
-    A file, decompressed as it is read, and how much of it was read from the disk.
-
-    Raises NotPossible where what is compressed is damaged or cut.
-    """
-    kind = compression(name)
-    if kind is None:
-        with open(name, "rb") as file:
-            yield file, file.tell
-        return
-    try:
-        with pa.OSFile(name) as raw, pa.CompressedInputStream(raw, kind) as file:
-            yield file, raw.tell
-    except OSError as exc:
-        hint = "Make the file anew; what was published of it stays, and is not loaded again."
-        raise NotPossible(f"{name} cannot be decompressed as {kind}: {exc}", hint=hint) from exc
-
-
 def first_line(name: str) -> bytes:
     """
     The first line of a file, without a byte order mark.
@@ -221,7 +188,7 @@ def file_blocks(name: str, place: SourcePosition) -> Iterator[Block]:
             file.seek(place.offset)
         elif not _skipped(file, place.offset):
             raise _another_file(name, place.offset)
-        for block in _blocks(iter(lambda: file.read(_CHUNK_BYTES), b""), place.offset, place.line):
+        for block in blocks_of(iter(lambda: file.read(_CHUNK_BYTES), b""), place.offset, place.line):
             yield replace(block, on_disk=tell())
 
 
@@ -280,10 +247,13 @@ def pipe_blocks(handle: int, pause_seconds: float) -> Iterator[Block | None]:
 
     Yields None after each `pause_seconds` without input, so that the caller can publish meanwhile.
     """
-    return _blocks(_arriving(handle, pause_seconds), 0, 0)
+    return blocks_of(arriving(handle, pause_seconds), 0, 0)
 
 
-def _arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
+def arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
+    """
+    What arrives on a pipe until it is closed; None after each `pause_seconds` without input.
+    """
     data = b" "
     while data:
         if not readable([handle], pause_seconds):
@@ -294,8 +264,10 @@ def _arriving(handle: int, pause_seconds: float) -> Iterator[bytes | None]:
             yield data
 
 
-def _blocks(pieces: Iterable[bytes | None], offset: int, number: int) -> Iterator[Any]:
-    """What is read, cut behind newlines; None is passed on. A line is kept up to a bound, however long it is."""
+def blocks_of(pieces: Iterable[bytes | None], offset: int, number: int) -> Iterator[Any]:
+    """
+    What is read, in blocks cut behind newlines; None is passed on. A line is kept up to a bound, however long it is.
+    """
     parts: list[bytes] = []  # of a line that has not ended; joined once, when it has
     kept = cut = 0
     for data in pieces:

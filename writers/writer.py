@@ -4,7 +4,7 @@ The writer: rows in, data files and one txlog per publish out. Needs a txlog fol
 On a keyed table it also upserts and deletes by key (docs/upserts.md).
 
 After a publish with an unknown outcome a run publishes nothing more: the next run finds out what became of it.
-A writer never deletes a file. Not for use by several threads at once, nor after a fork.
+A writer never deletes a file. Threads may share one: its methods run one after the other. Not for use after a fork.
 """
 
 import logging
@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -40,11 +41,13 @@ from writers.files.unpublished import UnpublishedFiles
 from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
 from writers.metrics import WriterMetrics
+from writers.one_at_a_time import one_at_a_time
 from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
-from writers.values.cast import as_table, cast, unknown_columns
+from writers.values.cast import cast, unknown_columns
+from writers.values.given import as_table
 from writers.values.unknown_fields import type_of_arrow, wider_columns
 
 log = logging.getLogger(__name__)
@@ -59,7 +62,8 @@ class Writer:
     """
     One run of a writer: `with Writer.open(folder, name="ingest-7") as w: w.write(rows); w.publish(position=b"42")`.
 
-    Leaving the `with` block publishes what is left; leaving it by an exception publishes nothing.
+    Leaving the `with` block publishes what is left; leaving it by an exception publishes nothing. Threads may share a
+    writer: a lock lets its methods run one after the other, and a publish takes what all of them wrote.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class Writer:
         self.name = check_writer(name)
         self._folder, self._stores = folder, stores
         self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
-        self._process = os.getpid()
+        self._process, self._lock = os.getpid(), RLock()
         try:
             card = folder.card()
         except Missing as exc:
@@ -173,10 +177,12 @@ class Writer:
         return Schema(*fields, schema_id=self.card.schema.schema_id)
 
     @property
+    @one_at_a_time
     def unpublished_rows(self) -> int:
         """Rows written since the last publish; of a keyed table the upserts and deletes, too."""
         return self._files.rows()
 
+    @one_at_a_time
     def due(self) -> bool:
         """Whether it is time to publish: by the card's roll-after or target file size, or because the card changed."""
         since = self._files.since
@@ -185,15 +191,18 @@ class Writer:
         full = self._files.full() or self._files.bytes() >= self.card.target_file_size
         return full or self._card_changed or self._to_roll(since)
 
+    @one_at_a_time
     def write(self, rows: Any, position: bytes | None = None) -> None:
         """
-        Take rows (a pyarrow Table or RecordBatch, or anything with an Arrow C stream); durable after `publish`.
+        Take rows: a pyarrow Table or RecordBatch, anything with an Arrow C stream (polars, pandas, duckdb), a dict, a
+        dataclass or pydantic object or a list of them, or the Path of a Parquet or Arrow file; durable after `publish`.
 
         `position` is what the source has reached with them. Raises SchemaRefused and StorageUnavailable, and
         then has taken none of the rows. Into a keyed table they are inserted: their keys must be new to it.
         """
         self._take(INSERT, rows, position)
 
+    @one_at_a_time
     def upsert(self, rows: Any, position: bytes | None = None) -> None:
         """
         Take rows of a keyed table, each in the place of the row with its key, if there is one; else like `write`.
@@ -202,14 +211,16 @@ class Writer:
         """
         self._take(UPSERT, rows, position)
 
+    @one_at_a_time
     def delete(self, keys: Any, position: bytes | None = None) -> None:
         """
-        Take keys whose rows go, as Arrow rows of the key columns alone; a key without a row is no error.
+        Take keys whose rows go, as rows of the key columns alone; a key without a row is no error.
 
         Raises NotPossible where the table is append-only, otherwise like `write`.
         """
         self._take(DELETE, keys, position)
 
+    @one_at_a_time
     def change(self, rows: Any, deleted: pa.Array, position: bytes | None = None) -> None:
         """
         Take upserts and, where the boolean `deleted` is true, deletes, in this order; of a deleted row only the keys
@@ -219,7 +230,7 @@ class Writer:
 
     def _take(self, kind: int, rows: Any, position: bytes | None, deleted: pa.Array | None = None) -> None:
         self._check()
-        table = as_table(rows)
+        table = as_table(rows, self._spec.schema)
         self._store_files()  # files that an outage left in memory must not pile up there
         open_since = self._files.open_since()
         if open_since is not None and self._to_roll(open_since):
@@ -266,6 +277,7 @@ class Writer:
     def _deletes_fit(self) -> bool:
         return self._spec.keyed is not None and self._spec.keyed.spec is not None
 
+    @one_at_a_time
     def roll(self) -> None:
         """
         Complete the open data files, make them durable, and read the card again; raises StorageUnavailable.
@@ -275,6 +287,7 @@ class Writer:
         card, _ = self._at_once([self._newest_card, self._store_files])
         self._adopt(card)
 
+    @one_at_a_time
     def ask(self, requests: Sequence[ColumnRequest]) -> bool:
         """
         Ask for columns of a table whose schema grows on request, and wait for them; whether the card has changed.
@@ -293,6 +306,7 @@ class Writer:
         """What the table was asked for in vain, and why; it is not asked for again by this run."""
         return self._columns.refused
 
+    @one_at_a_time
     def publish(self, position: bytes | None = None) -> TxlogName | None:
         """
         Publish everything written since the last publish in one txlog; None when there was nothing (a position
@@ -340,6 +354,7 @@ class Writer:
             card = self._card_before_publish()
         return card
 
+    @one_at_a_time
     def close(self) -> None:
         """End this run without publishing."""
         self._closed = True
@@ -363,10 +378,13 @@ class Writer:
             return
         self.publish()
 
-    def _check(self) -> None:
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             hint = "Open a Writer in every process; each is a run of its own."
             raise NotPossible(f"this writer was opened by process {self._process}", hint=hint)
+
+    def _check(self) -> None:
+        self._check_process()
         self._publisher.check()
         if self._closed or self._broken:
             why = "was closed" if self._closed else "failed half-way through a write"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bookkeeper.cli.columns import load_command, plan_columns, review, say_inferred
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console.errors import Command, exit_code, say_error
-from bookkeeper.console.options import config_option, json_option
+from bookkeeper.console.options import config_option, delimiter, json_option
 from bookkeeper.console.output import say, show_rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 @config_option
 @tables_option
 @click.option("--schema", metavar="FILE", help="Columns of a new table: JSON list, Iceberg schema JSON, or TOML.")
-@click.option("--like", metavar="FILE", help="Take the columns of a new table from this Parquet file.")
+@click.option("--like", metavar="FILE", help="Columns of a new table from data: CSV, NDJSON, Parquet, Arrow.")
+@click.option(
+    "--null", "nulls", metavar="TEXT", multiple=True, help="With --like, a CSV field that is null; repeatable."
+)
+@click.option(
+    "--delimiter", callback=delimiter, help="With --like, between two CSV fields; default: as `writer lines`."
+)
+@click.option("--dry-run", is_flag=True, help="Only show the columns and partitions of a new table; change nothing.")
+@click.option("--write-schema", metavar="FILE", help="Write the columns there, for --schema; change nothing.")
 @click.option(
     "--partition",
     "partitions",
@@ -43,10 +52,8 @@ def init(
     schema: str | None,
     like: str | None,
     partitions: tuple[str, ...],
-    keys: tuple[str, ...],
-    op_column: str | None,
-    order_column: str | None,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """
     Create namespace, table, folder and card, or adopt an existing v2 table.
@@ -55,6 +62,10 @@ def init(
     config, or timestamp, key and value. Without --partition it is partitioned as the config says, else by the day of
     its first column with a time. An existing table is not changed, but for --key.
 
+    --like infers the columns from a file as `writer lines` loads it, compressed or not: types that hold every value of
+    its first rows, all optional but what Parquet requires and the --key. It says what it chose, and why. --dry-run
+    shows it and changes nothing; --write-schema FILE writes it, to be corrected and given as --schema FILE.
+
     --key, or `key` in the config, makes a new or an existing table keyed: its rows are upserted and deleted by key. Its
     identifier fields are set, and a partition spec for deletes is added where it needs one, never made the default.
 
@@ -62,29 +73,45 @@ def init(
     Example:
       bookkeeper init --config bookkeeper.toml
       bookkeeper init --table events --like sample.parquet --partition "day(timestamp)"
+      bookkeeper init --table events --like prices.csv --delimiter ';' --null NA --dry-run
       bookkeeper init --table events --key key
     """
-    from bookkeeper.catalogs.open import open_catalog
-    from bookkeeper.commands.init import initialise, schema_for
-
+    if schema and like:
+        raise click.UsageError("--schema and --like both say the columns: give one of them")
+    if (more["nulls"] or more["delimiter"]) and not like:
+        raise click.UsageError("--null and --delimiter are for --like")
     settings = settings_of(config)
-    chosen = several_tables(settings, tables)
+    chosen = [
+        replace(
+            configured,
+            key=more["keys"] or configured.key,
+            op_column=more["op_column"] or configured.op_column,
+            order_column=more["order_column"] or configured.order_column,
+        )
+        for configured in several_tables(settings, tables)
+    ]
+    wanted = None if not partitions else () if partitions == ("none",) else partitions
+    plans = [plan_columns(table, schema, like, more["nulls"], more["delimiter"]) for table in chosen]
+    if more["dry_run"] or more["write_schema"]:
+        review(plans, wanted, more["write_schema"], as_json)
+        return
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.commands.init import initialise
+
     _check_not_lost(settings)
     catalog = open_catalog(settings.catalog, create=True)
     rows = []
-    wanted = None if not partitions else () if partitions == ("none",) else partitions
-    for configured in chosen:
-        table = replace(
-            configured,
-            key=keys or configured.key,
-            op_column=op_column or configured.op_column,
-            order_column=order_column or configured.order_column,
-        )
-        made = initialise(catalog, table, schema_for(table, schema, like), partition=wanted)
+    for plan in plans:
+        table = plan.table
+        made = initialise(catalog, table, plan.schema, partition=wanted, fitting=plan.fitting)
         if (schema or like) and "table" not in made.made:
             say(f"{table.name}: the table is there: its columns stay, and {schema or like} is not used.")
+        elif plan.inferred is not None:
+            say_inferred(plan.inferred, table.name)
         for note in made.notes:
             say(f"{table.name}: {note}")
+        if plan.inferred is not None and like and "table" in made.made:
+            say(f"{table.name}: load it: {load_command(plan.inferred, table, like)}")
         rows.append(
             {
                 "table": table.name,

@@ -192,3 +192,11 @@ class Instant(click.ParamType[datetime]):
             return value if isinstance(value, datetime) else instant(value)
         except ValueError as exc:
             self.fail(f"{value!r}: {exc} is allowed", param, ctx)
+
+
+def delimiter(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    """One character, or `tab`."""
+    found = "\t" if given in ("\\t", "tab") else given
+    if found is not None and (len(found) != 1 or found in '"\r\n'):
+        raise click.BadParameter("one character, such as ';', or 'tab'")
+    return found

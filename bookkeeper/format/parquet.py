@@ -13,6 +13,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from bookkeeper.format import footer
 from bookkeeper.format.bounds import Leaf
 from bookkeeper.format.open_file import UNSORTED, Finished, NanCounts
+from bookkeeper.format.required import settled
 from bookkeeper.format.sorting import Sorter
 
 ROW_GROUP_BYTES = 64 * 2**20  # of Arrow data
@@ -87,7 +88,7 @@ class ParquetFile:
     def write_row_group(self) -> None:
         """Write the rows that wait; from then on it is known how well such rows compress."""
         if self._waiting:
-            rows = pa.concat_tables(self._waiting)
+            rows = settled(pa.concat_tables(self._waiting))
             if self._sorter is not None:
                 ordered = self._sorter.sort(rows)
                 rows, self._sorter = (rows, None) if ordered is None else (ordered, self._sorter)

@@ -44,6 +44,7 @@ class Sandbox:
         bad = {"file": "july.ndjson", "offset": 0, "text": LINE % "again"}
         (root / "import-1.bad.ndjson").write_text(json.dumps(bad) + "\n")
         (root / "prices.txt").write_text("timestamp;key;value\n2026-07-01T12:00:00Z;gold;1\n")
+        (root / "prices.csv").write_text("timestamp;key;price\n2026-07-01T12:00Z;gold;1.5\n2026-07-02T12:00Z;tin;NA\n")
         for keyed in ("orders", "users"):
             keyed_card(Desk(f"file://{root}/{keyed}"))
         (root / "orders.ndjson").write_text('{"op": "c", "before": null, "after": {"id": 1, "value": "new"}}\n')

@@ -1,6 +1,8 @@
 """`bookkeeper init` as a newcomer types it: what fits is chosen, and what was chosen is said."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bookkeeper.cli import main as bookkeeper
+from bookkeeper.commands.columns import schema_for
+from bookkeeper.commands.infer.like import infer
+from bookkeeper.config.settings import Table
 from tests.packaging.project import ROOT
 from tests.support.logs import logging_put_back
 from writers.cli import main as writer
@@ -95,3 +100,41 @@ def test_keys_are_asked_for_by_options(sample: Path) -> None:
     assert "keys" not in json.loads(init("--json").stdout)[0]["made"]
     refused = init("--key", "nothing")
     assert refused.exit_code != 0 and "has no column 'nothing'" in refused.stderr
+
+
+def test_a_dry_run_shows_the_columns_and_changes_nothing(sample: Path) -> None:
+    (sample / "x.csv").write_text("id,seen\n1,2026-01-01T00:00:00Z\nNA,\n")
+    before = sorted(sample.rglob("*"))
+    done = init("--like", "x.csv", "--null", "NA", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"id +long +no +1 +1\nseen +timestamptz +no +1 +2026-01-01T00:00:00Z", done.stdout)
+    assert "partitioned by day(seen)" in done.stderr and "nothing was changed" in done.stderr
+    (shown,) = json.loads(init("--like", "x.csv", "--null", "NA", "--dry-run", "--json").stdout)
+    assert (shown["partition"], len(shown["schema"])) == ("day(seen)", 2)
+    assert json.loads(init("--dry-run", "--partition", "none", "--json").stdout)[0]["partition"] == "nothing"
+    assert sorted(sample.rglob("*")) == before
+
+
+def test_the_columns_that_are_written_are_what_schema_takes(sample: Path) -> None:
+    (sample / "x.ndjson").write_text('{"id": 1, "deep": {"a": [1.5], "b": {"c": true}}, "none": {}}\n')
+    assert init("--like", "x.ndjson", "--write-schema", "columns.json").exit_code == 0
+    assert not (sample / "lake").exists()
+    written = schema_for(Table(name="t", identifier="d.t"), "columns.json")
+    assert written == infer("x.ndjson").schema
+    assert init("--like", "x.ndjson", "--write-schema", "no/columns.json").exit_code == 1
+    assert init("--like", "x.ndjson", "--schema", "columns.json").exit_code == 2
+
+
+def test_the_load_that_init_names_loads_the_file(sample: Path) -> None:
+    (sample / "My prices.txt").write_text("id;arr delay;Sepal.Width;seen\n1;NA;2.5;2026-01-01\n2;3;NA;2026-01-02\n")
+    done = init("--like", "My prices.txt", "--delimiter", ";", "--null", "NA", "--key", "id")
+    assert done.exit_code == 0, done.output
+    (command,) = re.findall(r"load it: writer (.*)", done.stderr)
+    with logging_put_back():
+        loaded = CliRunner().invoke(writer, shlex.split(command))
+    assert loaded.exit_code == 0 and "bad lines 0" in loaded.stderr, loaded.output
+    with logging_put_back():
+        assert CliRunner().invoke(bookkeeper, ["once"]).exit_code == 0
+    with logging_put_back():
+        rows = CliRunner().invoke(bookkeeper, ["tail", "--from", "beginning", "--count", "2", "--json"])
+    assert "2026-01-02" in rows.stdout and "2.5" in rows.stdout, rows.output

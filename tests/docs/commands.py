@@ -23,7 +23,12 @@ def check(words: Sequence[str]) -> None:
         return
     if isinstance(command, click.Group) and not command.invoke_without_command:
         raise click.UsageError(f"{' '.join(words)}: it wants a command")
-    command.make_context(words[0], [word for word in arguments if not _FILES.fullmatch(word)])
+    given = [
+        word
+        for before, word in zip(["", *arguments], arguments, strict=False)
+        if not _FILES.fullmatch(word) or before == "--like"
+    ]
+    command.make_context(words[0], given)
 
 
 def check_mention(words: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ values: an unknown column, a null in a required one, text for a number, a time w
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -14,20 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import SchemaRefused
-
-
-def as_table(rows: Any) -> pa.Table:
-    """
-    Anything Arrow (table, batch, reader, another library's frame) as a table; raises SchemaRefused.
-    """
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return rows
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
-    hint = "Give a pyarrow Table or RecordBatch, or something with an Arrow C stream (polars, duckdb, pandas 3)."
-    raise SchemaRefused(f"{type(rows).__name__} is not Arrow data", hint=hint)
+from bookkeeper.format.required import optional, with_required
 
 
 def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
@@ -45,7 +31,8 @@ def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str
         if column is None:
             columns.append(pa.nulls(table.num_rows, wanted.type))
         else:
-            columns.append(_cast_column(column, field, wanted.type, field.name))
+            found = _cast_column(column, field, wanted.type, field.name)
+            columns.append(_with_required(found, wanted.type, field.name))
     return pa.Table.from_arrays(columns, schema=target)
 
 
@@ -81,12 +68,14 @@ def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataTyp
     kind = field.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(column.type):
         return _cast_struct(column, kind, wanted, where)
-    if isinstance(kind, (ListType, MapType)):
+    if isinstance(kind, (ListType, MapType)) and _family(column.type) == _family(wanted):
         _check_items(column, kind, where)
     if column.type == wanted:
         return column
     _check_family(column.type, wanted, where)
     try:
+        if isinstance(kind, (ListType, MapType)):
+            return _with_required(column.cast(optional(wanted)), wanted, where)
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
         raise SchemaRefused(f"column {where!r} ({column.type}) does not fit {kind}: {exc}") from exc
@@ -112,6 +101,13 @@ def _cast_struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructTyp
     return pa.chunked_array([pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)], wanted)
 
 
+def _with_required(column: pa.ChunkedArray, wanted: pa.DataType, where: str) -> pa.ChunkedArray:
+    try:
+        return with_required(column, wanted, where) if pa.types.is_nested(wanted) else column
+    except ValueError as exc:
+        raise SchemaRefused(str(exc)) from exc
+
+
 def _check_required(field: NestedField, nulls: int, where: str) -> None:
     if field.required and nulls > 0:
         raise SchemaRefused(f"required column {where!r} is missing or null in {nulls} rows")
@@ -121,8 +117,14 @@ def _check_items(column: pa.ChunkedArray, kind: ListType | MapType, where: str) 
     for chunk in column.chunks:
         if isinstance(kind, ListType) and kind.element_required and chunk.flatten().null_count:
             raise SchemaRefused(f"the elements of {where!r} are required, some are null")
-        if isinstance(kind, MapType) and kind.value_required and chunk.items.null_count:
+        if isinstance(kind, MapType) and kind.value_required and _items(chunk).null_count:
             raise SchemaRefused(f"the values of {where!r} are required, some are null")
+
+
+def _items(chunk: pa.MapArray) -> pa.Array:
+    """The values of a chunk, which may be a slice."""
+    begin, end = chunk.offsets[0].as_py(), chunk.offsets[-1].as_py()
+    return chunk.items.slice(begin, end - begin)
 
 
 def _check_family(given: pa.DataType, wanted: pa.DataType, where: str) -> None:

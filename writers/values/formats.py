@@ -2,13 +2,13 @@
 How lines are read: what `writer lines` was given of it, and the readers that follow from it.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.schema import Schema
 
+from bookkeeper.format.input_files import all_end
 from writers.changes import Change, debezium, flat
 from writers.source import first_line
 from writers.values.blocks import ReadBlock, csv_reader, ndjson_reader
@@ -109,19 +109,7 @@ def format_of(files: Sequence[str], kind: str | None) -> str:
     """
     The format `kind`, else the one that the files' names end in, compressed or not.
     """
-    return kind or ("csv" if _all_end(files, ".csv", ".tsv") else "ndjson")
-
-
-def delimiter_of(files: Sequence[str]) -> str:
-    """
-    The delimiter that the files' names end in.
-    """
-    return "\t" if _all_end(files, ".tsv") else ","
-
-
-def _all_end(files: Sequence[str], *endings: str) -> bool:
-    names = [re.sub(r"\.(gz|zst|zstd|bz2)$", "", name.lower()) for name in files]
-    return bool(names) and all(name.endswith(endings) for name in names)
+    return kind or ("csv" if all_end(files, ".csv", ".tsv") else "ndjson")
 
 
 def _names(schema: Schema) -> set[str]:

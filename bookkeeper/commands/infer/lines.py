@@ -1,0 +1,239 @@
+"""
+The columns of CSV and NDJSON files, from a bounded sample of their first lines.
+"""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import csv as arrow_csv
+
+from bookkeeper.commands.infer.kinds import LIST, NULL_TEXTS, OBJECT, Column, Sample, kind_of_json, kind_of_text
+from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, opened
+
+_CHUNK_BYTES = 2**20
+_MOST_LINE_BYTES = 2**24
+#: a CSV file is read by Arrow, some 100 MB/s; NDJSON by Python, some 50,000 lines/s
+_MOST_CSV_BYTES, _MOST_JSON_BYTES, _MOST_JSON_LINES = 2**28, 2**26, 100_000
+_MOST_COLUMNS, _MOST_DEPTH = 1000, 30
+_TEXT = pa.large_string()
+_SCHEMA_HINT = "Say the columns yourself: --schema FILE; --write-schema FILE of a part of the data is a begin."
+
+
+def blocks(path: str, most_bytes: int) -> Iterator[bytes]:
+    """
+    Whole lines in blocks of about 1 MiB, without a byte order mark, until `most_bytes` are read; raises ConfigInvalid.
+    """
+    rest, read = b"", 0
+    with opened(path) as (file, _):
+        while data := file.read(_CHUNK_BYTES):
+            if not read:
+                data = data.removeprefix(BYTE_ORDER_MARK)
+            read += len(data)
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                yield rest + data[:cut]
+                rest = data[cut:]
+                if read >= most_bytes:
+                    return
+            else:
+                rest += data
+            if len(rest) > _MOST_LINE_BYTES:
+                raise ConfigInvalid(f"--like {path}: a line of more than 16 MiB", hint="Is it CSV or NDJSON?")
+    if rest:
+        yield rest
+
+
+def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
+    """
+    The columns of a CSV file with a header; raises ConfigInvalid, with the line, where there are none.
+    """
+    names: list[str] = []
+    sample, line, bad, seen = Sample({}), 1, 0, 0
+    first_bad = ""
+    for read in blocks(path, _MOST_CSV_BYTES):
+        seen, block = seen + len(read), read
+        if not names:
+            head, _, block = read.partition(b"\n")
+            names = _header(path, head, delimiter)
+            sample.columns = {name: Column() for name in names if name}
+        count = block.count(b"\n") + (not block.endswith(b"\n")) if block else 0
+        table = _arrow_table(block, len(names), delimiter, nulls) if count else None
+        if table is not None and table.num_rows == count:
+            lines: Sequence[int] = range(line + 1, line + 1 + count)
+        else:
+            table, lines, wrong = _python_table(block, line, len(names), delimiter, nulls)
+            bad += len(wrong)
+            first_bad = first_bad or next(iter(wrong), "")
+        for name, column in zip(names, table.columns, strict=True):
+            if name:
+                _see_texts(sample.columns[name], column, lines)
+        line, sample.lines = line + count, sample.lines + table.num_rows
+    if not sample.lines:
+        raise ConfigInvalid(f"--like {path}: {first_bad or 'a header and no rows'}", hint=_SCHEMA_HINT)
+    sample.whole = seen < _MOST_CSV_BYTES
+    if "" in names:
+        sample.notes.append(
+            f"column {names.index('') + 1} of {path} has no name and is left out: load it with --ignore-unknown."
+        )
+    if bad:
+        sample.notes.append(
+            f"{bad} lines of {path} are no records, first {first_bad}; `writer lines` puts them with the bad lines."
+        )
+    return sample
+
+
+def _header(path: str, head: bytes, delimiter: str) -> list[str]:
+    try:
+        names = next(csv.reader([head.decode("utf-8").rstrip("\r")], delimiter=delimiter, strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as exc:
+        hint = "Is it CSV with a header, in UTF-8? `iconv -f latin1 -t utf-8` makes it so."
+        raise ConfigInvalid(f"--like {path}: line 1 is no CSV header: {exc}", hint=hint) from exc
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        places = [str(index + 1) for index, name in enumerate(names) if name == twice[0]]
+        raise ConfigInvalid(
+            f"--like {path}: line 1 names {twice[0]!r} in columns {' and '.join(places)}", hint="Rename one of them."
+        )
+    others = [sign for sign in ";\t|," if sign in (names[0] if len(names) == 1 else "")]
+    if others:
+        sign = "tab" if others[0] == "\t" else others[0]
+        raise ConfigInvalid(f"--like {path}: one column, {names[0][:60]!r}", hint=f"Give --delimiter '{sign}'.")
+    if not any(names):
+        raise ConfigInvalid(f"--like {path}: line 1 names no column", hint="A CSV file needs a header.")
+    if len(names) > _MOST_COLUMNS:
+        raise ConfigInvalid(f"--like {path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
+    return names
+
+
+def _arrow_table(data: bytes, count: int, delimiter: str, nulls: Sequence[str]) -> pa.Table | None:
+    names = [str(index) for index in range(count)]
+    try:
+        return arrow_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, _TEXT), null_values=["", *nulls], strings_can_be_null=True
+            ),
+        )
+    except (pa.ArrowInvalid, ValueError):  # a delimiter that Arrow does not take
+        return None
+
+
+def _python_table(
+    data: bytes, line: int, count: int, delimiter: str, nulls: Sequence[str]
+) -> tuple[pa.Table, list[int], list[str]]:
+    """The records that are one a line, the numbers of their lines, and what is wrong with the others."""
+    rows, lines, wrong = [], [], []
+    for number, text in enumerate(data.split(b"\n"), start=line + 1):
+        if not text.strip():
+            continue
+        try:
+            cells = next(csv.reader([text.decode("utf-8").rstrip("\r")], delimiter=delimiter, strict=True))
+        except (UnicodeDecodeError, csv.Error) as exc:
+            wrong.append(f"line {number}: {exc}")
+            continue
+        if len(cells) != count:
+            wrong.append(f"line {number}: {len(cells)} fields, the header has {count}")
+            continue
+        rows.append([None if not cell or cell in nulls else cell for cell in cells])
+        lines.append(number)
+    columns = [pa.array([row[index] for row in rows], _TEXT) for index in range(count)]
+    return pa.Table.from_arrays(columns, names=[str(index) for index in range(count)]), lines, wrong
+
+
+def _see_texts(column: Column, texts: pa.ChunkedArray, lines: Sequence[int]) -> None:
+    column.values += len(texts) - texts.null_count
+    if "string" in column.kinds:
+        return
+    for text in pc.unique(texts).to_pylist():
+        if text is None:
+            continue
+        if text in NULL_TEXTS:
+            if text not in column.null_texts:
+                column.null_texts[text] = lines[pc.index(texts, pa.scalar(text, _TEXT)).as_py()]
+            continue
+        kind = kind_of_text(text)
+        number = 0 if kind in column.kinds else lines[pc.index(texts, pa.scalar(text, _TEXT)).as_py()]
+        column.see(kind, number, text)
+
+
+def read_ndjson(path: str) -> Sample:
+    """
+    The keys of JSON objects, one a line; raises ConfigInvalid, with the line.
+    """
+    root, number, seen = Column(), 0, 0
+    bad: list[str] = []
+    for block in blocks(path, _MOST_JSON_BYTES):
+        for text in block.removesuffix(b"\n").split(b"\n"):
+            number, seen = number + 1, seen + len(text) + 1
+            if not text.strip():
+                continue
+            value = _object(path, number, text, bad)
+            if value is not None:
+                _see_object(path, root, value, number, "", 0)
+            if number >= _MOST_JSON_LINES:
+                break
+        if number >= _MOST_JSON_LINES:
+            break
+    if not root.fields:
+        what = bad[0] if bad else "no JSON object"
+        raise ConfigInvalid(f"--like {path}: {what}", hint="It needs one JSON object a line; " + _ONE_A_LINE)
+    sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
+    if bad:
+        sample.notes.append(
+            f"{len(bad)} lines of {path} are no JSON objects, first {bad[0]}; `writer lines` puts them with the bad "
+            "lines."
+        )
+    return sample
+
+
+_ONE_A_LINE = "`jq -c '.[]' file.json` makes lines of an array, `jq -c .` of objects on several lines."
+
+
+def _object(path: str, number: int, text: bytes, bad: list[str]) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        bad.append(f"line {number}: {exc}")
+        return None
+    if isinstance(value, dict):
+        return value
+    bad.append(f"line {number}: {type(value).__name__}, not an object")
+    return None
+
+
+def _see_object(path: str, column: Column, value: dict[str, Any], line: int, where: str, depth: int) -> None:
+    column.values += 1
+    for name, item in value.items():
+        if name not in column.fields:
+            if len(column.fields) >= _MOST_COLUMNS:
+                raise ConfigInvalid(
+                    f"--like {path}, line {line}: {where or 'the lines'} have more than {_MOST_COLUMNS} keys",
+                    hint="Are the keys values? Then a map holds them. " + _SCHEMA_HINT,
+                )
+            column.fields[name] = Column()
+        if item is not None:
+            _see_value(path, column.fields[name], item, line, f"{where}.{name}".lstrip("."), depth)
+
+
+def _see_value(path: str, column: Column, value: Any, line: int, where: str, depth: int) -> None:
+    if depth > _MOST_DEPTH:
+        raise ConfigInvalid(f"--like {path}, line {line}: {where[:80]} is nested too deeply", hint=_SCHEMA_HINT)
+    kind = kind_of_json(value)
+    if kind == OBJECT:
+        column.see(kind, line, "{...}")
+        _see_object(path, column, value, line, where, depth + 1)
+        return
+    column.values += 1
+    column.see(kind, line, str(value) if kind != LIST else "[...]")
+    if kind == LIST:
+        column.element = column.element or Column()
+        for item in value:
+            if item is not None:
+                _see_value(path, column.element, item, line, f"{where}[]", depth + 1)

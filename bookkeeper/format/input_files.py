@@ -1,0 +1,69 @@
+"""
+Files of rows and lines that users give, as `writer lines` loads them and `bookkeeper init --like` looks at them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from bookkeeper.errors import NotPossible
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+_KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+
+
+def compression(name: str) -> str | None:
+    """
+    How a file is compressed, by its first bytes: gzip, zstd, bz2 or not at all.
+    """
+    with open(name, "rb") as file:
+        first = file.read(4)
+    return next((kind for magic, kind in _COMPRESSIONS.items() if first.startswith(magic)), None)
+
+
+def row_kind(name: str) -> str | None:
+    """
+    Whether a file is Parquet or Arrow, by its first bytes; None for lines.
+    """
+    with open(name, "rb") as file:
+        first = file.read(6)
+    return next((kind for magic, kind in _KINDS.items() if first.startswith(magic)), None)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[tuple[Any, Callable[[], int]]]:
+    """
+    A file, decompressed as it is read, and how much of it was read from the disk.
+
+    Raises NotPossible where what is compressed is damaged or cut.
+    """
+    kind = compression(name)
+    if kind is None:
+        with open(name, "rb") as file:
+            yield file, file.tell
+        return
+    try:
+        with pa.OSFile(name) as raw, pa.CompressedInputStream(raw, kind) as file:
+            yield file, raw.tell
+    except OSError as exc:
+        hint = "Make the file anew; what was published of it stays, and is not loaded again."
+        raise NotPossible(f"{name} cannot be decompressed as {kind}: {exc}", hint=hint) from exc
+
+
+def delimiter_of(files: Sequence[str]) -> str:
+    """
+    The delimiter that the files' names end in.
+    """
+    return "\t" if all_end(files, ".tsv") else ","
+
+
+def all_end(files: Sequence[str], *endings: str) -> bool:
+    """
+    Whether all names, of which there is one, end so, compressed or not.
+    """
+    names = [re.sub(r"\.(gz|zst|zstd|bz2)$", "", name.lower()) for name in files]
+    return bool(names) and all(name.endswith(endings) for name in names)
