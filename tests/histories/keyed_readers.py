@@ -15,7 +15,7 @@ from tests.histories.readers import duckdb_session
 from tests.histories.sources import State
 
 #: snapshots that Spark reads in one query
-AT_ONCE = 50
+AT_ONCE = 6
 Values = set[tuple[int, str | None]]
 
 
