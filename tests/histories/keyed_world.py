@@ -80,6 +80,7 @@ class KeyedWorld:
 
     def __post_init__(self) -> None:
         self.dice = Random(f"{self.layout} {self.seed}")
+        self.catch_up()
         made = [(True, "last"), (True, "all"), (False, "last")]
         self.sources = [
             Source(self.lake, f"s{rest}", rest, len(made), Random(f"{self.seed} {rest}"), *how)

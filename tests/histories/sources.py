@@ -1,5 +1,5 @@
 """
-Sources of a keyed table: endless lists of upserts, deletes and inserts, read by the real Writer, which may crash anywhere.
+Sources of a keyed table: endless lists of upserts, deletes and inserts. The real Writer reads them, and may crash.
 
 One with positions goes on where the table is; its state is the replay of its operations up to the table's position.
 One without loses what its run had not published; its state is the replay of the txlogs that are in, in their order.
@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 

@@ -36,9 +36,7 @@ def worlds(spark: Any, root: Any, readers: Readers) -> Iterator[KeyedWorld]:
     seed = 0
     while True:
         for layout in LAYOUTS:
-            lake = keyed_table(
-                root, layout, f"queue.u{uuid.uuid4().hex[:8]}", BehindClock(datetime.now(UTC) - timedelta(hours=1))
-            )
+            lake = keyed_table(root, layout, f"queue.u{uuid.uuid4().hex[:8]}", BehindClock())
             with lake.table().transaction() as change:
                 change.set_properties(MERGE_ON_READ)
             yield KeyedWorld(lake, layout, seed, read=readers, java=partial(by_java, spark))
