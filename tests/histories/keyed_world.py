@@ -353,10 +353,13 @@ class KeyedWorld:
                 self.tick(calm=True)
                 self.check()
         assert self.lake.pending() == []
+        rejected = {str(item.name): self.lake.folder.reason(item.name) for item in self.lake.folder.rejected()}
         for source in self.sources:
-            assert source.done == source.read or not source.positions, f"{source.name} is not read to its end"
+            if source.positions:
+                left = [op for op in source.ops[source.done : source.read] if op.kind != "roll"]
+                assert not left, f"{source.name} is at {source.done} of {source.read}: {rejected}"
             last = list(source.published)[-1:]
-            assert {*last} <= {*source.settled}, f"the last txlog of {source.name} is not in"
+            assert {*last} <= {*source.settled}, f"the last txlog of {source.name} is not in: {rejected}"
 
 
 def at_once(act: Callable[[], None], name: str) -> bool:
