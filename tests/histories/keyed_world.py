@@ -51,10 +51,12 @@ KEEP = timedelta(days=2)
 RULES = Reaper(older_than=timedelta(minutes=10), retain_last=2, metadata_keep=timedelta(hours=1))
 
 
-def keyed_table(root: Any, layout: str, identifier: str = "demo.events", clock: Clock | None = None) -> Lake:
+def keyed_table(
+    root: Any, layout: str, identifier: str = "demo.events", clock: Clock | None = None, **settings: Any
+) -> Lake:
     """A keyed table with op- and order-column, in this layout."""
     more: dict[str, Any] = {"key": ("id",), "op_column": "op", "order_column": "seq", "reaper": RULES}
-    return Lake(root, clock, columns=COLUMNS, partition_by=LAYOUTS[layout], identifier=identifier, **more)
+    return Lake(root, clock, columns=COLUMNS, partition_by=LAYOUTS[layout], identifier=identifier, **more, **settings)
 
 
 @dataclass
@@ -65,6 +67,8 @@ class KeyedWorld:
     layout: str
     seed: int
     expire: bool = False
+    #: no other program inserts or deletes
+    alone: bool = False
     read: Callable[["KeyedWorld", State], None] = lambda world, expected: None
     #: what Iceberg Java does, if there is one: draws from the dice, and says which foreign rows there are
     java: Callable[["KeyedWorld"], None] | None = None
@@ -96,11 +100,11 @@ class KeyedWorld:
             self.tick: 8,
             self.plan: 2,
             self.commit_plan: 2,
-            self.foreign_append: 1,
-            self.foreign_positions: 1,
             self.rewrite: 1,
             self.arrive: 1,
         }
+        if not self.alone:
+            kinds |= {self.foreign_append: 1, self.foreign_positions: 1}
         if self.layout == "by day":
             kinds |= {self.retain: 1, self.wait: 1}
         if self.expire:
