@@ -23,6 +23,7 @@ ALL = (
     "visibility",
     "writing",
     "loading",
+    "change_stream",
     "planning",
     "consumers",
     "article",

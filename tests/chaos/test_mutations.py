@@ -8,6 +8,7 @@ import pytest
 from tests.chaos import broken, kills
 from tests.chaos.crashes import crash_at, on_stage
 from tests.chaos.pool import run_all
+from tests.chaos.scenes.folding import FoldingAmongOthers
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.rewriting import AcceptingRollbackOfRewrites, RewritingAmongOthers
 from tests.chaos.scenes.scene import Scene
@@ -83,6 +84,10 @@ BROKEN = {
     "pending rewrites outlive accept-rollback": (
         "bookkeeper.core.pending_rewrites.withdraw", broken.nothing_withdrawn, crash, AcceptingRollbackOfRewrites,
         AFTER, "commit_table", "wrong",
+    ),
+    "a fold is committed over a rewrite": (
+        "bookkeeper.ledger.fold_commit._planned", broken.nothing_examined, disturb, FoldingAmongOthers, AFTER,
+        "commit_table", "double",
     ),
     "the reaper deletes without a second look": (
         "reaper.run.verify_journal", broken.no_second_look, crash, Reaping, BEFORE, "commit_table", "wrong",

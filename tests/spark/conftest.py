@@ -48,8 +48,17 @@ def spark(lake: SharedCatalog) -> Iterator[Any]:
 
 @pytest.fixture
 def keyed(tmp_path: Path, spark: Any, lake: SharedCatalog) -> Queue:
-    """A keyed table in a catalog of its own; Spark keeps a catalog for as long as its session lives."""
-    made = keyed_lake(tmp_path / "lake", catalog=f"keyed{next(_catalogs)}")
+    """A keyed table in a catalog of its own."""
+    return registered(keyed_lake(tmp_path / "lake", catalog=new_catalog()), spark, lake)
+
+
+def new_catalog() -> str:
+    """The name of a catalog of its own: Spark keeps a catalog for as long as its session lives."""
+    return f"keyed{next(_catalogs)}"
+
+
+def registered(made: Queue, spark: Any, lake: SharedCatalog) -> Queue:
+    """The table, in a catalog that Spark knows from now on."""
     before = str(lake.config_path.parent)
     for key, value in spark.sparkContext.getConf().getAll():
         if key.startswith("spark.sql.catalog.lake"):

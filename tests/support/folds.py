@@ -173,19 +173,24 @@ def live(lake: Lake, content: int | None = None) -> list[Live]:
 
 def state(lake: Lake) -> list[tuple[Any, ...]]:
     """The rows of the table by the spec's rule ("Scan Planning"), as values by field id, sorted."""
-    table = lake.table()
-    specs = {spec.spec_id: spec for spec in table.metadata.partition_specs}
+    fields = [column.field_id for column in lake.table().schema().fields]
+    return sorted((tuple(row.get(number) for number in fields) for _, _, row in live_rows(lake)), key=repr)
+
+
+def live_rows(lake: Lake) -> list[tuple[Live, int, dict[int, Any]]]:
+    """Each live row by the same rule: its file, its position there, and its values by field id."""
+    specs = {spec.spec_id: spec for spec in lake.table().metadata.partition_specs}
     everywhere = {
         number for number, spec in specs.items() if all(str(each.transform) == "void" for each in spec.fields)
     }
     by_position, by_key = live(lake, POSITION_DELETES), live(lake, EQUALITY_DELETES)
     gone = [(item, _rows(item.file)) for item in by_position + by_key]
-    rows = []
-    for item in live(lake, DATA):
-        for place, row in enumerate(_rows(item.file)):
-            if not any(_deletes(delete, found, item, place, row, everywhere) for delete, found in gone):
-                rows.append(tuple(row.get(column.field_id) for column in table.schema().fields))
-    return sorted(rows, key=repr)
+    return [
+        (item, place, row)
+        for item in live(lake, DATA)
+        for place, row in enumerate(_rows(item.file))
+        if not any(_deletes(delete, found, item, place, row, everywhere) for delete, found in gone)
+    ]
 
 
 def _deletes(

@@ -3,6 +3,7 @@ All scenes: the whole cycle of a row, and every command that changes something.
 """
 
 from tests.chaos.scenes.deciding import AcceptingRollback, Discarding, Forgetting, Repairing, Retaining
+from tests.chaos.scenes.folding import Folding, FoldingAmongOthers
 from tests.chaos.scenes.making import Carding, Initialising
 from tests.chaos.scenes.reaping import Reaping
 from tests.chaos.scenes.replaying import ForcedReplaying, Replaying
@@ -18,6 +19,8 @@ SCENES: tuple[type[Scene], ...] = (
     Pruning,
     Ticking,
     Upserting,
+    Folding,
+    FoldingAmongOthers,
     Carding,
     Replaying,
     ForcedReplaying,
