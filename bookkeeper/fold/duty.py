@@ -19,7 +19,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.core import keyed
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
-from bookkeeper.fold.budget import OVER_BUDGET, Computed
+from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger import contents
@@ -31,8 +31,6 @@ from bookkeeper.ledger.view import View
 
 log = logging.getLogger("bookkeeper")
 
-#: equality delete files that are live before they are folded, and how long the oldest may wait for more
-FOLD_FILES, FOLD_AFTER = 8, timedelta(seconds=60)
 #: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
 LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
 #: folds of all tables of a process at once: each may take the memory of a budget
@@ -95,7 +93,7 @@ class Folds:
         return view
 
     def _is_due(self, view: View, now: datetime) -> bool:
-        if view.head is None or keyed.PROPERTY not in view.metadata.properties:
+        if view.head is None or keyed.PROPERTY not in view.metadata.properties or not self.settings.fold.enabled:
             return False
         if view.manifests is not None and all(item.content == ManifestContent.DATA for item in view.manifests):
             return False
@@ -107,7 +105,8 @@ class Folds:
         """In a thread of its own: looks, and plans a fold where one is due."""
         try:
             if self._look(view, now):
-                self._take(plan_fold(self.ledger, view, now, os.urandom(10)), now)
+                budget = Budget.of(self.settings.fold)
+                self._take(plan_fold(self.ledger, view, now, os.urandom(10), budget), now)
         except BookkeeperError as error:
             self._postpone(now)
             log.warning("fold postponed", extra=self._about(cause=str(error)))
@@ -122,16 +121,17 @@ class Folds:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
 
     def _look(self, view: View, now: datetime) -> bool:
-        """Whether a fold is due: there are FOLD_FILES to be folded, or one has waited for FOLD_AFTER."""
+        """Whether a fold is due: there are so many files to be folded, or one has waited for so long."""
         assert view.head is not None
+        policy = self.settings.fold
         self._left = {key: until for key, until in self._left.items() if now < until <= now + AGAIN_AFTER}
         snapshots = [snapshot for key, snapshot in self._equality_deletes(view) if key not in self._left]
         times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
         # One whose snapshot has expired has waited long enough.
         oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
-        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + FOLD_AFTER
+        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
         self._looked = view.head.snapshot_id, due
-        return len(snapshots) >= FOLD_FILES or now >= due
+        return len(snapshots) >= policy.files or now >= due
 
     def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
         """Each live one, by `file_key`, and the snapshot that added it; a manifest never changes, and is read once."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.config.load import defaults
-from bookkeeper.config.settings import Compaction, Daemon, Reaper, Retention, Table
+from bookkeeper.config.settings import Compaction, Daemon, Fold, Reaper, Retention, Table
 
 DOC = Path(__file__).parents[2] / "docs" / "configure.md"
 SECTIONS = {
@@ -18,6 +18,7 @@ SECTIONS = {
     "[tables.NAME]": Table,
     "[tables.NAME.retention]": Retention,
     "[tables.NAME.compaction]": Compaction,
+    "[tables.NAME.fold]": Fold,
 }
 BEGIN = "<!-- {section}: made by `python -m tests.support.reference` -->\n"
 END = "<!-- end -->\n"
