@@ -34,6 +34,8 @@ ALL = (
     "compaction",
     "readers",
     "live_queue",
+    "fold",
+    "upsert_load",
 )
 
 

@@ -1,5 +1,5 @@
 """
-Folds as a duty of the tick: they are planned in a thread beside the ticks, and committed by a tick, after its rows.
+Folds as a duty of the tick: they are planned beside the ticks, and committed by a tick, after its rows.
 
 Nothing of a tick waits for a fold that is being planned. A crash leaves position delete files that nothing names, for
 the orphan sweep, or a fold that is committed. A plan that the table has outrun is dropped, and made anew.
@@ -10,12 +10,13 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.config.settings import Table
+from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core import keyed
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
@@ -36,15 +37,26 @@ LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds
 #: folds of all tables of a process at once: each may take the memory of a budget
 MOST_AT_ONCE = 2
 
+#: plans a fold as `plan_fold` does, wherever
+Plan = Callable[[Ledger, View, datetime, bytes, Budget], Computed]
+PlanOf = Callable[[Catalog, Ledger, View, datetime, bytes, Budget], Computed]
 #: does it in a thread of its own; False when that is not possible now
 Spawn = Callable[[Callable[[], None], str], bool]
 
 
 class FoldThreads:
-    """Implements Spawn for all tables of a process, which does not wait for these threads when it ends."""
+    """
+    Implements Spawn for all tables of a process, which does not wait for these threads when it ends.
 
-    def __init__(self, most: int = MOST_AT_ONCE) -> None:
-        self._room = threading.BoundedSemaphore(most)
+    `plan` plans folds of tables of a catalog somewhere else; without it they are planned in the thread.
+    """
+
+    def __init__(self, most: int = MOST_AT_ONCE, plan: PlanOf | None = None) -> None:
+        self._room, self._plan = threading.BoundedSemaphore(most), plan
+
+    def of(self, catalog: Catalog) -> Spawn:
+        """The same threads, for tables of this catalog."""
+        return self if self._plan is None else Elsewhere(self, partial(self._plan, catalog))
 
     def __call__(self, act: Callable[[], None], name: str) -> bool:
         if not self._room.acquire(blocking=False):
@@ -61,6 +73,17 @@ class FoldThreads:
             act()
         finally:
             self._room.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Implements Spawn, for folds that are planned by `plan` instead of `plan_fold`."""
+
+    spawn: Spawn
+    plan: Plan
+
+    def __call__(self, act: Callable[[], None], name: str) -> bool:
+        return self.spawn(act, name)
 
 
 class Folds:
@@ -105,11 +128,12 @@ class Folds:
         """In a thread of its own: looks, and plans a fold where one is due."""
         try:
             if self._look(view, now):
-                budget = Budget.of(self.settings.fold)
-                self._take(plan_fold(self.ledger, view, now, os.urandom(10), budget), now)
+                plan = self.spawn.plan if isinstance(self.spawn, Elsewhere) else plan_fold
+                self._take(plan(self.ledger, view, now, os.urandom(10), Budget.of(self.settings.fold)), now)
         except BookkeeperError as error:
             self._postpone(now)
-            log.warning("fold postponed", extra=self._about(cause=str(error)))
+            hint = {"hint": error.hint} if error.hint else {}
+            log.warning("fold postponed", extra=self._about(cause=str(error), **hint))
         except Exception as error:
             # A defect of ours must not cost the table its rows.
             self._postpone(now)
