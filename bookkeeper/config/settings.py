@@ -187,6 +187,10 @@ class Fold:
     max_files: int = option(5000, "data files that one fold reads, and position delete files that it writes", least=1)
     max_bytes: Bytes = option(2**32, "bytes of the data files that one fold reads", size=True, least=1)
     max_rows: int = option(100_000_000, "rows in the data files that one fold reads", least=1)
+    pause_most: timedelta = option(
+        _seconds(3600), "longest time that folds wait for a job on Spark that asks for it", least=_seconds(0)
+    )
+    pause_files: int = option(500, "such a job is not waited for while so many equality delete files are live", least=1)
 
 
 @dataclass(frozen=True, slots=True)

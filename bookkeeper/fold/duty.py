@@ -17,7 +17,7 @@ from functools import partial
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core import keyed
+from bookkeeper.core import fold_pause, keyed
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
@@ -29,11 +29,14 @@ from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.store import Store
 
 log = logging.getLogger("bookkeeper")
 
 #: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
 LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
+#: pause between two looks whether a job still wants folds to pause
+PAUSED_LOOK = timedelta(seconds=10)
 #: folds of all tables of a process at once: each may take the memory of a budget
 MOST_AT_ONCE = 2
 
@@ -89,8 +92,9 @@ class Elsewhere:
 class Folds:
     """Folds the equality deletes of one keyed table; without `spawn` it folds nothing."""
 
-    def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None) -> None:
-        self.settings, self.ledger, self.spawn = settings, ledger, spawn
+    def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None, store: Store) -> None:
+        """`store` holds the txlog folder."""
+        self.settings, self.ledger, self.spawn, self.store = settings, ledger, spawn, store
         #: a fold that is ready to be committed
         self.plan: FoldPlan | None = None
         self._under_way = False
@@ -100,6 +104,10 @@ class Folds:
         #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
+        #: since when folds wait for a job
+        self._paused_since: datetime | None = None
+        #: the fold that is being planned waits for none
+        self._overruled = False
         self._known: dict[str, list[tuple[str, int]]] = {}
 
     def run(self, view: View, now: datetime) -> View | None:
@@ -127,9 +135,13 @@ class Folds:
     def _work(self, view: View, now: datetime) -> None:
         """In a thread of its own: looks, and plans a fold where one is due."""
         try:
-            if self._look(view, now):
+            files = self._look(view, now)
+            if files and not self._is_paused(files, now):
                 plan = self.spawn.plan if isinstance(self.spawn, Elsewhere) else plan_fold
-                self._take(plan(self.ledger, view, now, os.urandom(10), Budget.of(self.settings.fold)), now)
+                computed = plan(self.ledger, view, now, os.urandom(10), Budget.of(self.settings.fold))
+                # A job that began meanwhile has read the table without this fold.
+                if self._overruled or not self._is_paused(files, now):
+                    self._take(computed, now)
         except BookkeeperError as error:
             self._postpone(now)
             hint = {"hint": error.hint} if error.hint else {}
@@ -144,8 +156,28 @@ class Folds:
     def _postpone(self, now: datetime) -> None:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
 
-    def _look(self, view: View, now: datetime) -> bool:
-        """Whether a fold is due: there are so many files to be folded, or one has waited for so long."""
+    def _is_paused(self, files: int, now: datetime) -> bool:
+        """Whether a job rewrites data files, and may go on: see `fold_pause`."""
+        self._overruled = False
+        if not fold_pause.paused(self.store, now):
+            self._paused_since = None
+            return False
+        begins, policy = self._paused_since is None, self.settings.fold
+        since = self._paused_since = self._paused_since or now
+        if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
+            self._paused_since, self._overruled = None, True
+            cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
+            log.warning("folds go on", extra=self._about(cause=cause, hint="The job may have to be run again."))
+            return False
+        if begins:
+            log.info("folds paused", extra=self._about(cause="a job rewrites data files", files=files))
+        self._look_at, self._looked = now + PAUSED_LOOK, None
+        return True
+
+    def _look(self, view: View, now: datetime) -> int:
+        """
+        How many files are to be folded, if a fold is due: there are enough, or one has waited for so long; else 0.
+        """
         assert view.head is not None
         policy = self.settings.fold
         self._left = {key: until for key, until in self._left.items() if now < until <= now + AGAIN_AFTER}
@@ -155,7 +187,7 @@ class Folds:
         oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
         due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
         self._looked = view.head.snapshot_id, due
-        return len(snapshots) >= policy.files or now >= due
+        return len(snapshots) if len(snapshots) >= policy.files or now >= due else 0
 
     def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
         """Each live one, by `file_key`, and the snapshot that added it; a manifest never changes, and is read once."""

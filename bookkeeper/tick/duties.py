@@ -40,7 +40,7 @@ class Duties:
         self.sweep = Sweep(settings, folder, clock)
         self.marks_size = MarksSize(settings)
         self.rewrites = Rewrites(settings, folder, ledger, clock, store)
-        self.folds = Folds(settings, ledger, spawn)
+        self.folds = Folds(settings, ledger, spawn, folder.store)
         self.retention = Retain(settings, ledger, clock)
 
     def run(self, view: View, now: datetime) -> View | None:
