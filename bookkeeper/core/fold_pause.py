@@ -12,7 +12,7 @@ are committed, whether one was seen or not.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
@@ -35,11 +35,14 @@ def paused(store: Store, now: datetime) -> bool:
 
 
 @contextmanager
-def pausing(store: Store, name: str, now: datetime, lasts: timedelta = LASTS) -> Iterator[bool]:
+def pausing(
+    store: Store, name: str, now: datetime, lasts: timedelta = LASTS, lapses: Callable[[], bool] = lambda: False
+) -> Iterator[bool]:
     """
     Pauses folds during the block, under a `name` that no other job has; gives False where storage does not allow it.
 
-    Then folds go on, and may cost the job its work. Nothing is raised.
+    Then folds go on, and may cost the job its work. Nothing is raised. If `lapses` at the end, the pause is left to
+    end by itself: what the job published is to be committed first.
     """
     key, over = f"{PAUSES}{name}", threading.Event()
 
@@ -58,8 +61,9 @@ def pausing(store: Store, name: str, now: datetime, lasts: timedelta = LASTS) ->
     finally:
         over.set()
         renewing.join()
-        with suppress(BookkeeperError):  # it ends by itself
-            store.delete_many([key])
+        if not lapses():
+            with suppress(BookkeeperError):  # it ends by itself
+                store.delete_many([key])
 
 
 def _write(store: Store, key: str) -> bool:
