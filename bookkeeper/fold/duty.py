@@ -210,7 +210,7 @@ class Folds:
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
-                hint = "Run spark_jobs.maintain fold, or write fewer distinct keys at once." if why == OVER_BUDGET else ""
+                hint = "Run spark_jobs.maintain fold, or write fewer keys at once." if why == OVER_BUDGET else ""
                 log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=hint))
 
     def _commit(self, view: View, plan: FoldPlan, now: datetime) -> View | None:
