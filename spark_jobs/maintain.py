@@ -165,6 +165,7 @@ def rewrite_data_files(work: Work, call: bool = False, **given: Any) -> None:
     """
     chosen = compact.Options(**given)
     if call:
+        assert chosen.older_than is not None, "the command line has a default"
         _call_rewrite(work, chosen.older_than)
     else:
         compact.compact(work.spark, work.name, work.table, work.storage, work.now, chosen, dry_run=work.dry_run)

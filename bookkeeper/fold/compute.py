@@ -100,9 +100,9 @@ class _Fold:
                 least[group] = min(item.sequence_number, least.get(group, item.sequence_number))
         for group, items in [*self.selection.groups.items()]:
             needed = list[LiveDelete]()
-            for item in items:
-                applies = group in least and item.file.largest_number >= least[group]
-                (needed if applies else self.dangling).append(item)
+            for delete in items:
+                applies = group in least and delete.file.largest_number >= least[group]
+                (needed if applies else self.dangling).append(delete)
             if needed:
                 self.selection.groups[group] = needed
             else:
