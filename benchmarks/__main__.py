@@ -35,6 +35,8 @@ ALL = (
     "compaction",
     "readers",
     "live_queue",
+    "fold",
+    "upsert_load",
 )
 
 

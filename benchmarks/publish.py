@@ -1,5 +1,6 @@
 """
-Puts results into docs/performance.md and docs/scale.md, between their markers, and draws the curve beside them.
+Puts results into docs/performance.md, docs/scale.md and docs/upserts.md, between their markers; draws the curve beside
+them.
 
     python -m benchmarks.publish [RESULTS] [--doc docs/performance.md]
 """
@@ -14,7 +15,7 @@ from benchmarks.harness import RESULTS
 from benchmarks.plot import curve
 
 DOC = Path(__file__).parents[1] / "docs" / "performance.md"
-SCALE = "scale.md"
+BESIDE = ("scale.md", "upserts.md")
 BEGIN, END = "<!-- {name}: made by `python -m benchmarks.publish` -->\n", "<!-- end -->\n"
 PLOT = "performance-curve.svg"
 Line = Mapping[str, Any]
@@ -79,9 +80,9 @@ def renewed(text: str, found: Mapping[str, str]) -> str:
 
 def documents(beside: Path) -> list[Path]:
     """
-    The document, and the one on scale where it lies beside it.
+    The document, and those on scale and on upserts where they lie beside it.
     """
-    return [path for path in (beside, beside.with_name(SCALE)) if path.exists()]
+    return [path for path in (beside, *map(beside.with_name, BESIDE)) if path.exists()]
 
 
 def _check_places(found: Iterable[str], texts: Iterable[str]) -> None:

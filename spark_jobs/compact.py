@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -21,9 +22,19 @@ import click
 from bookkeeper.config.units import format_duration, spoken_size
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, SIZE, load_settings, pick_table
+from bookkeeper.core.fold_pause import pausing
 from bookkeeper.errors import BookkeeperError, Hold, Missing, NotPossible, Retry, RewriteRejected, Unfit
 from spark_jobs import job, procedures, session
-from spark_jobs.rewrite_groups import LEAST_FILES, MOST_FILES, TARGET_SIZE, Group, Source, cause, make_durable
+from spark_jobs.rewrite_groups import (
+    DELETE_FILES,
+    LEAST_FILES,
+    MOST_FILES,
+    TARGET_SIZE,
+    Group,
+    Source,
+    cause,
+    make_durable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,13 +56,15 @@ _PLANS = 3
 class Options:
     """What is rewritten, and how. Sizes in bytes."""
 
-    older_than: timedelta = timedelta(hours=1)
+    older_than: timedelta | None = timedelta(hours=1)
     where: str | None = None
     target_file_size: int | None = None
     min_input_files: int = 5
     sort: bool = False
     in_flight: int = 4
     wait: timedelta | None = None
+    #: a data file to which so many delete files apply is rewritten for these alone
+    delete_files: int | None = None
 
 
 def options(command: job.Command) -> job.Command:
@@ -67,6 +80,10 @@ def options(command: job.Command) -> job.Command:
         click.option(
             "--min-input-files", type=click.IntRange(2), default=5, show_default=True,
             help="Fewer small files of a partition than this are left alone.",
+        ),
+        click.option(
+            "--delete-files", type=click.IntRange(1),
+            help="Rewrite also each file to which so many delete files apply; default: none for these alone.",
         ),
         click.option("--sort", is_flag=True, help="Sort the rows by the table's sort order."),
         click.option(
@@ -116,7 +133,15 @@ class Compaction:
 
         Raises NotPossible, StorageUnavailable, and Retry where something was left out, rejected or not taken yet.
         """
-        card = self._card()
+        card, outcome = self._card(), Outcome()
+        if dry_run or card.keyed is None:
+            return self._run(card, now, outcome, dry_run)
+        # Published and not waited for: the bookkeeper takes them before its next fold.
+        left = lambda: bool(outcome.published) and not outcome.waited  # noqa: E731
+        with pausing(self.folder.store, f"compact-{uuid.uuid4().hex[:12]}", now, lapses=left):
+            return self._run(card, now, outcome, dry_run)
+
+    def _run(self, card: Card, now: datetime, outcome: Outcome, dry_run: bool) -> Outcome:
         # The folder before the table: what was committed in between is in the table then, and not planned again.
         taken = self._taken()
         source, planned = self._planned(card, now)
@@ -126,7 +151,6 @@ class Compaction:
         for group in groups:
             about = f"{group}, {spoken_size(group.bytes)}"
             click.echo(f"-- {'would rewrite' if dry_run else 'found'}: {about} -> {group.new_files} files")
-        outcome = Outcome()
         if not dry_run:
             self._rewrite_all(source, card, groups, outcome)
             click.echo(f"-- {outcome}")
@@ -166,6 +190,8 @@ class Compaction:
         size = self.options.target_file_size or source.table.properties().get(TARGET) or TARGET_BYTES
         most = min(MOST_GROUP_FILES, self.settings.max_txlog_bytes // ENTRY_BYTES)
         wanted = {TARGET_SIZE: str(size), LEAST_FILES: str(self.options.min_input_files), MOST_FILES: str(most)}
+        if self.options.delete_files is not None:
+            wanted[DELETE_FILES] = str(self.options.delete_files)
         try:
             return source.plan(self._conditions(source, now), wanted)
         except BookkeeperError:
@@ -175,7 +201,8 @@ class Compaction:
 
     def _conditions(self, source: Source, now: datetime) -> list[Any]:
         column = self.settings.retention.column or procedures.time_column(self.spark.table(self.name).schema)
-        closed = [source.older(column, procedures.closed(now - self.options.older_than))] if column else []
+        age = self.options.older_than
+        closed = [source.older(column, procedures.closed(now - age))] if column and age is not None else []
         return closed + [source.where(condition) for condition in (self.options.where,) if condition]
 
     def _taken(self) -> set[str]:

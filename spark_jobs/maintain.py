@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import os
+import uuid
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ import click
 from bookkeeper.config import expiry
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
+from bookkeeper.core import fold_pause, keyed
 from spark_jobs import compact, job, procedures, register, session
 from spark_jobs.table import location, main_head, main_history
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Table
+    from bookkeeper.stores.store import Store
     from bookkeeper.streams.registry import Registry
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
@@ -64,16 +68,30 @@ class Work:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
         return {row.key: row.value for row in rows}
 
+    def folds_paused(self) -> AbstractContextManager[object]:
+        """
+        The bookkeeper's folds pause meanwhile; of a table without keys, or in a dry run, there is nothing to pause.
+        """
+        if self.dry_run or keyed.PROPERTY not in self.properties():
+            return nullcontext()
+        return fold_pause.pausing(self.folder(), f"maintain-{uuid.uuid4().hex[:12]}", self.now)
+
+    def folder(self) -> Store:
+        """
+        The store of the table's txlog folder.
+        """
+        from bookkeeper.core.folder import folder_url
+        from bookkeeper.stores.open import open_store
+
+        return open_store(folder_url(self.table, location(self.spark, self.name)), self.storage)
+
     def registry(self) -> Registry:
         """
         The table's consumers.
         """
-        from bookkeeper.core.folder import folder_url
-        from bookkeeper.stores.open import open_store
         from bookkeeper.streams.registry import Registry
 
-        folder = folder_url(self.table, location(self.spark, self.name))
-        return Registry(open_store(folder, self.storage), self.table.consumers)
+        return Registry(self.folder(), self.table.consumers)
 
 
 @click.group(cls=Commands)
@@ -147,6 +165,7 @@ def rewrite_data_files(work: Work, call: bool = False, **given: Any) -> None:
     """
     chosen = compact.Options(**given)
     if call:
+        assert chosen.older_than is not None, "the command line has a default"
         _call_rewrite(work, chosen.older_than)
     else:
         compact.compact(work.spark, work.name, work.table, work.storage, work.now, chosen, dry_run=work.dry_run)
@@ -172,8 +191,30 @@ def _call_rewrite(work: Work, older_than: timedelta) -> None:
     with register.hold(work.registry(), head, exists, lambda: datetime.now(UTC)):
         groups, files = _to_rewrite(work, column, before)
         click.echo(f"-- found: {files} files in {groups} groups")
-        (result,) = work.call(sql)
+        with work.folds_paused():
+            (result,) = work.call(sql)
     procedures.check_rewritten(work.name, result["rewritten_data_files_count"], files, groups)
+
+
+@_command
+@click.option("--delete-files", type=click.IntRange(1), help="Of a data file that is rewritten; default: fold.files.")
+@click.option("--wait", type=DURATION, default="30m", help="How long the bookkeeper may take to commit it (30m).")
+def fold(work: Work, delete_files: int | None = None, wait: timedelta = timedelta(minutes=30)) -> None:
+    """
+    Apply the deletes of a keyed table that are more than `bookkeeper fold` takes.
+
+    Data files to which many delete files apply are rewritten, as `python -m spark_jobs.compact` does it: the
+    bookkeeper commits. Then Iceberg merges position delete files. The bookkeeper's folds pause meanwhile
+    (fold.pause-most, fold.pause-files); afterwards they take the equality deletes that apply to nothing any more. The
+    exit code is 4 when a part was left as it was.
+
+    \b
+    Example: python -m spark_jobs.maintain fold --table events
+    """
+    chosen = compact.Options(older_than=None, wait=wait, delete_files=delete_files or work.table.fold.files)
+    with work.folds_paused():
+        compact.compact(work.spark, work.name, work.table, work.storage, work.now, chosen, dry_run=work.dry_run)
+        work.call(procedures.rewrite_position_delete_files(work.name))
 
 
 @_command

@@ -81,6 +81,13 @@ def rewrite_data_files(table: str, column: str | None, before: datetime) -> str:
     return _call(table, "rewrite_data_files", options=f"map({pairs})", **where)
 
 
+def rewrite_position_delete_files(table: str) -> str:
+    """
+    The call that merges position delete files, without the positions in data files that are gone.
+    """
+    return _call(table, "rewrite_position_delete_files")
+
+
 def rewrite_manifests(table: str) -> str:
     """
     The call that merges manifests, without caching their entries in memory.

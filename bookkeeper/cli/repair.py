@@ -220,9 +220,11 @@ def fold(config: str | None, table: str | None, as_json: bool, dry_run: bool) ->
       bookkeeper fold --table events
     """
     from bookkeeper.commands.fold import fold as fold_now
+    from bookkeeper.fold.budget import Budget
 
     there = opened(config, table)
-    done = fold_now(there.ledger, there.folder, there.publisher, utc_now(), os.urandom, dry_run)
+    budget = Budget.of(there.table.fold)
+    done = fold_now(there.ledger, there.folder, there.publisher, utc_now(), os.urandom, dry_run, budget)
     show_record({"table": there.table.name, **asdict(done)}, as_json)
 
 

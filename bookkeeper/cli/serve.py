@@ -69,6 +69,7 @@ def run(
     # Before the slow imports: by default SIGHUP would end the process.
     stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
     from bookkeeper.fold.duty import FoldThreads
+    from bookkeeper.fold.process import PlanProcesses
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
 
@@ -78,7 +79,8 @@ def run(
     _set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed, FoldThreads()), utc_now)
+        folds = FoldThreads(plan=PlanProcesses().plan)
+        at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed, folds), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)
         with _serving(lambda: at_work.slots, lambda: settings.bookkeeper, where, names) as at_work.on_result:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import CommitConflict
+from bookkeeper.fold.budget import Budget
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.fold.select import select
 from bookkeeper.ledger.ledger import Ledger
@@ -40,6 +41,7 @@ def fold(
     now: datetime,
     random: Callable[[int], bytes],
     dry_run: bool = False,
+    budget: Budget | None = None,
 ) -> Folded:
     """
     Folds what can be folded; a plan that the table has outrun is made anew, ATTEMPTS times. Raises Retry, Halt.
@@ -51,7 +53,7 @@ def fold(
         left = Counter(found.left.values())
         return Folded("dry run", len(found.deletes), len(found.left), _shown(left), len(found.candidates), 0, 0)
     for attempt in range(ATTEMPTS):
-        computed = plan_fold(ledger, load(ledger, folder)[0], now, random(10))
+        computed = plan_fold(ledger, load(ledger, folder)[0], now, random(10), budget)
         plan, left = computed.plan, Counter(computed.left.values())
         if plan is None:
             return Folded("nothing to fold", 0, sum(left.values()), _shown(left), computed.read, 0, 0)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bookkeeper.config.settings import Catalog, Compaction, Daemon, Evolve, Reaper, Retention, Settings, Table
+from bookkeeper.config.settings import Catalog, Compaction, Daemon, Evolve, Fold, Reaper, Retention, Settings, Table
 from bookkeeper.config.units import duration, format_duration, size
 from bookkeeper.errors import ConfigInvalid, PathRefused
 from bookkeeper.stores.locations import normal
@@ -121,6 +121,7 @@ def _table(name: str, value: Any, reaper: Reaper) -> Table:
         "reaper": _section(Reaper, data.pop("reaper", {}), f"{where}.reaper", base=reaper),
         "compaction": _section(Compaction, data.pop("compaction", {}), f"{where}.compaction"),
         "evolve": _section(Evolve, data.pop("evolve", {}), f"{where}.evolve"),
+        "fold": _section(Fold, data.pop("fold", {}), f"{where}.fold"),
     }
     table = _section(Table, data, where, hidden=("name", *nested))
     identifier = table.identifier or f"default.{name}"

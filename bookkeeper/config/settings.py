@@ -189,6 +189,24 @@ class Evolve:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """`[tables.NAME.fold]`: when equality deletes of a keyed table become position deletes, and what one fold takes."""
+
+    enabled: bool = option(True, "let `bookkeeper run` fold the table; `bookkeeper fold` does it in any case")
+    files: int = option(8, "fold when so many equality delete files are live", least=1, most=10_000)
+    after: timedelta = option(_seconds(60), "fold when the oldest of them is this old", least=_seconds(1))
+    max_keys: int = option(10_000_000, "deleted keys of one fold; it leaves what is more", least=1)
+    max_key_bytes: Bytes = option(2**30, "bytes of these keys in memory", size=True, least=2**20)
+    max_files: int = option(5000, "data files that one fold reads, and position delete files that it writes", least=1)
+    max_bytes: Bytes = option(2**32, "bytes of the data files that one fold reads", size=True, least=1)
+    max_rows: int = option(100_000_000, "rows in the data files that one fold reads", least=1)
+    pause_most: timedelta = option(
+        _seconds(3600), "longest time that folds wait for a job on Spark that asks for it", least=_seconds(0)
+    )
+    pause_files: int = option(500, "such a job is not waited for while so many equality delete files are live", least=1)
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """`[tables.NAME]`: one table, its folder, its limits, and how `init` makes it."""
 
@@ -254,6 +272,7 @@ class Table:
     reaper: Reaper = Reaper()
     compaction: Compaction = Compaction()
     evolve: Evolve = Evolve()
+    fold: Fold = Fold()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What a fold may take, and what it leaves.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bookkeeper.config import settings
 from bookkeeper.fold.select import Candidate
 from bookkeeper.ledger.fold_plan import FoldPlan
 
@@ -23,6 +24,11 @@ class Budget:
     files: int = 5_000
     bytes: int = 4 * 2**30
     rows: int = 100_000_000
+
+    @classmethod
+    def of(cls, fold: settings.Fold) -> "Budget":
+        """As `[tables.NAME.fold]` says."""
+        return cls(fold.max_keys, fold.max_key_bytes, fold.max_files, fold.max_bytes, fold.max_rows)
 
     def fits(self, files: Sequence[Candidate]) -> bool:
         """Whether these data files are not too much together."""

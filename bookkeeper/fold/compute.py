@@ -40,16 +40,17 @@ def compute(selection: Selection, store: Store, now: datetime, random: bytes, bu
     Raises StorageUnavailable; files that were written until then are orphans.
     """
     work = _Fold(selection, store, budget or Budget())
+    work.set_dangling_aside()
     work.read_deletes()
     work.prune()
     work.keep_to_budget()
     work.read_keys()
-    if not selection.groups:
+    folded = tuple(item.file for item in (*work.dangling, *selection.deletes))
+    if not folded:
         return Computed(None, selection.left, work.read)
     new = NewFiles(selection.view, new_incarnation(int(now.timestamp() * 1000), random))
     files = work.folded_data(new)
     new.store(store)
-    folded = tuple(item.file for item in selection.deletes)
     plan = FoldPlan(selection.view.uuid, now, folded, files, work.examined, selection.manifests)
     return Computed(plan, selection.left, work.read, work.dead_rows)
 
@@ -71,6 +72,8 @@ class _Fold:
     #: candidates that may have dead rows, by key, and the dead rows that were found, ascending
     reading: dict[str, Candidate] = field(default_factory=dict)
     dead: dict[str, list[pa.Array]] = field(default_factory=dict)
+    #: deletes that apply to no live data file
+    dangling: list[LiveDelete] = field(default_factory=list)
     #: of deleted keys that were read
     deleted_bytes: int = 0
     read: int = 0
@@ -88,6 +91,22 @@ class _Fold:
 
     def _groups_of(self, item: Candidate) -> list[Group]:
         return [group for group in item.groups if group in self.selection.groups]
+
+    def set_dangling_aside(self) -> None:
+        """Takes deletes that apply to no live data file, as after a rewrite that applied them: they go unread."""
+        least = dict[Group, int]()
+        for item in self.selection.candidates:
+            for group in item.groups:
+                least[group] = min(item.sequence_number, least.get(group, item.sequence_number))
+        for group, items in [*self.selection.groups.items()]:
+            needed = list[LiveDelete]()
+            for delete in items:
+                applies = group in least and delete.file.largest_number >= least[group]
+                (needed if applies else self.dangling).append(delete)
+            if needed:
+                self.selection.groups[group] = needed
+            else:
+                del self.selection.groups[group]
 
     def read_deletes(self) -> None:
         """Reads the deleted keys of each group; a file that cannot be read leaves its group as it is."""

@@ -1,5 +1,5 @@
 """
-Folds as a duty of the tick: they are planned in a thread beside the ticks, and committed by a tick, after its rows.
+Folds as a duty of the tick: they are planned beside the ticks, and committed by a tick, after its rows.
 
 Nothing of a tick waits for a fold that is being planned. A crash leaves position delete files that nothing names, for
 the orphan sweep, or a fold that is committed. A plan that the table has outrun is dropped, and made anew.
@@ -10,40 +10,53 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.config.settings import Table
-from bookkeeper.core import keyed
+from bookkeeper.config.settings import Catalog, Table
+from bookkeeper.core import fold_pause, keyed
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
-from bookkeeper.fold.budget import OVER_BUDGET, Computed
+from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, EqualityDeletes, FoldOutcome, committed
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.store import Store
 
 log = logging.getLogger("bookkeeper")
 
-#: equality delete files that are live before they are folded, and how long the oldest may wait for more
-FOLD_FILES, FOLD_AFTER = 8, timedelta(seconds=60)
 #: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
 LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
+#: pause between two looks whether a job still wants folds to pause
+PAUSED_LOOK = timedelta(seconds=10)
 #: folds of all tables of a process at once: each may take the memory of a budget
 MOST_AT_ONCE = 2
 
+#: plans a fold as `plan_fold` does, wherever
+Plan = Callable[[Ledger, View, datetime, bytes, Budget], Computed]
+PlanOf = Callable[[Catalog, Ledger, View, datetime, bytes, Budget], Computed]
 #: does it in a thread of its own; False when that is not possible now
 Spawn = Callable[[Callable[[], None], str], bool]
 
 
 class FoldThreads:
-    """Implements Spawn for all tables of a process, which does not wait for these threads when it ends."""
+    """
+    Implements Spawn for all tables of a process, which does not wait for these threads when it ends.
 
-    def __init__(self, most: int = MOST_AT_ONCE) -> None:
-        self._room = threading.BoundedSemaphore(most)
+    `plan` plans folds of tables of a catalog somewhere else; without it they are planned in the thread.
+    """
+
+    def __init__(self, most: int = MOST_AT_ONCE, plan: PlanOf | None = None) -> None:
+        self._room, self._plan = threading.BoundedSemaphore(most), plan
+
+    def of(self, catalog: Catalog) -> Spawn:
+        """The same threads, for tables of this catalog."""
+        return self if self._plan is None else Elsewhere(self, partial(self._plan, catalog))
 
     def __call__(self, act: Callable[[], None], name: str) -> bool:
         if not self._room.acquire(blocking=False):
@@ -62,11 +75,23 @@ class FoldThreads:
             self._room.release()
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Implements Spawn, for folds that are planned by `plan` instead of `plan_fold`."""
+
+    spawn: Spawn
+    plan: Plan
+
+    def __call__(self, act: Callable[[], None], name: str) -> bool:
+        return self.spawn(act, name)
+
+
 class Folds:
     """Folds the equality deletes of one keyed table; without `spawn` it folds nothing."""
 
-    def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None) -> None:
-        self.settings, self.ledger, self.spawn = settings, ledger, spawn
+    def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None, store: Store) -> None:
+        """`store` holds the txlog folder."""
+        self.settings, self.ledger, self.spawn, self.store = settings, ledger, spawn, store
         #: a fold that is ready to be committed
         self.plan: FoldPlan | None = None
         self._under_way = False
@@ -79,6 +104,10 @@ class Folds:
         #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
         self._left: dict[str, datetime] = {}
         self._reported: Counter[str] = Counter()
+        #: since when folds wait for a job
+        self._paused_since: datetime | None = None
+        #: the fold that is being planned waits for none
+        self._overruled = False
 
     def run(self, view: View, now: datetime) -> View | None:
         """
@@ -103,7 +132,7 @@ class Folds:
         return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
     def _is_due(self, view: View, now: datetime) -> bool:
-        if view.head is None or keyed.PROPERTY not in view.metadata.properties:
+        if view.head is None or keyed.PROPERTY not in view.metadata.properties or not self.settings.fold.enabled:
             return False
         if view.manifests is not None and all(item.content == ManifestContent.DATA for item in view.manifests):
             return False
@@ -114,11 +143,17 @@ class Folds:
     def _work(self, view: View, now: datetime) -> None:
         """In a thread of its own: looks, and plans a fold where one is due."""
         try:
-            if self._look(view, now):
-                self._take(plan_fold(self.ledger, view, now, os.urandom(10)), now)
+            files = self._look(view, now)
+            if files and not self._is_paused(files, now):
+                plan = self.spawn.plan if isinstance(self.spawn, Elsewhere) else plan_fold
+                computed = plan(self.ledger, view, now, os.urandom(10), Budget.of(self.settings.fold))
+                # A job that began meanwhile has read the table without this fold.
+                if self._overruled or not self._is_paused(files, now):
+                    self._take(computed, now)
         except BookkeeperError as error:
             self._postpone(now)
-            log.warning("fold postponed", extra=self._about(cause=str(error)))
+            hint = {"hint": error.hint} if error.hint else {}
+            log.warning("fold postponed", extra=self._about(cause=str(error), **hint))
         except Exception as error:
             # A defect of ours must not cost the table its rows.
             self._postpone(now)
@@ -130,17 +165,38 @@ class Folds:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
         self._outcomes.append(FoldOutcome(FAILED))
 
-    def _look(self, view: View, now: datetime) -> bool:
-        """Whether a fold is due: there are FOLD_FILES to be folded, or one has waited for FOLD_AFTER."""
+    def _is_paused(self, files: int, now: datetime) -> bool:
+        """Whether a job rewrites data files, and may go on: see `fold_pause`."""
+        self._overruled = False
+        if not fold_pause.paused(self.store, now):
+            self._paused_since = None
+            return False
+        begins, policy = self._paused_since is None, self.settings.fold
+        since = self._paused_since = self._paused_since or now
+        if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
+            self._paused_since, self._overruled = None, True
+            cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
+            log.warning("folds go on", extra=self._about(cause=cause, hint="The job may have to be run again."))
+            return False
+        if begins:
+            log.info("folds paused", extra=self._about(cause="a job rewrites data files", files=files))
+        self._look_at, self._looked = now + PAUSED_LOOK, None
+        return True
+
+    def _look(self, view: View, now: datetime) -> int:
+        """
+        How many files are to be folded, if a fold is due: there are enough, or one has waited for so long; else 0.
+        """
         assert view.head is not None
+        policy = self.settings.fold
         self._left = {key: until for key, until in self._left.items() if now < until <= now + AGAIN_AFTER}
         snapshots = [snapshot for key, snapshot in self._equality_deletes(view) if key not in self._left]
         times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
         # One whose snapshot has expired has waited long enough.
         oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
-        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + FOLD_AFTER
+        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
         self._looked = view.head.snapshot_id, due
-        return len(snapshots) >= FOLD_FILES or now >= due
+        return len(snapshots) if len(snapshots) >= policy.files or now >= due else 0
 
     def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
         """Each live one, by `file_key`, and the snapshot that added it."""
@@ -155,7 +211,7 @@ class Folds:
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
-                hint = "Run spark_jobs.maintain, or write fewer distinct keys at once." if why == OVER_BUDGET else ""
+                hint = "Run spark_jobs.maintain fold, or write fewer keys at once." if why == OVER_BUDGET else ""
                 log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=hint))
 
     def _commit(self, view: View, plan: FoldPlan, now: datetime) -> View | None:

@@ -157,4 +157,4 @@ def behind_after(settings: Table) -> timedelta:
     """
     How old an equality delete file of this table is when folds are behind.
     """
-    return BEHIND
+    return settings.fold.after + BEHIND

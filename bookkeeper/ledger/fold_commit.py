@@ -24,6 +24,7 @@ crash after it leaves nothing to do: removed files have DELETED entries, for the
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -53,6 +54,7 @@ def commit_fold(ledger: Ledger, view: View, plan: FoldPlan) -> View:
         raise FoldOutdated(f"{ledger.identifier} was made anew")
     if not timedelta(0) <= ledger.clock() - plan.begun < MOST_AGE:
         raise FoldOutdated(f"the fold of {ledger.identifier} was begun more than {MOST_AGE} ago, or the clock was set")
+    view = replace(view, manifests=tuple(ledger.manifests(view)))  # or its manifest list is read for each step
     live = _live_files(ledger, view, plan)
     removed = _delete_files(ledger, view, plan.folded, [file for item in live.values() for file in item.predecessors])
     dead = {key: item for key, item in live.items() if item.positions is None}

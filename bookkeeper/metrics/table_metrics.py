@@ -61,9 +61,7 @@ class TableMetrics:
         self.last_tick = began
         #: the loop of `last_tick`: a loop that replaces another starts with its own time
         self.loop: TableLoop | None = None
-        self.ticks: Counter[str] = Counter()
-        self.commits: Counter[str] = Counter()
-        self.added: Counter[str] = Counter()
+        self.ticks, self.commits, self.added = Counter[str](), Counter[str](), Counter[str]()
         self.rejections: Counter[str] = Counter()
         self.holes = self.dropped_files = 0
         self.last_hole: datetime | None = None

@@ -17,7 +17,7 @@ from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.known_table import advising
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.discover.open import open_discovery
-from bookkeeper.fold.duty import Spawn
+from bookkeeper.fold.duty import FoldThreads
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
@@ -54,7 +54,7 @@ def open_bookkeeper(
     table: Table,
     clock: Callable[[], datetime],
     read_budget: ReadBudget | None = None,
-    folds: Spawn | None = None,
+    folds: FoldThreads | None = None,
 ) -> Bookkeeper:
     """
     The bookkeeper of one table, which shares `read_budget` and the threads of `folds` with others.
@@ -77,7 +77,7 @@ def open_bookkeeper(
         discovery=discovery,
         read_budget=read_budget,
         tables=tables,
-        folds=folds,
+        folds=None if folds is None else folds.of(settings.catalog),
     )
 
 
@@ -85,7 +85,7 @@ def opener(
     settings: Daemon,
     clock: Callable[[], datetime],
     elapsed: Callable[[], float] | None = None,
-    folds: Spawn | None = None,
+    folds: FoldThreads | None = None,
 ) -> Callable[[Settings, Table], Bookkeeper]:
     """
     Opens the bookkeepers of one process, which share the read budget and what is known of this machine's clock.

@@ -17,6 +17,7 @@ from bookkeeper.stores.store import Store
 from bookkeeper.tick.columns import Columns
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
+from bookkeeper.tick.result import ColumnsDone, RewritesDone
 from bookkeeper.tick.retain import Retain
 from bookkeeper.tick.rewrites import Rewrites
 from bookkeeper.tick.storage_clock import StorageClock
@@ -42,11 +43,13 @@ class Duties:
         self.marks_size = MarksSize(settings)
         self.columns = Columns(settings, folder, ledger, clock)
         self.rewrites = Rewrites(settings, folder, ledger, clock, store)
-        self.folds = Folds(settings, ledger, spawn)
+        self.folds = Folds(settings, ledger, spawn, folder.store)
         self.retention = Retain(settings, ledger, clock)
 
     def run(self, view: View, now: datetime) -> View | None:
         """Does what is due: the view after it, or None when the table must be loaded again."""
+        # Of this run, also when it ends before they do: else what the last one did would be counted twice.
+        self.columns.done, self.rewrites.done = ColumnsDone(), RewritesDone()
         self.sweep.run(view, now)
         self.marks_size.check(view.marks, now)
         try:

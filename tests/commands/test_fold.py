@@ -8,7 +8,9 @@ import pytest
 
 from bookkeeper.commands import fold as command
 from bookkeeper.commands.fold import ATTEMPTS, Folded
+from bookkeeper.config.settings import Fold
 from bookkeeper.errors import FoldOutdated
+from bookkeeper.fold.budget import Budget
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from tests.support.folds import data, keys, lake_of, live, put, state
@@ -27,10 +29,10 @@ def lake(tmp_path: Path) -> Lake:
     return lake
 
 
-def folded(lake: Lake, dry_run: bool = False) -> Folded:
+def folded(lake: Lake, dry_run: bool = False, budget: Budget | None = None) -> Folded:
     ledger = lake.book().ledger
     publisher = MarksPublisher(ledger, lake.folder)
-    return command.fold(ledger, lake.folder, publisher, lake.clock.now, os.urandom, dry_run)
+    return command.fold(ledger, lake.folder, publisher, lake.clock.now, os.urandom, dry_run, budget)
 
 
 def test_it_says_what_it_did_and_publishes_the_marks(lake: Lake) -> None:
@@ -47,6 +49,18 @@ def test_a_dry_run_writes_nothing(lake: Lake) -> None:
     done = folded(lake, dry_run=True)
     assert (done.outcome, done.deletes, done.data_files) == ("dry run", 1, 2)
     assert sorted(Path(lake.root).rglob("*")) == files and lake.table().metadata.current_snapshot_id == head
+
+
+@pytest.mark.parametrize("fold", [Fold(max_keys=1), Fold(max_files=1), Fold(max_bytes=1), Fold(max_rows=3)])
+def test_it_takes_no_more_than_the_table_allows(lake: Lake, fold: Fold) -> None:
+    done = folded(lake, budget=Budget.of(fold))
+    assert (done.outcome, done.left) == ("nothing to fold", 1) and "more than a fold takes" in done.why
+    assert len(live(lake, EQUALITY_DELETES)) == 1
+
+
+def test_the_keys_of_a_fold_take_no_more_memory_than_the_table_allows(lake: Lake) -> None:
+    assert Budget.of(Fold(max_key_bytes=2**20)).deleted_bytes == 2**20
+    assert Budget.of(Fold()) == Budget()
 
 
 def between(lake: Lake, monkeypatch: pytest.MonkeyPatch, times: int) -> None:

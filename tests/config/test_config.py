@@ -9,7 +9,7 @@ import pytest
 
 from bookkeeper.config.load import defaults, load, locate
 from bookkeeper.config.load import parse as parse_with
-from bookkeeper.config.settings import Catalog, Compaction, Daemon, Reaper, Retention, Settings, Table
+from bookkeeper.config.settings import Catalog, Compaction, Daemon, Fold, Reaper, Retention, Settings, Table
 from bookkeeper.errors import ConfigInvalid
 
 TABLE = "[tables.events]\n"
@@ -84,6 +84,11 @@ def test_a_tables_reaper_takes_from_the_common_one_what_it_does_not_say() -> Non
     read = parse('[reaper]\nretain-last = 7\nevery = "1m"\n[tables.a]\n[tables.b.reaper]\nretain-last = 9\n')
     assert read.tables["a"].reaper == Reaper(retain_last=7, every=timedelta(minutes=1))
     assert read.tables["b"].reaper == Reaper(retain_last=9, every=timedelta(minutes=1))
+
+
+def test_a_tables_fold_is_read() -> None:
+    read = parse('[tables.a]\n[tables.a.fold]\nenabled = false\nfiles = 3\nafter = "5s"\nmax-bytes = "1MiB"\n')
+    assert read.tables["a"].fold == Fold(enabled=False, files=3, after=timedelta(seconds=5), max_bytes=2**20)
 
 
 def test_settings_are_frozen() -> None:
@@ -213,9 +218,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> No
         load(str(tmp_path / "c.toml"), {})
 
 
-@pytest.mark.parametrize("kind", [Daemon, Retention, Reaper, Compaction, Table])
+@pytest.mark.parametrize("kind", [Daemon, Retention, Reaper, Compaction, Fold, Table])
 def test_every_option_has_a_default_and_a_line_of_help(kind: type) -> None:
     named = {key: help for key, _, help in defaults(kind)}
-    nested = {"name", "retention", "reaper", "compaction", "evolve"}
+    nested = {"name", "retention", "reaper", "compaction", "evolve", "fold"}
     assert named.keys() == {item.name.replace("_", "-") for item in fields(kind) if item.name not in nested}
     assert all(help and help[0].islower() and "\n" not in help for help in named.values())

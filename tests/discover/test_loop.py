@@ -45,8 +45,8 @@ def pauses(
     """
     The pauses of one round of the loop over a table that is hinted: seconds, and whether a hint would end each.
 
-    `commits`: so many followed one another, the one of this round included; `ahead`: the clock was so many seconds ahead
-    at those before.
+    `commits`: so many followed one another, the one of this round included; `ahead`: by so many seconds the clock was
+    ahead at those before.
     """
     book, seen = Book(answer, Told(LOOK)), []
     book.lease = lease or book.lease

@@ -2,14 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bookkeeper.config.settings import Fold
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.fold import duty
-from bookkeeper.fold.duty import FOLD_FILES, FoldThreads
+from bookkeeper.fold.duty import FoldThreads
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.tick import Bookkeeper
@@ -17,14 +19,16 @@ from tests.support.folds import live, state
 from tests.support.keyed import Step, Steps, keyed_lake, replayed
 from tests.support.lake import Lake
 
+FOLD_FILES = Fold().files
+
 
 def at_once(act: Callable[[], None], name: str) -> bool:
     act()
     return True
 
 
-def book_of(lake: Lake, spawn: Any = at_once) -> Bookkeeper:
-    book = lake.book()
+def book_of(lake: Lake, spawn: Any = at_once, **settings: Any) -> Bookkeeper:
+    book = lake.book(**settings)
     book.duties = Duties(book.settings, book.folder, book.ledger, book.clock, book.open_store, spawn)
     return book
 
@@ -70,6 +74,29 @@ def test_it_folds_one_file_after_a_minute(lake: Lake) -> None:
     lake.tick(book, seconds=30)
     lake.tick(book, seconds=3)
     assert live(lake, EQUALITY_DELETES) == []
+
+
+def test_the_policy_is_the_tables(lake: Lake) -> None:
+    book, writer = book_of(lake, fold=Fold(files=3, after=timedelta(seconds=20))), Steps(lake)
+    upserted(lake, book, writer, 3)
+    for _ in range(3):
+        lake.tick(book, seconds=2)
+    assert live(lake, EQUALITY_DELETES) == []
+    upserted(lake, book, writer, 1)
+    lake.tick(book, seconds=15)
+    lake.tick(book, seconds=1)
+    assert len(live(lake, EQUALITY_DELETES)) == 1
+    for _ in range(3):
+        lake.tick(book, seconds=3)
+    assert live(lake, EQUALITY_DELETES) == []
+
+
+def test_a_table_that_is_not_to_be_folded_is_left_alone(lake: Lake) -> None:
+    book, writer = book_of(lake, fold=Fold(enabled=False)), Steps(lake)
+    upserted(lake, book, writer, FOLD_FILES)
+    for _ in range(3):
+        lake.tick(book, seconds=100)
+    assert len(live(lake, EQUALITY_DELETES)) == FOLD_FILES
 
 
 def test_after_a_fold_marks_json_says_what_the_table_says(lake: Lake) -> None:
@@ -127,13 +154,10 @@ def test_what_cannot_be_folded_is_said_once_and_tried_again_later(
 
     def counted(*given: Any) -> Any:
         planned.append(1)
-        return plan(*given, duty_budget)
+        return plan(*given)
 
-    from bookkeeper.fold.budget import Budget
-
-    duty_budget = Budget(files=0)
     monkeypatch.setattr(duty, "plan_fold", counted)
-    book, writer = book_of(lake), Steps(lake)
+    book, writer = book_of(lake, fold=Fold(max_files=1)), Steps(lake)
     upserted(lake, book, writer, FOLD_FILES)
     for _ in range(100):
         lake.tick(book, seconds=3)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from bookkeeper.fold.budget import OVER_BUDGET, Budget
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES
 from tests.histories.decoded import local
 from tests.support.folds import FILE_PATH, ID, NAME, data, fold, keys, lake_of, live, paths, positions, put, state
@@ -181,3 +182,18 @@ def test_equality_deletes_that_apply_to_nothing_go(tmp_path: Path) -> None:
     put(lake, data(lake, rows(1)))
     fold(lake)
     assert seen(lake) == [1] and live(lake, EQUALITY_DELETES) == []
+
+
+def test_deletes_that_apply_to_no_file_any_more_go_unread_whatever_their_size(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    put(lake, data(lake, rows(1), number=1))
+    # The greatest number that applies to nothing, and the smallest that applies.
+    dangling, needed = keys(lake, rows(1, 2, 3), number=1), keys(lake, rows(1), number=2)
+    put(lake, dangling, needed)
+    before = state(lake)
+    local(dangling.file.path).unlink()
+    computed = fold(lake, budget=Budget(deleted_keys=0))
+    assert state(lake) == before and [*computed.left.values()] == [OVER_BUDGET]
+    assert paths(live(lake, EQUALITY_DELETES)) == {needed.file.path}
+    fold(lake)
+    assert state(lake) == before == [] and live(lake) == []

@@ -1,0 +1,106 @@
+"""
+The process that computes folds for a bookkeeper. It reads jobs from stdin and writes what it computed to stdout.
+
+It commits nothing. When the bookkeeper ends, however it ends, its end of stdin is closed, and this process exits.
+Killed in the middle of a fold it leaves position delete files that nothing names, for the orphan sweep.
+"""
+
+import logging
+import os
+import pickle  # noqa: TID251 - between two processes of ours, over pipes that no other has
+import queue
+import resource
+import threading
+import traceback
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO
+
+from pyiceberg.catalog import Catalog as IcebergCatalog
+
+from bookkeeper.catalogs.open import open_catalog
+from bookkeeper.config.settings import Catalog
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.fold.budget import Budget, Computed
+from bookkeeper.fold.fold import plan_fold
+from bookkeeper.ledger.ledger import Ledger
+
+#: it gives its memory back after so many seconds without a job, and after a fold that took more than so many KiB
+IDLE_SECONDS, MOST_KIB = 300.0, 512 * 1024
+#: ticks come first
+_NICENESS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A fold to be planned: of the head that the catalog shows now."""
+
+    catalog: Catalog
+    identifier: str
+    #: the id of the txlog folder, as the table's marks have it
+    folder: str
+    now: datetime
+    random: bytes
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why there is no plan; `expected` is False for a defect of ours, whose text is the traceback."""
+
+    text: str
+    hint: str = ""
+    expected: bool = True
+
+
+class Planner:
+    """Answers jobs; the catalog stays open from one to the next."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Catalog, IcebergCatalog] | None = None
+
+    def answer(self, job: Job) -> Computed | Failed:
+        """
+        The plan of a job, or why there is none; raises nothing.
+        """
+        try:
+            if self._open is None or self._open[0] != job.catalog:
+                self._open = job.catalog, open_catalog(job.catalog, scans=False)
+            ledger = Ledger(self._open[1], job.identifier, lambda: job.now)
+            return plan_fold(ledger, ledger.load(job.folder), job.now, job.random, job.budget)
+        except BookkeeperError as error:
+            self._open = None
+            return Failed(str(error), error.hint)
+        except Exception:  # noqa: BLE001 - the bookkeeper logs it
+            self._open = None
+            return Failed(traceback.format_exc(), expected=False)
+
+
+def main() -> None:
+    """
+    Computes until stdin ends, or there was no job for IDLE_SECONDS.
+    """
+    logging.getLogger("bookkeeper").addHandler(logging.NullHandler())  # stdout and stderr are the bookkeeper's
+    os.nice(_NICENESS)
+    given, taken = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not come between the answers
+    jobs, planner = queue.Queue[Job](), Planner()
+    threading.Thread(target=_receive, args=(given, jobs), daemon=True).start()
+    while True:
+        try:
+            job = jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            break
+        pickle.dump(planner.answer(job), taken)
+        taken.flush()
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > MOST_KIB:
+            break
+    os._exit(0)
+
+
+def _receive(given: IO[bytes], jobs: "queue.Queue[Job]") -> None:
+    try:
+        while True:
+            jobs.put(pickle.load(given))
+    finally:  # also in the middle of a fold: nobody would take its plan
+        os._exit(0)
