@@ -16,8 +16,8 @@ help: ## this list
 demo: spark ## the whole queue for a minute; DEMO_SECONDS=60 WRITERS=5 CHAOS=1
 	@$(BIN)/python -m demo
 
-# Half of it is waiting, so two processes share what is no choice of a few tests; one that hangs ends the run.
-TWO := -n 2 --max-worker-restart 0
+# Half of it is waiting, so three processes share what is no choice of a few tests; one that hangs ends the run.
+THREE := -n 3 --max-worker-restart 0
 
 prepare: $(INSTALLED) ## fetch and build what tests need; does nothing when all is there; ARGS=versitygw for one
 	@$(BIN)/python -m tests.prepare $(ARGS)
@@ -27,7 +27,7 @@ PREPARED := $(BIN)/python -m tests.prepare || echo "Some tests cannot run: they 
 
 test: $(INSTALLED) ## every test; ARGS="-m 'not spark'" leaves out those that need a JVM, ARGS="-k name" chooses
 	@$(PREPARED)
-	@$(BIN)/python -m pytest $(if $(filter-out -m,$(firstword $(ARGS))),,$(TWO)) $(ARGS)
+	@$(BIN)/python -m pytest $(if $(filter-out -m,$(firstword $(ARGS))),,$(THREE)) $(ARGS)
 
 bench: $(INSTALLED) ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
 	@$(PREPARED)

@@ -127,16 +127,16 @@ def test_make_prepare_runs_alone_and_takes_the_names_of_steps(machine: Machine):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "processes"), [("-m slow", 2), ("-m slow -k race", 2), ("-k race", 1), ("tests/tick --pdb", 1)]
+    ("arguments", "processes"), [("-m slow", 3), ("-m slow -k race", 3), ("-k race", 1), ("tests/tick --pdb", 1)]
 )
-def test_make_test_has_two_processes_unless_a_few_tests_are_chosen(machine: Machine, arguments: str, processes: int):
+def test_make_test_has_three_processes_unless_a_few_tests_are_chosen(machine: Machine, arguments: str, processes: int):
     machine.has_python("python3")
 
     assert machine.make("test", f"ARGS={arguments}")[0] == 0
 
     call = machine.calls()[-1].split(" DEMO")[0]
     assert call.startswith("-m pytest ") and call.endswith(f" {arguments}")
-    assert ("-n 2" in call) == (processes == 2)
+    assert ("-n 3" in call) == (processes == 3)
 
 
 def test_make_chaos_prepares_its_servers_and_passes_on_its_arguments(machine: Machine):

@@ -1,5 +1,5 @@
 """
-A run in two processes: what it keeps together is there, and all that needs a JVM is together.
+A run in several processes: what it keeps together is there, and all that needs a JVM is together.
 """
 
 import re
