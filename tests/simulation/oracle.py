@@ -1,0 +1,235 @@
+"""
+What must hold after each commit and before each delete, found out by a decoder of its own (fastavro, pyarrow).
+
+Rows are known by their keys, which writers never use twice on a table that is append-only.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import fastavro
+import pyarrow.parquet as pq
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.folder import SUFFIX
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.rewrite import decode as decode_rewrite
+from bookkeeper.core.txlog import decode
+from bookkeeper.errors import BookkeeperError
+from tests.simulation.memory import Disk
+
+DELETED = 2
+
+
+class Wrong(BaseException):
+    """A promise is broken. No code under test may catch it."""
+
+
+class Line(NamedTuple):
+    """An entry of a manifest."""
+
+    status: int
+    path: str
+    content: int
+
+
+@dataclass
+class Oracle:
+    """Follows one table: which files and rows came in, which may be gone, and what is needed."""
+
+    disk: Disk
+    folder: str
+    metadata: TableMetadata | None = None
+    #: published txlogs that are not in: their data files by name
+    waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: the same of those that are in
+    done: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: data files that appends added, ever
+    added: set[str] = field(default_factory=set)
+    #: rows of the head, by key, and those that retention, others or a rollback took out
+    rows: Counter[str] = field(default_factory=Counter)
+    dropped: set[str] = field(default_factory=set)
+    #: rows in the order in which appends added them
+    streamed: list[str] = field(default_factory=list)
+    #: files by snapshot: live data files
+    _live: dict[int, frozenset[str]] = field(default_factory=dict)
+    _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
+    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _needed: set[str] | None = None
+    commits: int = 0
+
+    # -- decoding
+
+    def rows_of(self, path: str) -> tuple[str, ...]:
+        """The keys of a data file; read once, when it is in the table for the first time."""
+        if path not in self._rows:
+            table = pq.read_table(io.BytesIO(self._stored(path)), columns=["key"])
+            self._rows[path] = tuple(table["key"].to_pylist())
+        return self._rows[path]
+
+    def _stored(self, path: str) -> bytes:
+        if not self.disk.has(path):
+            raise Wrong(f"the table names {path}, which is not there")
+        return self.disk.get(path).data
+
+    def _manifests_of(self, snapshot: Snapshot) -> tuple[str, ...]:
+        at = snapshot.manifest_list
+        if at not in self._lists:
+            lines: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(at)))
+            self._lists[at] = tuple(line["manifest_path"] for line in lines)
+        return self._lists[at]
+
+    def _lines(self, manifest: str) -> tuple[Line, ...]:
+        if manifest not in self._manifests:
+            entries: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(manifest)))
+            self._manifests[manifest] = tuple(
+                Line(entry["status"], entry["data_file"]["file_path"], entry["data_file"].get("content") or 0)
+                for entry in entries
+            )
+        return self._manifests[manifest]
+
+    def live(self, snapshot: Snapshot) -> frozenset[str]:
+        """The live data files of a snapshot; each must be live once."""
+        if snapshot.snapshot_id not in self._live:
+            found = [
+                line.path
+                for manifest in self._manifests_of(snapshot)
+                for line in self._lines(manifest)
+                if line.status != DELETED and line.content == 0
+            ]
+            unique = frozenset(found)
+            if len(unique) != len(found):
+                twice = [path for path, count in Counter(found).items() if count > 1]
+                raise Wrong(f"files are live twice: {twice}")
+            self._live[snapshot.snapshot_id] = unique
+        return self._live[snapshot.snapshot_id]
+
+    # -- what happens
+
+    def created(self, location: str, data: bytes) -> None:
+        """An object was put: a txlog is noted."""
+        if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
+            name = TxlogName.parse(location.rpartition("/")[2])
+            if str(name) not in self.done and str(name) not in self.waiting:
+                self.waiting[str(name)] = tuple(file.path for file in decode(name, data, 2**26).files)
+
+    def committed(self, before: TableMetadata, after: TableMetadata) -> None:
+        """The catalog took a commit."""
+        self.commits += 1
+        self.metadata, self._needed = after, None
+        known = {item.snapshot_id for item in before.snapshots}
+        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
+        for snapshot in new:
+            self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
+        if before.current_snapshot_id != after.current_snapshot_id:
+            self._head(after)
+        if new and marks_format.PROPERTY in after.properties:
+            self._marks(after)
+
+    def _follow(self, snapshot: Snapshot, parent: Snapshot | None) -> None:
+        live = self.live(snapshot)
+        was = self.live(parent) if parent is not None else frozenset[str]()
+        added, gone = live - was, was - live
+        summary = snapshot.summary
+        operation = summary.operation.value if summary is not None else ""
+        about = f"snapshot {snapshot.sequence_number} ({operation})"
+        if operation == "append":
+            if gone:
+                raise Wrong(f"{about} took out {sorted(gone)}")
+            if again := added & self.added:
+                raise Wrong(f"{about} adds files that were added before: {sorted(again)}")
+            self.added |= added
+            for path in sorted(added):
+                self.streamed += self.rows_of(path)
+        elif operation == "replace":
+            mine = Counter(row for path in added for row in self.rows_of(path))
+            theirs = Counter(row for path in gone for row in self.rows_of(path))
+            if mine != theirs:
+                raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+        elif added:
+            raise Wrong(f"{about} added {sorted(added)}")
+        else:
+            self.dropped |= {row for path in gone for row in self.rows_of(path)}
+        stated = int((summary and summary.additional_properties.get("added-data-files")) or 0)
+        if stated != len(added):
+            raise Wrong(f"{about} says {stated} added files, it has {len(added)}")
+
+    def _head(self, after: TableMetadata) -> None:
+        head = after.current_snapshot()
+        paths = self.live(head) if head is not None else frozenset[str]()
+        rows = Counter(row for path in paths for row in self.rows_of(path))
+        if twice := [row for row, count in rows.items() if count > 1]:
+            raise Wrong(f"rows are in the table twice: {sorted(twice)[:5]}")
+        lost = self.rows.keys() - rows.keys() - self.dropped
+        if lost and self.rolled_back(after):
+            self.dropped |= lost
+            lost = set()
+        if lost:
+            raise Wrong(f"rows are gone: {sorted(lost)[:5]}")
+        self.rows = rows
+        for path in paths:
+            if not self.disk.has(path):
+                raise Wrong(f"the head names {path}, which is not there")
+
+    #: set by the world while a rollback is what happens
+    rolling_back: bool = False
+
+    def rolled_back(self, after: TableMetadata) -> bool:
+        """Whether the rows were given up."""
+        return self.rolling_back
+
+    def _marks(self, after: TableMetadata) -> None:
+        marks = marks_format.loads(after.properties[marks_format.PROPERTY])
+        for text, paths in [*self.waiting.items()]:
+            name = TxlogName.parse(text)
+            there = [path in self.added for path in paths]
+            inside = marks.is_in(name)
+            if inside and not all(there):
+                raise Wrong(f"the marks say that {text} is in, and its files are not")
+            if not inside and any(there):
+                raise Wrong(f"files of {text} are in, and the marks do not say so")
+            if inside:
+                self.done[text] = self.waiting.pop(text)
+
+    # -- what is needed
+
+    def deleting(self, location: str) -> None:
+        """An object is about to go: nothing may need it."""
+        if location.startswith(self.folder):
+            if "/pending/" in location and location.endswith(SUFFIX):
+                self._consumed(location.rpartition("/")[2])
+            return
+        if location in self.needed():
+            raise Wrong(f"{location} is deleted, and it is needed")
+
+    def _consumed(self, text: str) -> None:
+        if text in self.waiting and not self.disk.has(f"{self.folder}/rejected/{text}"):
+            raise Wrong(f"{text} is deleted, and it is not in the table")
+
+    def needed(self) -> set[str]:
+        """Locations that a kept snapshot, a pending txlog or a pending rewrite names."""
+        if self._needed is None:
+            assert self.metadata is not None
+            self._needed = set()
+            for snapshot in self.metadata.snapshots:
+                self._needed.add(snapshot.manifest_list)
+                self._needed.update(self._manifests_of(snapshot))
+                self._needed |= self.live(snapshot)
+        found = set(self._needed)
+        for text, paths in self.waiting.items():
+            if self.disk.has(f"{self.folder}/pending/{text}"):
+                found.update(paths)
+        for location, item in self.disk.under(f"{self.folder}/rewrites"):
+            try:
+                rewrite = decode_rewrite(location.rpartition("/")[2].removesuffix(".avro"), item.data, 2**26)
+            except BookkeeperError:
+                continue
+            found.update(row.path for row in rewrite.added)
+        return found

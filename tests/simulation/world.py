@@ -1,0 +1,296 @@
+"""
+One simulated lake: its disk, its catalog, and all processes at work on it, which are made of the production code.
+"""
+
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Reaper, Retention, Table
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.marks import PROPERTY, loads
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.ledger import commit_request
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.tick.tick import Bookkeeper
+from reaper import reap
+from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.memory import Disk, MemoryStore
+from tests.simulation.oracle import Oracle, Wrong
+from tests.simulation.schedule import FAULTS, Event, Scheduler
+from writers.writer import Writer
+
+ROOT = "s3://simulated/lake"
+IDENTIFIER = "demo.events"
+BOOKS = ("book-1", "book-2")
+PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
+#: how often each is taken
+WEIGHTS = {"book-1": 40, "book-2": 30, "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2}
+
+
+@dataclass
+class Run:
+    """A writer of a name: its process, what it has confirmed, and the rows it has yet to send."""
+
+    name: str
+    writer: Any = None
+    sent: int = 0
+    confirmed: list[str] = field(default_factory=list)
+
+
+class World:
+    """Begins with an empty table; `run` takes events, `settle` lets all come to rest and looks at the result."""
+
+    def __init__(self, seed: int, dice: Random, tell: Callable[[str], None] = lambda line: None) -> None:
+        self.dice = dice
+        self.scheduler = Scheduler(Random(seed + 1), tell=tell)
+        self.counts = self.scheduler.counts
+        self.disk = Disk(self.scheduler.clock)
+        self.catalog = MemoryCatalog(ROOT, self.disk, self.scheduler)
+        self.settings = Table(
+            name="events",
+            identifier=IDENTIFIER,
+            marks_keep=timedelta(hours=2),
+            orphan_age=timedelta(hours=2),
+            retention=Retention(),
+            reaper=Reaper(older_than=timedelta(minutes=2), retain_last=5, metadata_keep=timedelta(minutes=5)),
+        )
+        made = initialise(self.catalog, self.settings, schema_for(self.settings), self.store)  # type: ignore[arg-type]
+        self.folder_url = made.folder
+        self.oracle = Oracle(self.disk, made.folder)
+        self.oracle.metadata = self.metadata
+        self.catalog.committed = self.oracle.committed
+        self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
+        self.books: dict[str, Bookkeeper] = {}
+        self.runs: dict[str, Run] = {}
+        for name in BOOKS:
+            self.scheduler.add(name, lambda dice, name=name: self._tick(name), lambda name=name: self._forget(name))  # type: ignore[misc]
+        for name in PLAIN:
+            self._add_writer(name, name, self._publish)
+        for name in ("chain-1", "chain-1b"):
+            self._add_writer(name, "chain-1", self._continue)
+        self.scheduler.add("reaper", lambda dice: self._reap())
+        self.scheduler.add("disk", self._disk)
+        self.scheduler.add("clock", lambda dice: None)
+        self._listener = Listener(self.counts)
+        self._loggers = [logging.getLogger(name) for name in ("bookkeeper", "reaper", "writers")]
+        for logger in self._loggers:
+            logger.addHandler(self._listener)
+            logger.setLevel(logging.WARNING)
+            logger.propagate = False
+
+    def end(self) -> None:
+        """The log is listened to no more; what is under way ends here."""
+        for logger in self._loggers:
+            logger.removeHandler(self._listener)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True
+        self.scheduler.end()
+
+    # -- parts
+
+    @property
+    def metadata(self) -> Any:
+        return self.catalog.tables[tuple(IDENTIFIER.split("."))][0]
+
+    def store(self, url: str) -> Any:
+        return MemoryStore(url, self.disk, self.scheduler)
+
+    def random(self, count: int) -> bytes:
+        return self.dice.randbytes(count)
+
+    def _add_writer(self, actor: str, name: str, act: Callable[[Run, Random], None]) -> None:
+        run = self.runs[actor] = Run(name)
+
+        def die() -> None:
+            run.writer = None
+
+        self.scheduler.add(actor, lambda dice: act(run, dice), die)
+
+    # -- bookkeepers
+
+    def book(self) -> Bookkeeper:
+        """A bookkeeper that remembers nothing."""
+        ledger = Ledger(self.catalog, IDENTIFIER, self.scheduler.clock, self.store)  # type: ignore[arg-type]
+        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store)
+
+    def _forget(self, name: str) -> None:
+        self.books.pop(name, None)
+
+    def _tick(self, name: str) -> None:
+        book = self.books.get(name)
+        if book is None:
+            book = self.books[name] = self.book()
+        self.counts["ticks"] += 1
+        done = book.tick(self.scheduler.now)
+        if done.commit is not None:
+            self.counts["ticks that committed"] += 1
+        if done.rejected:
+            self.counts["rejected"] += len(done.rejected)
+
+    # -- writers
+
+    def _open(self, run: Run) -> Writer:
+        if run.writer is None:
+            run.writer = Writer.open(
+                Folder(self.store(self.folder_url)),
+                run.name,
+                clock=self.scheduler.clock,
+                wait=self.scheduler.wait,
+                random=self.random,
+                stores=self.store,
+                at_once=lambda acts: [act() for act in acts],
+            )
+            self.counts["runs of writers"] += 1
+        writer: Writer = run.writer
+        return writer
+
+    def _rows(self, keys: Sequence[str]) -> pa.Table:
+        count = len(keys)
+        return pa.table(
+            {
+                "timestamp": pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
+                "key": pa.array(keys, pa.string()),
+                "value": pa.array([b"v"] * count, pa.binary()),
+            }
+        )
+
+    def _publish(self, run: Run, dice: Random) -> None:
+        """Rows without positions: each is sent once, and counts when its publish was confirmed."""
+        try:
+            writer = self._open(run)
+            keys = [f"{run.name}-{run.sent + number}" for number in range(dice.randint(1, 3))]
+            run.sent += len(keys)
+            writer.write(self._rows(keys))
+            writer.publish()
+        except BookkeeperError:
+            run.writer = None  # the next run; what is unknown is not sent again
+            raise
+        run.confirmed += keys
+        self.counts["rows confirmed"] += len(keys)
+
+    def _continue(self, run: Run, dice: Random) -> None:
+        """Rows of a source: each run goes on where the committed position says."""
+        try:
+            writer = self._open(run)
+            at = int(writer.position or b"0")
+            count = dice.randint(1, 3)
+            writer.write(self._rows([f"{run.name}-{at + number}" for number in range(1, count + 1)]))
+            writer.publish(position=b"%d" % (at + count))
+            self.counts["rows chained"] += count
+        except BookkeeperError:
+            run.writer = None
+            raise
+
+    # -- others
+
+    def _reap(self) -> None:
+        done = reap(self.catalog, self.settings, self.scheduler.now, open_store=self.store)  # type: ignore[arg-type]
+        self.counts["snapshots expired"] += done.snapshots
+        self.counts["orphans"] += done.orphans
+
+    def _disk(self, dice: Random) -> None:
+        """The disk fills up for a while, or its clock jumps."""
+        if dice.random() < 0.5:
+            self.scheduler.full_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20]))
+            self.scheduler.tell("   the disk is full")
+        else:
+            self.disk.ahead = timedelta(seconds=dice.choice([0, 0, 0, 3, -3, 45, -45, 400, -400]))
+            self.scheduler.tell(f"   the storage's clock is {self.disk.ahead} ahead")
+
+    # -- the run
+
+    def run(self, event: Event) -> None:
+        self.scheduler.run(event)
+
+    def settle(self) -> None:
+        """Faults end, everything late arrives, every process goes on; then each row must be where it belongs."""
+        self.scheduler.full_until = self.scheduler.now
+        self.disk.ahead = timedelta(0)
+        for name, actor in self.scheduler.actors.items():
+            while actor.running is not None:
+                self.run(Event(name, 1))
+        self.scheduler.now += timedelta(minutes=10)
+        self.scheduler.arrive(everything=True)
+        for _ in range(4):
+            for name in BOOKS:
+                self.run(Event(name, 11))
+        self._look()
+
+    def _look(self) -> None:
+        oracle, folder = self.oracle, f"{self.folder_url}"
+        pending = [at for at, _ in self.disk.under(f"{folder}/pending")]
+        if pending:
+            raise Wrong(f"still pending after all is well: {pending[:3]}")
+        here = oracle.rows.keys() | oracle.dropped
+        for run in self.runs.values():
+            missing = [key for key in run.confirmed if key not in here]
+            if missing:
+                raise Wrong(f"confirmed rows are missing: {missing[:5]}")
+        marks = loads(self.metadata.properties[PROPERTY])
+        for name in POSITIONED:
+            reached = int(marks.writer(name).position or b"0")
+            missing = [number for number in range(1, reached + 1) if f"{name}-{number}" not in here]
+            if missing:
+                raise Wrong(f"{name} has position {reached}, and rows are missing: {missing[:5]}")
+        for snapshot in self.metadata.snapshots:
+            oracle.live(snapshot)
+        gone = [location for location in oracle.needed() if not self.disk.has(location)]
+        if gone:
+            raise Wrong(f"needed files are gone: {gone[:3]}")
+        self.counts["rows"] += len(oracle.rows)
+
+
+def events(seed: int, steps: int) -> Iterator[Event]:
+    """The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault."""
+    dice = Random(seed)
+    names, weights = list(WEIGHTS), list(WEIGHTS.values())
+    calm = dice.random() * 0.8
+    for _ in range(steps):
+        seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
+        if dice.random() < 0.004:
+            seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
+        if dice.random() < 0.004:
+            yield Event("disk", seconds, dice.getrandbits(32))
+            continue
+        who = dice.choices(names, weights)[0]
+        calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
+        fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
+        yield Event(who, seconds, dice.getrandbits(32), calls, fault, dice.randint(1, 25))
+
+
+class Listener(logging.Handler):
+    """Counts what the log says."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.counts = counts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()[:60]
+        self.counts[f"log {said}"] += 1
+        if "defect" in said:
+            raise Wrong(f"{said}: {getattr(record, 'cause', '')}")
+
+
+@contextmanager
+def repeatable(seed: int) -> Iterator[Random]:
+    """All that is random comes from the dice of the seed."""
+    dice = Random(seed)
+    with (
+        mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        mock.patch.object(os, "urandom", dice.randbytes),
+        mock.patch.object(commit_request, "randbits", dice.getrandbits),
+    ):
+        yield dice
