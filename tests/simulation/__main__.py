@@ -42,7 +42,7 @@ def main() -> int:
 def tell(seed: int, count: int, played: Played) -> None:
     """Prints what is wrong, and the shortest story that ends there."""
     print(f"seed {seed}, after {played.ticks} ticks: {played.wrong}\n{played.where}", flush=True)
-    steps = shrink(seed, list(events(seed, count)), played.kind)
+    steps = shrink(seed, list(events(seed, count))[: played.taken], played.kind)
     short = play(seed, steps)
     print("\n".join(short.story))
     print(short.wrong)

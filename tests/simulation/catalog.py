@@ -83,6 +83,9 @@ class MemoryCatalog:
 
         return self.scheduler.call(Call("commit", "table", COMMITS), act, error)
 
+    def _delete_old_metadata(self, *given: Any) -> None:
+        """What pyiceberg calls after a commit; the reaper deletes them here."""
+
     def _set(self, name: tuple[str, ...], metadata: TableMetadata) -> str:
         self.versions += 1
         location = f"{metadata.location}/metadata/{self.versions:05d}-{uuid.uuid4()}.metadata.json"

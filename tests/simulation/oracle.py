@@ -6,8 +6,9 @@ Rows are known by their keys, which writers never use twice on a table that is a
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import fastavro
@@ -44,7 +45,11 @@ class Oracle:
 
     disk: Disk
     folder: str
+    clock: Callable[[], datetime]
+    keep: timedelta
     metadata: TableMetadata | None = None
+    #: when a row was written
+    born: dict[str, datetime] = field(default_factory=dict)
     #: published txlogs that are not in: their data files by name
     waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: the same of those that are in
@@ -56,7 +61,9 @@ class Oracle:
     dropped: set[str] = field(default_factory=set)
     #: rows in the order in which appends added them
     streamed: list[str] = field(default_factory=list)
-    #: files by snapshot: live data files
+    #: files that an append added, by snapshot
+    _added_by: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: live data files by snapshot
     _live: dict[int, frozenset[str]] = field(default_factory=dict)
     _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -69,7 +76,7 @@ class Oracle:
     def rows_of(self, path: str) -> tuple[str, ...]:
         """The keys of a data file; read once, when it is in the table for the first time."""
         if path not in self._rows:
-            table = pq.read_table(io.BytesIO(self._stored(path)), columns=["key"])
+            table = pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=["key"], use_threads=False)
             self._rows[path] = tuple(table["key"].to_pylist())
         return self._rows[path]
 
@@ -129,6 +136,8 @@ class Oracle:
         for snapshot in new:
             self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
         if before.current_snapshot_id != after.current_snapshot_id:
+            if not new:
+                self._rolled_back(before, after, by_id)
             self._head(after)
         if new and marks_format.PROPERTY in after.properties:
             self._marks(after)
@@ -146,6 +155,7 @@ class Oracle:
             if again := added & self.added:
                 raise Wrong(f"{about} adds files that were added before: {sorted(again)}")
             self.added |= added
+            self._added_by[snapshot.snapshot_id] = added
             for path in sorted(added):
                 self.streamed += self.rows_of(path)
         elif operation == "replace":
@@ -156,10 +166,17 @@ class Oracle:
         elif added:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
-            self.dropped |= {row for path in gone for row in self.rows_of(path)}
+            self._retained(about, {row for path in gone for row in self.rows_of(path)})
         stated = int((summary and summary.additional_properties.get("added-data-files")) or 0)
         if stated != len(added):
             raise Wrong(f"{about} says {stated} added files, it has {len(added)}")
+
+    def _retained(self, about: str, rows: set[str]) -> None:
+        """Only rows that are old enough may go."""
+        young = [row for row in rows if self.clock() - self.born.get(row, self.clock()) < self.keep]
+        if young:
+            raise Wrong(f"{about} dropped rows that are too young: {young[:3]}")
+        self.dropped |= rows
 
     def _head(self, after: TableMetadata) -> None:
         head = after.current_snapshot()
@@ -167,23 +184,21 @@ class Oracle:
         rows = Counter(row for path in paths for row in self.rows_of(path))
         if twice := [row for row, count in rows.items() if count > 1]:
             raise Wrong(f"rows are in the table twice: {sorted(twice)[:5]}")
-        lost = self.rows.keys() - rows.keys() - self.dropped
-        if lost and self.rolled_back(after):
-            self.dropped |= lost
-            lost = set()
-        if lost:
+        if lost := self.rows.keys() - rows.keys() - self.dropped:
             raise Wrong(f"rows are gone: {sorted(lost)[:5]}")
         self.rows = rows
         for path in paths:
             if not self.disk.has(path):
                 raise Wrong(f"the head names {path}, which is not there")
 
-    #: set by the world while a rollback is what happens
-    rolling_back: bool = False
-
-    def rolled_back(self, after: TableMetadata) -> bool:
-        """Whether the rows were given up."""
-        return self.rolling_back
+    def _rolled_back(self, before: TableMetadata, after: TableMetadata, by_id: dict[int, Snapshot]) -> None:
+        """Rows of abandoned snapshots stay out, or come back by a commit that was under way."""
+        at = before.current_snapshot_id
+        while at is not None and at != after.current_snapshot_id and at in by_id:
+            paths = self._added_by.get(at, frozenset())
+            self.added -= paths
+            self.dropped |= {row for path in paths for row in self.rows_of(path)}
+            at = by_id[at].parent_snapshot_id
 
     def _marks(self, after: TableMetadata) -> None:
         marks = marks_format.loads(after.properties[marks_format.PROPERTY])

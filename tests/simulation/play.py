@@ -24,6 +24,8 @@ class Played:
     counts: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
     where: str = ""
+    #: how many events were taken
+    taken: int = 0
 
     @property
     def digest(self) -> str:
@@ -39,6 +41,7 @@ def play(seed: int, steps: Sequence[Event], broken: Callable[[], None] = lambda:
         broken()
         try:
             for number, event in enumerate(steps):
+                played.taken = number + 1
                 played.story.append(_line(number, event))
                 world.run(event)
             played.story.append("all faults end")

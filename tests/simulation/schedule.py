@@ -112,6 +112,10 @@ class Scheduler:
     def clock(self) -> datetime:
         return self.now
 
+    def seconds(self) -> float:
+        """A clock that is never set."""
+        return (self.now - START).total_seconds()
+
     def add(self, name: str, begin: Callable[[Random], None], die: Callable[[], None] = lambda: None) -> None:
         self.actors[name] = Actor(name, begin, die)
 

@@ -17,26 +17,45 @@ from unittest import mock
 import pyarrow as pa
 
 from bookkeeper.commands.init import initialise, schema_for
-from bookkeeper.config.settings import Reaper, Retention, Table
+from bookkeeper.config.settings import Compaction, Reaper, Retention, Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import PROPERTY, loads
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger import commit_request
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
 from tests.simulation.schedule import FAULTS, Event, Scheduler
+from tests.simulation.others import Foreign, Inline, Reading, accept_rollback, compactor
 from writers.writer import Writer
 
+ROWS = pa.schema(
+    [
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("value", pa.binary()),
+    ]
+)
 ROOT = "s3://simulated/lake"
 IDENTIFIER = "demo.events"
 BOOKS = ("book-1", "book-2")
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
 #: how often each is taken
-WEIGHTS = {"book-1": 40, "book-2": 30, "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2}
+WEIGHTS = {
+    "book-1": 40, "book-2": 30, "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2,
+    "compactor-1": 2,
+    "compactor-2": 1,
+    "consumer": 4,
+    "foreign": 1,
+    "operator": 1,
+}
+#: meet no faults: they are not what is tried
+CALM = frozenset({"foreign", "operator", "disk"})
+KEEP = timedelta(hours=3)
 
 
 @dataclass
@@ -54,6 +73,9 @@ class World:
 
     def __init__(self, seed: int, dice: Random, tell: Callable[[str], None] = lambda line: None) -> None:
         self.dice = dice
+        #: whether others roll the table back in this world
+        self.rollbacks = seed % 3 == 0
+        self.foreign_expiry = False
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
@@ -63,12 +85,13 @@ class World:
             identifier=IDENTIFIER,
             marks_keep=timedelta(hours=2),
             orphan_age=timedelta(hours=2),
-            retention=Retention(),
+            retention=Retention(keep=KEEP, brake=0.9),
+            compaction=Compaction(engine="own", fan_in=4, quiet=timedelta(minutes=5)),
             reaper=Reaper(older_than=timedelta(minutes=2), retain_last=5, metadata_keep=timedelta(minutes=5)),
         )
         made = initialise(self.catalog, self.settings, schema_for(self.settings), self.store)  # type: ignore[arg-type]
         self.folder_url = made.folder
-        self.oracle = Oracle(self.disk, made.folder)
+        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10))
         self.oracle.metadata = self.metadata
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
@@ -81,6 +104,17 @@ class World:
         for name in ("chain-1", "chain-1b"):
             self._add_writer(name, "chain-1", self._continue)
         self.scheduler.add("reaper", lambda dice: self._reap())
+        self.compactors: dict[str, Any] = {}
+        for name in ("compactor-1", "compactor-2"):
+            self.scheduler.add(
+                name,
+                lambda dice, name=name: self._compact(name),  # type: ignore[misc]
+                lambda name=name: self.compactors.pop(name, None),  # type: ignore[misc]
+            )
+        self.reading, self.foreign = Reading(self), Foreign(self)
+        self.scheduler.add("consumer", self.reading.step, self.reading.die)
+        self.scheduler.add("foreign", self.foreign.step)
+        self.scheduler.add("operator", lambda dice: accept_rollback(self))
         self.scheduler.add("disk", self._disk)
         self.scheduler.add("clock", lambda dice: None)
         self._listener = Listener(self.counts)
@@ -156,15 +190,16 @@ class World:
         writer: Writer = run.writer
         return writer
 
-    def _rows(self, keys: Sequence[str]) -> pa.Table:
+    def rows(self, keys: Sequence[str]) -> pa.Table:
         count = len(keys)
-        return pa.table(
-            {
-                "timestamp": pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
-                "key": pa.array(keys, pa.string()),
-                "value": pa.array([b"v"] * count, pa.binary()),
-            }
-        )
+        for key in keys:
+            self.oracle.born.setdefault(key, self.scheduler.now)
+        columns = [
+            pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
+            pa.array(keys, pa.string()),
+            pa.array([b"v"] * count, pa.binary()),
+        ]
+        return pa.table(columns, schema=ROWS)
 
     def _publish(self, run: Run, dice: Random) -> None:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
@@ -172,7 +207,7 @@ class World:
             writer = self._open(run)
             keys = [f"{run.name}-{run.sent + number}" for number in range(dice.randint(1, 3))]
             run.sent += len(keys)
-            writer.write(self._rows(keys))
+            writer.write(self.rows(keys))
             writer.publish()
         except BookkeeperError:
             run.writer = None  # the next run; what is unknown is not sent again
@@ -186,7 +221,7 @@ class World:
             writer = self._open(run)
             at = int(writer.position or b"0")
             count = dice.randint(1, 3)
-            writer.write(self._rows([f"{run.name}-{at + number}" for number in range(1, count + 1)]))
+            writer.write(self.rows([f"{run.name}-{at + number}" for number in range(1, count + 1)]))
             writer.publish(position=b"%d" % (at + count))
             self.counts["rows chained"] += count
         except BookkeeperError:
@@ -199,6 +234,14 @@ class World:
         done = reap(self.catalog, self.settings, self.scheduler.now, open_store=self.store)  # type: ignore[arg-type]
         self.counts["snapshots expired"] += done.snapshots
         self.counts["orphans"] += done.orphans
+
+    def _compact(self, name: str) -> None:
+        at_work = self.compactors.get(name)
+        if at_work is None:
+            at_work = self.compactors[name] = compactor(self, name)
+        done = at_work.round(self.catalog, self.scheduler.now)
+        self.counts["rewrites published"] += done.rewrites
+        self.counts["rewrites that failed"] += done.failed
 
     def _disk(self, dice: Random) -> None:
         """The disk fills up for a while, or its clock jumps."""
@@ -223,9 +266,13 @@ class World:
                 self.run(Event(name, 1))
         self.scheduler.now += timedelta(minutes=10)
         self.scheduler.arrive(everything=True)
+        self.run(Event("operator", 1))
         for _ in range(4):
             for name in BOOKS:
                 self.run(Event(name, 11))
+        for _ in range(3):
+            self.run(Event("consumer", 61))
+        self.reading.look()
         self._look()
 
     def _look(self) -> None:
@@ -265,6 +312,9 @@ def events(seed: int, steps: int) -> Iterator[Event]:
             yield Event("disk", seconds, dice.getrandbits(32))
             continue
         who = dice.choices(names, weights)[0]
+        if who in CALM:
+            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.8 else dice.randint(1, 8))
+            continue
         calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
         fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
         yield Event(who, seconds, dice.getrandbits(32), calls, fault, dice.randint(1, 25))
@@ -292,5 +342,6 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
+        mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
     ):
         yield dice
