@@ -5,6 +5,7 @@ Rows are known by their keys, which writers never use twice on a table that is a
 """
 
 import io
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class Oracle:
     #: rows of the head, by key, and those that retention, others or a rollback took out
     rows: Counter[str] = field(default_factory=Counter)
     dropped: set[str] = field(default_factory=set)
+    #: rows of snapshots that a rollback abandoned
+    abandoned: set[str] = field(default_factory=set)
     #: rows in the order in which appends added them
     streamed: list[str] = field(default_factory=list)
     #: files that an append added, by snapshot
@@ -197,8 +200,9 @@ class Oracle:
         while at is not None and at != after.current_snapshot_id and at in by_id:
             paths = self._added_by.get(at, frozenset())
             self.added -= paths
-            self.dropped |= {row for path in paths for row in self.rows_of(path)}
+            self.abandoned |= {row for path in paths for row in self.rows_of(path)}
             at = by_id[at].parent_snapshot_id
+        self.dropped |= self.abandoned
 
     def _marks(self, after: TableMetadata) -> None:
         marks = marks_format.loads(after.properties[marks_format.PROPERTY])
@@ -220,6 +224,8 @@ class Oracle:
         if location.startswith(self.folder):
             if "/pending/" in location and location.endswith(SUFFIX):
                 self._consumed(location.rpartition("/")[2])
+            elif "/rejected/" in location and location.endswith(SUFFIX):
+                self._swept(location)
             return
         if location in self.needed():
             raise Wrong(f"{location} is deleted, and it is needed")
@@ -227,6 +233,17 @@ class Oracle:
     def _consumed(self, text: str) -> None:
         if text in self.waiting and not self.disk.has(f"{self.folder}/rejected/{text}"):
             raise Wrong(f"{text} is deleted, and it is not in the table")
+
+    def _swept(self, location: str) -> None:
+        """A rejected txlog goes only when it is in, or when the winner of its position has its rows."""
+        text = location.rpartition("/")[2]
+        if text not in self.waiting or self.disk.has(f"{self.folder}/pending/{text}"):
+            return
+        reason = f"{location}.reason.json"
+        error = json.loads(self.disk.get(reason).data)["error"] if self.disk.has(reason) else "no reason"
+        if error != "PositionTaken":
+            raise Wrong(f"{text} is swept, and it was rejected for {error}")
+        self.done[text] = self.waiting.pop(text)
 
     def needed(self) -> set[str]:
         """Locations that a kept snapshot, a pending txlog or a pending rewrite names."""

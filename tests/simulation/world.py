@@ -35,9 +35,9 @@ from writers.writer import Writer
 
 ROWS = pa.schema(
     [
-        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False, metadata={"PARQUET:field_id": "1"}),
+        pa.field("key", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2"}),
+        pa.field("value", pa.binary(), metadata={"PARQUET:field_id": "3"}),
     ]
 )
 ROOT = "s3://simulated/lake"
@@ -46,7 +46,9 @@ BOOKS = ("book-1", "book-2")
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
 #: how often each is taken
 WEIGHTS = {
-    "book-1": 40, "book-2": 30, "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2,
+    "book-1": 60,
+    "book-2": 45,
+    "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2,
     "compactor-1": 2,
     "compactor-2": 1,
     "consumer": 4,
