@@ -13,7 +13,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
-from bookkeeper.catalogs.metadata_json import apply_updates
+from bookkeeper.catalogs.metadata_json import MetadataJson, apply_updates
 from tests.simulation.memory import Disk, MemoryFiles
 from tests.simulation.schedule import COMMITS, READS, REFUSED, Call, Scheduler
 
@@ -28,7 +28,7 @@ class MemoryCatalog:
         self.tables: dict[tuple[str, ...], tuple[TableMetadata, str]] = {}
         self.committed: Callable[[TableMetadata, TableMetadata], None] = lambda before, after: None
         self.io = MemoryFiles(disk, self._read)
-        self.versions = 0
+        self.versions, self._json = 0, MetadataJson()
 
     def _read(self, verb: str, location: str, act: Callable[[], Any]) -> Any:
         return self.scheduler.call(Call(verb, location, READS), act, lambda why: OSError(f"{location}: {why}"))
@@ -89,7 +89,7 @@ class MemoryCatalog:
     def _set(self, name: tuple[str, ...], metadata: TableMetadata) -> str:
         self.versions += 1
         location = f"{metadata.location}/metadata/{self.versions:05d}-{uuid.uuid4()}.metadata.json"
-        self.disk.put(location, b"{}")
+        self.disk.put(location, self._json.dump(metadata))
         self.tables[name] = metadata, location
         return location
 

@@ -43,7 +43,8 @@ class Event(NamedTuple):
     """
     One step: `who` goes on, or begins anew, `seconds` later, for `calls` calls (0: to the end of what it does).
 
-    Its `at`-th call, or the first one after it that can, meets the `fault`. `seed` is the dice of what it begins.
+    Its `at`-th call that can meets the `fault`; with `at` 0 its next commit. `seed` is the
+    dice of what it begins.
     """
 
     who: str
@@ -83,6 +84,7 @@ class Actor:
     calls_left: int = 0
     fault: str = ""
     fault_in: int = 0
+    to_commit: bool = False
 
 
 @dataclass
@@ -106,6 +108,8 @@ class Scheduler:
     counts: Counter[str] = field(default_factory=Counter)
     #: until when the disk is full
     full_until: datetime = START
+    #: until when the catalog refuses every commit
+    refused_until: datetime = START
     #: told of each event and each remarkable call, for the story
     tell: Callable[[str], None] = lambda line: None
 
@@ -127,7 +131,7 @@ class Scheduler:
         if actor is None:
             return
         actor.calls_left = event.calls or 1_000_000_000
-        actor.fault, actor.fault_in = event.fault, event.at
+        actor.fault, actor.fault_in, actor.to_commit = event.fault, event.at, event.at == 0
         began = actor.running is None
         if actor.running is None:
             actor.running = greenlet(lambda: self._work(actor, Random(event.seed)))
@@ -191,11 +195,18 @@ class Scheduler:
         if self.now < self.full_until and BEFORE in call.able and LOST in call.able and call.verb != "delete":
             self.counts["fault disk full"] += 1
             raise error("no space left")
-        if not actor.fault:
+        if self.now < self.refused_until and call.verb == "commit":
+            self.counts["fault catalog refuses"] += 1
+            raise error(REFUSED)
+        if not actor.fault or actor.fault not in call.able:
             return act()
-        actor.fault_in -= 1
-        if actor.fault_in > 0 or actor.fault not in call.able:
-            return act()
+        if actor.to_commit:
+            if call.verb != "commit":
+                return act()
+        else:
+            actor.fault_in -= 1
+            if actor.fault_in > 0:
+                return act()
         fault, actor.fault = actor.fault, ""
         self.counts[f"fault {fault}"] += 1
         self.tell(f"   {actor.name}: {fault}: {call.verb} {call.what}")
@@ -206,9 +217,9 @@ class Scheduler:
         actor = self.current
         if actor is None or actor.fault != STALE or actor.running is not getcurrent():
             return False
-        if actor.fault_in <= 1:
-            actor.calls_left = 0
-        return actor.fault_in <= 1
+        actor.calls_left, actor.fault = 0, ""
+        self.counts[f"fault {STALE}"] += 1
+        return True
 
     def _broken(self, fault: str, call: Call, act: Callable[[], T], error: Callable[[str], Exception]) -> T:
         if fault == CRASH:

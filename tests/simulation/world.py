@@ -29,7 +29,7 @@ from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
-from tests.simulation.schedule import FAULTS, Event, Scheduler
+from tests.simulation.schedule import COMMITS, FAULTS, Event, Scheduler
 from tests.simulation.others import Foreign, Inline, Reading, accept_rollback, compactor
 from writers.writer import Writer
 
@@ -247,11 +247,14 @@ class World:
 
     def _disk(self, dice: Random) -> None:
         """The disk fills up for a while, or its clock jumps."""
-        if dice.random() < 0.5:
-            self.scheduler.full_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20]))
+        if dice.random() < 0.4:
+            self.scheduler.full_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20, 90]))
             self.scheduler.tell("   the disk is full")
+        elif dice.random() < 0.3:
+            self.scheduler.refused_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20]))
+            self.scheduler.tell("   the catalog refuses commits")
         else:
-            self.disk.ahead = timedelta(seconds=dice.choice([0, 0, 0, 3, -3, 45, -45, 400, -400]))
+            self.disk.ahead = timedelta(seconds=dice.choice([0, 0, 0, 0, 0, 0, 0, 3, -3, 45, -45, 400, -400]))
             self.scheduler.tell(f"   the storage's clock is {self.disk.ahead} ahead")
 
     # -- the run
@@ -261,7 +264,7 @@ class World:
 
     def settle(self) -> None:
         """Faults end, everything late arrives, every process goes on; then each row must be where it belongs."""
-        self.scheduler.full_until = self.scheduler.now
+        self.scheduler.full_until = self.scheduler.refused_until = self.scheduler.now
         self.disk.ahead = timedelta(0)
         for name, actor in self.scheduler.actors.items():
             while actor.running is not None:
@@ -310,7 +313,7 @@ def events(seed: int, steps: int) -> Iterator[Event]:
         seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
         if dice.random() < 0.004:
             seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
-        if dice.random() < 0.004:
+        if dice.random() < 0.008:
             yield Event("disk", seconds, dice.getrandbits(32))
             continue
         who = dice.choices(names, weights)[0]
@@ -319,7 +322,8 @@ def events(seed: int, steps: int) -> Iterator[Event]:
             continue
         calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
         fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
-        yield Event(who, seconds, dice.getrandbits(32), calls, fault, dice.randint(1, 25))
+        at = 0 if dice.random() < 0.3 and fault in COMMITS else dice.choice((1, 1, 2, 2, 3, 4, 5, 7, 10, 15))
+        yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)
 
 
 class Listener(logging.Handler):
