@@ -14,7 +14,7 @@ from unittest import mock
 
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.rewrite import REWRITES
 from bookkeeper.errors import ReplacedFilesChanged
 from bookkeeper.ledger import ledger, summary
@@ -67,6 +67,13 @@ def check_rewrites_decode(name: str, data: bytes) -> Any:
     return decode(name.removesuffix(".avro"), data, 2**26)
 
 
+def carelessly(folder: Folder, name: Any, why: Any, now: datetime, *given: Any, place: str = PENDING) -> None:
+    """A bad txlog leaves pending/ before it is durable in rejected/."""
+    data = folder.store.read(f"{place}{name}")
+    folder.store.delete_many([f"{place}{name}"])
+    folder.store.create(f"{REJECTED}{name}", data)
+
+
 def too_early(settings: Any, schema: Any, times: Any, now: datetime) -> Any:
     """Retention two hours ahead of time."""
     return _rule(settings, schema, times, now + timedelta(hours=2))
@@ -99,7 +106,7 @@ MUTATIONS: dict[str, Patches] = {
     "an unknown outcome taken for success": [(_LEDGER, broken.TrustingLedger)],
     "the swap before its files are durable": [(_LEDGER, broken.SwapFirst)],
     "delete before the commit": [("tests.simulation.world.Bookkeeper", broken.HastyBookkeeper)],
-    "out of pending/ before it is in rejected/": [("tests.simulation.world.Folder", broken.CarelessFolder)],
+    "out of pending/ before it is in rejected/": [("bookkeeper.core.folder.Folder.reject", carelessly)],
     "positions are not compared": [("bookkeeper.tick.plan._Planner._check_position", broken.any_position)],
     "marks are not asked": [("bookkeeper.core.marks.Mark.is_in", lambda mark, sequence: False)],
     "the next sequence counts as in": [
