@@ -24,6 +24,8 @@ from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.folder import MarksCopy
 
 Parents = dict[int, int | None]
+#: in the summary of a table's first snapshot ever, where its sequence number is not 1
+FIRST = "bookkeeper.first"
 
 
 def ancestors(metadata: TableMetadata, start: int | None = None) -> Iterator[Snapshot]:

@@ -26,6 +26,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import epoch_ms, format_duration
+from bookkeeper.core.history import FIRST
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import Rewrite
@@ -456,13 +457,16 @@ class Ledger:
         parent_id = parent.snapshot_id if parent else None
         last = before[-1].sequence_number if before else view.metadata.last_sequence_number
         sequence, key = new.sequence or (last or 0) + 1, f"snap-{new.id}-1-{attempt.tag}.avro"
+        counts = new.counts
+        if not last and sequence > 1:  # the steps of upserts took the numbers before it
+            counts = {**counts, FIRST: "true"}
         return Snapshot(
             snapshot_id=new.id,
             parent_snapshot_id=parent_id,
             sequence_number=sequence,
             timestamp_ms=attempt.timestamp_ms + number,
             manifest_list=self.writer.write_list(new.unsent, key, new.manifests, new.id, parent_id, sequence),
-            summary=summary.summary(new.operation, new.counts, new.manifests, parent),
+            summary=summary.summary(new.operation, counts, new.manifests, parent),
             schema_id=view.metadata.current_schema_id,
         )
 

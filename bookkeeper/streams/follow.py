@@ -18,6 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.core.history import FIRST
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
 from bookkeeper.streams.main_history import MainHistory, added_by, is_append
 from bookkeeper.streams.rows import reading
@@ -110,8 +111,11 @@ def since(metadata: TableMetadata, moment: datetime) -> Position:
 def is_first(snapshot: Snapshot) -> bool:
     """
     Whether it is the table's first one ever. No parent is no proof: pyiceberg removes an expired one from its child.
+
+    Its number is 1; where upserts are the first thing in the table it is higher, and the summary says so.
     """
-    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 0) <= 1
+    said = snapshot.summary.additional_properties if snapshot.summary else {}
+    return snapshot.parent_snapshot_id is None and ((snapshot.sequence_number or 0) <= 1 or FIRST in said)
 
 
 def ahead(metadata: TableMetadata, position: Position) -> list[Snapshot]:
