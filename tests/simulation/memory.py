@@ -184,9 +184,7 @@ class MemoryStore:
     def upload(self, key: str, data: Any) -> None:
         at, whole = self._at(key), bytes(data)
         half = whole[: len(whole) // 2]
-        self._call(
-            "upload", key, UPLOADS, lambda: self.disk.put(at, whole), lambda: self.disk.put(at, half)
-        )
+        self._call("upload", key, UPLOADS, lambda: self.disk.put(at, whole), lambda: self.disk.put(at, half))
 
     def size(self, key: str) -> int:
         return len(self._read(key).data)

@@ -36,6 +36,12 @@ def relabelled(old: Operation, new: Operation) -> Callable[..., NewSnapshot]:
     return lambda id, operation, *rest: NewSnapshot(id, new if operation == old else operation, *rest)
 
 
+def fold_as_replace(id: int, operation: Operation, manifests: Any, counts: Any, *rest: Any) -> NewSnapshot:
+    """A fold is committed as a `replace`."""
+    fold = counts.get("bookkeeper.reason") == "fold"
+    return NewSnapshot(id, Operation.REPLACE if fold else operation, manifests, counts, *rest)
+
+
 def only_live_ones(checker: Any, rewrite: Any, partition: Any) -> list[Any]:
     """Of the files that a rewrite replaces, those that are gone are passed over."""
     found = [file for key in rewrite.replaced for file in checker.live.get(key, [])]
@@ -95,6 +101,12 @@ def not_looked_at(context: Any, journal: Any) -> tuple[Verdict, Any]:
     return broken.no_second_look(context, journal)
 
 
+def fold_without_positions(ledger: Any, view: Any, removed: Any, added: Any) -> Any:
+    """A fold takes equality deletes out, and forgets to put position deletes in their place."""
+    return _fold(ledger, view, removed, [])
+
+
+_fold = ledger.Ledger.fold
 _rule, _append_counts, _with_live_files = retention_rule.rule, summary.append_counts, ledger._with_live_files
 _LEDGER = "tests.simulation.world.Ledger"
 
@@ -126,10 +138,14 @@ MUTATIONS: dict[str, Patches] = {
     "rewrites labelled append": [
         ("bookkeeper.ledger.ledger.NewSnapshot", relabelled(Operation.REPLACE, Operation.APPEND))
     ],
-    "retention two hours early": [("bookkeeper.retention.apply.rules.rule", too_early)],
-    "a rewrite of files that are gone": [
-        ("bookkeeper.tick.check_rewrites._Head._replaced_files", only_live_ones)
+    "a fold labelled replace": [("bookkeeper.ledger.ledger.NewSnapshot", fold_as_replace)],
+    "a fold forgets its position deletes": [("bookkeeper.ledger.ledger.Ledger.fold", fold_without_positions)],
+    "delete files go while rows need them": [("bookkeeper.ledger.ledger.least_number", lambda *given: 2**63)],
+    "the order of a writer's runs is not asked": [
+        ("bookkeeper.tick.writer_order.WriterOrder.check", lambda *given: None)
     ],
+    "retention two hours early": [("bookkeeper.retention.apply.rules.rule", too_early)],
+    "a rewrite of files that are gone": [("bookkeeper.tick.check_rewrites._Head._replaced_files", only_live_ones)],
     "new files of a rejected rewrite are deleted": [("bookkeeper.core.pending_rewrites.reject", new_files_deleted)],
     "the reaper deletes all data of what expires": [("reaper.run.deletable", all_data_of)],
     "the reaper deletes before it commits": [

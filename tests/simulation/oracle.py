@@ -26,6 +26,7 @@ from bookkeeper.errors import BookkeeperError
 from tests.simulation.memory import Disk
 
 DELETED = 2
+DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
 
 
 class Wrong(BaseException):
@@ -33,11 +34,19 @@ class Wrong(BaseException):
 
 
 class Line(NamedTuple):
-    """An entry of a manifest."""
+    """An entry of a manifest; without a number it has its manifest's."""
 
     status: int
     path: str
     content: int
+    number: int | None
+
+
+class Listed(NamedTuple):
+    """A line of a manifest list."""
+
+    path: str
+    number: int
 
 
 @dataclass
@@ -48,6 +57,8 @@ class Oracle:
     folder: str
     clock: Callable[[], datetime]
     keep: timedelta
+    #: of a keyed table a row is a version of its key
+    keyed: bool = False
     metadata: TableMetadata | None = None
     #: when a row was written
     born: dict[str, datetime] = field(default_factory=dict)
@@ -69,38 +80,50 @@ class Oracle:
     #: live data files by snapshot
     _live: dict[int, frozenset[str]] = field(default_factory=dict)
     _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
-    _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict)
+    _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    _deletes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: of each key the last version that was written and is in
+    latest: dict[str, str] = field(default_factory=dict)
     _needed: set[str] | None = None
     commits: int = 0
 
     # -- decoding
 
     def rows_of(self, path: str) -> tuple[str, ...]:
-        """The keys of a data file; read once, when it is in the table for the first time."""
+        """The rows of a data file by what is unique: their keys, or the versions of these."""
+        return tuple(value if self.keyed else key for key, value in self.pairs(path))
+
+    def pairs(self, path: str) -> tuple[tuple[str, str], ...]:
+        """Key and version of each row; a file is read once, when it is in the table for the first time."""
         if path not in self._rows:
-            table = pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=["key"], use_threads=False)
-            self._rows[path] = tuple(table["key"].to_pylist())
+            table = self._table(path, ["key", "value"])
+            values = [value.decode() for value in table["value"].to_pylist()]
+            self._rows[path] = tuple(zip(table["key"].to_pylist(), values, strict=True))
         return self._rows[path]
+
+    def _table(self, path: str, columns: list[str] | None = None) -> Any:
+        return pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=columns, use_threads=False)
 
     def _stored(self, path: str) -> bytes:
         if not self.disk.has(path):
             raise Wrong(f"the table names {path}, which is not there")
         return self.disk.get(path).data
 
-    def _manifests_of(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def _manifests_of(self, snapshot: Snapshot) -> tuple[Listed, ...]:
         at = snapshot.manifest_list
         if at not in self._lists:
             lines: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(at)))
-            self._lists[at] = tuple(line["manifest_path"] for line in lines)
+            self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
         return self._lists[at]
 
     def _lines(self, manifest: str) -> tuple[Line, ...]:
         if manifest not in self._manifests:
             entries: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(manifest)))
             self._manifests[manifest] = tuple(
-                Line(entry["status"], entry["data_file"]["file_path"], entry["data_file"].get("content") or 0)
+                Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
                 for entry in entries
+                for file in [entry["data_file"]]
             )
         return self._manifests[manifest]
 
@@ -110,7 +133,7 @@ class Oracle:
             found = [
                 line.path
                 for manifest in self._manifests_of(snapshot)
-                for line in self._lines(manifest)
+                for line in self._lines(manifest.path)
                 if line.status != DELETED and line.content == 0
             ]
             unique = frozenset(found)
@@ -119,6 +142,53 @@ class Oracle:
                 raise Wrong(f"files are live twice: {twice}")
             self._live[snapshot.snapshot_id] = unique
         return self._live[snapshot.snapshot_id]
+
+    def _files(self, snapshot: Snapshot) -> list[tuple[int, str, int]]:
+        """Content, path and number of each live file."""
+        return [
+            (line.content, line.path, manifest.number if line.number is None else line.number)
+            for manifest in self._manifests_of(snapshot)
+            for line in self._lines(manifest.path)
+            if line.status != DELETED
+        ]
+
+    def _delete_files(self, snapshot: Snapshot) -> set[str]:
+        return {path for content, path, _ in self._files(snapshot) if content != DATA}
+
+    def visible(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """Key and version of each row that a reader sees, by the spec's rule for a table without partitions."""
+        files, by_key, by_place = self._files(snapshot), dict[str, int](), dict[tuple[str, int], int]()
+        for content, path, number in files:
+            if content == EQUALITY_DELETES:
+                for key in self._deleted(path):
+                    by_key[key] = max(by_key.get(key, 0), number)
+            elif content == POSITION_DELETES:
+                for place in self._deleted(path):
+                    by_place[place] = max(by_place.get(place, 0), number)
+        return [
+            (key, value)
+            for content, path, number in files
+            if content == DATA
+            for place, (key, value) in enumerate(self.pairs(path))
+            if by_key.get(key, 0) <= number and by_place.get((path, place), -1) < number
+        ]
+
+    def _deleted(self, path: str) -> tuple[Any, ...]:
+        if path not in self._deletes:
+            table = self._table(path)
+            columns = [column.to_pylist() for column in table.columns]
+            self._deletes[path] = tuple(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
+        return self._deletes[path]
+
+    def check_keys(self) -> None:
+        """Of each key a reader sees the last version, unless retention dropped it, and no other."""
+        assert self.metadata is not None
+        head = self.metadata.current_snapshot()
+        wanted = {key: value for key, value in self.latest.items() if value not in self.dropped}
+        found = self.visible(head) if head is not None else []
+        if sorted(found) != sorted(wanted.items()):
+            more, less = set(found) - set(wanted.items()), set(wanted.items()) - set(found)
+            raise Wrong(f"readers of keys see {sorted(more)[:4]}, and not {sorted(less)[:4]}")
 
     # -- what happens
 
@@ -142,6 +212,8 @@ class Oracle:
             if not new:
                 self._rolled_back(before, after, by_id)
             self._head(after)
+            if self.keyed and self.commits % 4 == 0:
+                self.check_keys()
         if new and marks_format.PROPERTY in after.properties:
             self._marks(after)
 
@@ -155,13 +227,10 @@ class Oracle:
         if operation == "append":
             if gone:
                 raise Wrong(f"{about} took out {sorted(gone)}")
-            if again := added & self.added:
-                raise Wrong(f"{about} adds files that were added before: {sorted(again)}")
-            self.added |= added
-            self._added_by[snapshot.snapshot_id] = added
-            for path in sorted(added):
-                self.streamed += self.rows_of(path)
+            self._appended(snapshot, about, added)
         elif operation == "replace":
+            if more := self._delete_files(snapshot) - (self._delete_files(parent) if parent is not None else set()):
+                raise Wrong(f"{about} adds delete files: {sorted(more)}")
             mine = Counter(row for path in added for row in self.rows_of(path))
             theirs = Counter(row for path in gone for row in self.rows_of(path))
             if mine != theirs:
@@ -169,14 +238,27 @@ class Oracle:
         elif added:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
-            self._retained(about, {row for path in gone for row in self.rows_of(path)})
+            self._taken_out(about, gone)
         stated = int((summary and summary.additional_properties.get("added-data-files")) or 0)
         if stated != len(added):
             raise Wrong(f"{about} says {stated} added files, it has {len(added)}")
 
-    def _retained(self, about: str, rows: set[str]) -> None:
-        """Only rows that are old enough may go."""
-        young = [row for row in rows if self.clock() - self.born.get(row, self.clock()) < self.keep]
+    def _appended(self, snapshot: Snapshot, about: str, added: frozenset[str]) -> None:
+        """Each file comes in once."""
+        if again := added & self.added:
+            raise Wrong(f"{about} adds files that were added before: {sorted(again)}")
+        self.added |= added
+        self._added_by[snapshot.snapshot_id] = added
+        for path in sorted(added):
+            self.streamed += self.rows_of(path)
+            for key, value in self.pairs(path) if self.keyed else ():
+                self.latest[key] = max(self.latest.get(key, value), value, key=_number)
+
+    def _taken_out(self, about: str, gone: frozenset[str]) -> None:
+        """Only rows that are old enough may go, and files of a keyed table of which no reader sees a row any more."""
+        dead = {value for path in gone for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+        rows = {row for path in gone for row in self.rows_of(path)}
+        young = [row for row in rows - dead if self.clock() - self.born.get(row, self.clock()) < self.keep]
         if young:
             raise Wrong(f"{about} dropped rows that are too young: {young[:3]}")
         self.dropped |= rows
@@ -252,8 +334,8 @@ class Oracle:
             self._needed = set()
             for snapshot in self.metadata.snapshots:
                 self._needed.add(snapshot.manifest_list)
-                self._needed.update(self._manifests_of(snapshot))
-                self._needed |= self.live(snapshot)
+                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
+                self._needed |= {path for _, path, _ in self._files(snapshot)}
         found = set(self._needed)
         for text, paths in self.waiting.items():
             if self.disk.has(f"{self.folder}/pending/{text}"):
@@ -265,3 +347,7 @@ class Oracle:
                 continue
             found.update(row.path for row in rewrite.added)
         return found
+
+
+def _number(version: str) -> int:
+    return int(version.rpartition("-")[2])

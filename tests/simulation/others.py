@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotRefUpdate, SetPropertiesUpdate, SetSnapshotRefUpdate
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
 from pyiceberg.types import StringType
 
 from bookkeeper.catalogs.open import load_table
 from bookkeeper.commands.live_files import check_files
+from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
 from bookkeeper.core.pending_rewrites import withdraw
@@ -23,7 +29,7 @@ from bookkeeper.errors import BookkeeperError, ConsumerFenced, PlaceExpired, Rew
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.streams.consumer import BEGINNING, Consumer, Source
+from bookkeeper.streams.consumer import BEGINNING, END, Consumer, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
 from tests.simulation.oracle import Wrong
@@ -52,9 +58,10 @@ class Inline:
 
 
 class Output:
-    """A database that rows and place are written to in one transaction; every run of the consumer has a keeper on it."""
+    """A database: rows and place are written in one transaction. Each run of the consumer has a keeper on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keyed: bool) -> None:
+        self.keyed = keyed
         self.rows: list[str] = []
         self.place: str | None = None
         self.runs = 0
@@ -79,7 +86,12 @@ class Keeper:
         if self.run != self.output.runs or before != self.output.place:
             raise ConsumerFenced("another run has taken over")
         self.output.place = after
-        self.output.rows += [] if output is None else output["key"].to_pylist()
+        if output is not None:
+            self.output.rows += (
+                [value.decode() for value in output["value"].to_pylist()]
+                if self.output.keyed
+                else output["key"].to_pylist()
+            )
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, None)
@@ -92,7 +104,7 @@ class Reading:
     """A consumer, run after run; whatever it meets, each row that appends added is in its output once."""
 
     def __init__(self, world: "World") -> None:
-        self.world, self.output = world, Output()
+        self.world, self.output = world, Output(world.keyed)
         self.consumer: Consumer | None = None
         #: rows that were dropped before it began
         self.before = set[str]()
@@ -128,10 +140,15 @@ class Reading:
                 world.store(world.folder_url),
             )
             self.consumer = Consumer.at(
-                source, "sums", Keeper(self.output), BEGINNING, clock=world.scheduler.clock, wait=world.scheduler.wait
+                source,
+                "sums",
+                Keeper(self.output),
+                END if world.keyed else BEGINNING,  # from the beginning it would read what delete files hide
+                clock=world.scheduler.clock,
+                wait=world.scheduler.wait,
             )
             if self.output.runs == 1:
-                self.before = set(world.oracle.dropped)
+                self.before = set(world.oracle.streamed if world.keyed else world.oracle.dropped)
         for batch in self.consumer.batches(follow=False):
             self.consumer.commit(batch, batch.table)
             world.counts["rows consumed"] += batch.table.num_rows
@@ -182,10 +199,11 @@ class Foreign:
         pq.write_table(rows, out)
         self.world.disk.put(path, out.getvalue())
         day = int(self.world.scheduler.now.timestamp()) // 86_400
+        partition = () if self.world.keyed else (day,)
         micros = int(self.world.scheduler.now.timestamp() * 1_000_000).to_bytes(8, "little")
         sizes: dict[str, Any] = {"record_count": rows.num_rows, "file_size_in_bytes": len(out.getvalue())}
         bounds: dict[str, Any] = {"lower_bounds": {1: micros}, "upper_bounds": {1: micros}}
-        made = parquet_file(path, table.spec().spec_id, (day,), **sizes, **bounds)
+        made = parquet_file(path, table.spec().spec_id, partition, **sizes, **bounds)
         with table.transaction() as change, change.update_snapshot().fast_append() as producer:
             producer.append_data_file(made)
 
@@ -225,18 +243,34 @@ def world_rollbacks(world: "World") -> float:
     return 1.0 if world.rollbacks else 0.0
 
 
-def accept_rollback(world: "World") -> None:
-    """What `bookkeeper accept-rollback` does, where the table was rolled back."""
+def operate(world: "World") -> None:
+    """What a person does who reads what the log says."""
     catalog: Any = world.catalog
     folder = Folder(world.store(world.folder_url))
     ledger = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store)
+    accept_rollback(world, folder, ledger)
+    replay_pruned(world, folder, ledger)
+
+
+def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """
+    `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table.
+    """
+    for item in folder.rejected():
+        name = str(item.name)
+        paths = world.oracle.waiting.get(name, ())
+        if folder.reason(item.name).get("error") == "IncarnationPruned" and paths:
+            replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
+            world.counts["replayed"] += 1
+
+
+def accept_rollback(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """What `bookkeeper accept-rollback` does, where the table was rolled back."""
     view, _, copy = load(ledger, folder, accept_rollback=True)
-    if view.marks.snapshot is None or descends(view.table, view.marks.snapshot):
-        if not is_older(view, copy):
-            return
+    if (view.marks.snapshot is None or descends(view.table, view.marks.snapshot)) and not is_older(view, copy):
+        return
     check_files(ledger, view)
     withdraw(folder, RewriteUnfit("the table was rolled back after it was made"), world.scheduler.now)
     publisher = MarksPublisher(ledger, folder, world.settings.name)
     publisher.record(view, view.marks, "accept-rollback", even_older=True)
     world.counts["rollbacks accepted"] += 1
-

@@ -176,7 +176,7 @@ class Scheduler:
                     self.counts["late arrivals"] += 1
                     try:
                         item.act()
-                    except Exception:  # noqa: BLE001, S112 - no one waits for the answer
+                    except Exception:  # noqa: BLE001 - no one waits for the answer
                         continue
 
     def wait(self, seconds: float) -> None:

@@ -27,6 +27,21 @@ FAILED = {
             Event("chain-1b", 11.0, 726265015),
         ],
     ),
+    "a consumer begins on an empty table, whose first commit is one of upserts": (
+        10,
+        [Event("consumer", 11.0), Event("chain-1", 1.0, 2233854120)],
+    ),
+    "a txlog of a run that was stopped for hours arrives after its mark was pruned": (
+        1007,
+        [
+            Event("plain-1", 1.0, 4048826724, 0, "error before", 3),
+            Event("plain-1", 1.0, 3765661656, 3),
+            Event("book-1", 0.5),
+            Event("book-2", 8000.0),
+            Event("plain-2", 0.5, 3939040136),
+            Event("book-2", 11.0),
+        ],
+    ),
 }
 
 

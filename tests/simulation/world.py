@@ -29,10 +29,11 @@ from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
+from tests.simulation.others import Foreign, Inline, Reading, compactor, operate
 from tests.simulation.schedule import COMMITS, FAULTS, Event, Scheduler
-from tests.simulation.others import Foreign, Inline, Reading, accept_rollback, compactor
 from writers.writer import Writer
 
+KEYS = 11
 ROWS = pa.schema(
     [
         pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False, metadata={"PARQUET:field_id": "1"}),
@@ -48,7 +49,11 @@ PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
 WEIGHTS = {
     "book-1": 60,
     "book-2": 45,
-    "plain-1": 8, "plain-2": 6, "chain-1": 8, "chain-1b": 2, "reaper": 2,
+    "plain-1": 8,
+    "plain-2": 6,
+    "chain-1": 8,
+    "chain-1b": 2,
+    "reaper": 2,
     "compactor-1": 2,
     "compactor-2": 1,
     "consumer": 4,
@@ -77,6 +82,8 @@ class World:
         self.dice = dice
         #: whether others roll the table back in this world
         self.rollbacks = seed % 3 == 0
+        #: whether rows are versions of keys in this one
+        self.keyed = seed % 3 == 1
         self.foreign_expiry = False
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
@@ -85,6 +92,8 @@ class World:
         self.settings = Table(
             name="events",
             identifier=IDENTIFIER,
+            partition_by=() if self.keyed else ("day(timestamp)",),
+            key=("key",) if self.keyed else (),
             marks_keep=timedelta(hours=2),
             orphan_age=timedelta(hours=2),
             retention=Retention(keep=KEEP, brake=0.9),
@@ -93,7 +102,7 @@ class World:
         )
         made = initialise(self.catalog, self.settings, schema_for(self.settings), self.store)  # type: ignore[arg-type]
         self.folder_url = made.folder
-        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10))
+        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10), self.keyed)
         self.oracle.metadata = self.metadata
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
@@ -116,7 +125,7 @@ class World:
         self.reading, self.foreign = Reading(self), Foreign(self)
         self.scheduler.add("consumer", self.reading.step, self.reading.die)
         self.scheduler.add("foreign", self.foreign.step)
-        self.scheduler.add("operator", lambda dice: accept_rollback(self))
+        self.scheduler.add("operator", lambda dice: operate(self))
         self.scheduler.add("disk", self._disk)
         self.scheduler.add("clock", lambda dice: None)
         self._listener = Listener(self.counts)
@@ -159,7 +168,7 @@ class World:
     def book(self) -> Bookkeeper:
         """A bookkeeper that remembers nothing."""
         ledger = Ledger(self.catalog, IDENTIFIER, self.scheduler.clock, self.store)  # type: ignore[arg-type]
-        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store)
+        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store, folds=inline)
 
     def _forget(self, name: str) -> None:
         self.books.pop(name, None)
@@ -196,12 +205,21 @@ class World:
         count = len(keys)
         for key in keys:
             self.oracle.born.setdefault(key, self.scheduler.now)
+        values = [key.encode() for key in keys]
+        if self.keyed:  # the row is a version of one of a few keys
+            keys = [f"{name}-k{int(number) % KEYS}" for name, _, number in (key.rpartition("-") for key in keys)]
         columns = [
             pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
             pa.array(keys, pa.string()),
-            pa.array([b"v"] * count, pa.binary()),
+            pa.array(values, pa.binary()),
         ]
         return pa.table(columns, schema=ROWS)
+
+    def _write(self, writer: Writer, keys: Sequence[str]) -> None:
+        if self.keyed:
+            writer.upsert(self.rows(keys))
+        else:
+            writer.write(self.rows(keys))
 
     def _publish(self, run: Run, dice: Random) -> None:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
@@ -209,7 +227,7 @@ class World:
             writer = self._open(run)
             keys = [f"{run.name}-{run.sent + number}" for number in range(dice.randint(1, 3))]
             run.sent += len(keys)
-            writer.write(self.rows(keys))
+            self._write(writer, keys)
             writer.publish()
         except BookkeeperError:
             run.writer = None  # the next run; what is unknown is not sent again
@@ -223,7 +241,7 @@ class World:
             writer = self._open(run)
             at = int(writer.position or b"0")
             count = dice.randint(1, 3)
-            writer.write(self.rows([f"{run.name}-{at + number}" for number in range(1, count + 1)]))
+            self._write(writer, [f"{run.name}-{at + number}" for number in range(1, count + 1)])
             writer.publish(position=b"%d" % (at + count))
             self.counts["rows chained"] += count
         except BookkeeperError:
@@ -271,8 +289,11 @@ class World:
                 self.run(Event(name, 1))
         self.scheduler.now += timedelta(minutes=10)
         self.scheduler.arrive(everything=True)
-        self.run(Event("operator", 1))
-        for _ in range(4):
+        for _ in range(2):
+            self.run(Event("operator", 1))
+            for name in BOOKS:
+                self.run(Event(name, 11))
+        for _ in range(3):
             for name in BOOKS:
                 self.run(Event(name, 11))
         for _ in range(3):
@@ -285,9 +306,9 @@ class World:
         pending = [at for at, _ in self.disk.under(f"{folder}/pending")]
         if pending:
             raise Wrong(f"still pending after all is well: {pending[:3]}")
-        here = oracle.rows.keys() | oracle.dropped
+        here, refused = oracle.rows.keys() | oracle.dropped, self._refused()
         for run in self.runs.values():
-            missing = [key for key in run.confirmed if key not in here]
+            missing = [key for key in run.confirmed if key not in here and key not in refused]
             if missing:
                 raise Wrong(f"confirmed rows are missing: {missing[:5]}")
         marks = loads(self.metadata.properties[PROPERTY])
@@ -298,10 +319,23 @@ class World:
                 raise Wrong(f"{name} has position {reached}, and rows are missing: {missing[:5]}")
         for snapshot in self.metadata.snapshots:
             oracle.live(snapshot)
+        if self.keyed:
+            oracle.check_keys()
         gone = [location for location in oracle.needed() if not self.disk.has(location)]
         if gone:
             raise Wrong(f"needed files are gone: {gone[:3]}")
         self.counts["rows"] += len(oracle.rows)
+
+    def _refused(self) -> set[str]:
+        """Rows of a keyed table that came too late: they are kept in rejected/, and newer versions may be in."""
+        rows = set[str]()
+        for item in Folder(self.store(self.folder_url)).rejected() if self.keyed else ():
+            reason = Folder(self.store(self.folder_url)).reason(item.name).get("error")
+            if reason in ("IncarnationPruned", "OutOfOrder"):
+                paths = self.oracle.waiting.get(str(item.name), ())
+                rows |= {row for path in paths for row in self.oracle.rows_of(path)}
+        self.counts["rows refused for good"] += len(rows)
+        return rows
 
 
 def events(seed: int, steps: int) -> Iterator[Event]:
@@ -326,6 +360,12 @@ def events(seed: int, steps: int) -> Iterator[Event]:
         yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)
 
 
+def inline(act: Callable[[], None], name: str) -> bool:
+    """Folds are planned within the tick."""
+    act()
+    return True
+
+
 class Listener(logging.Handler):
     """Counts what the log says."""
 
@@ -344,8 +384,12 @@ class Listener(logging.Handler):
 def repeatable(seed: int) -> Iterator[Random]:
     """All that is random comes from the dice of the seed."""
     dice = Random(seed)
+
+    def made() -> uuid.UUID:
+        return uuid.UUID(int=dice.getrandbits(128), version=4)
+
     with (
-        mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        mock.patch.object(uuid, "uuid4", made),
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
         mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
