@@ -10,8 +10,8 @@ import time
 from collections import Counter
 
 from tests.simulation.coverage import report
+from tests.simulation.events import events
 from tests.simulation.play import Played, play, shrink
-from tests.simulation.world import events
 
 EVENTS = 1000
 

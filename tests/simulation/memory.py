@@ -240,7 +240,7 @@ class MemoryFiles(FileIO):
         return MemoryFile(location, self)
 
     def delete(self, location: Any) -> None:
-        raise NotImplementedError
+        self.disk.delete(location)
 
 
 class MemoryFile(InputFile, OutputFile):

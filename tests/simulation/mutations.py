@@ -23,8 +23,8 @@ from bookkeeper.retention import rule as retention_rule
 from reaper.expiry.verify_journal import Verdict
 from reaper.files.expired import Files
 from tests.chaos import broken
+from tests.simulation.events import events
 from tests.simulation.play import play
-from tests.simulation.world import events
 
 EVENTS = 300
 MOST_TICKS = 6000

@@ -21,7 +21,7 @@ T = TypeVar("T")
 #: far from today, so that the catalog's own time never matters
 START = datetime(2050, 1, 1, 9, tzinfo=UTC)
 
-BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE = FAULTS = (
+BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAGE = FAULTS = (
     "error before",
     "reply lost",
     "late",
@@ -32,6 +32,7 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE = FAUL
     "crash after",
     "refused",
     "stale listing",
+    "outage",
 )
 
 
@@ -67,7 +68,7 @@ class Call(NamedTuple):
 
 READS = frozenset({BEFORE, CRASH, CRASH_AFTER})
 LISTS = READS | {STALE}
-WRITES = READS | {LOST, LATE, TWICE, ECHO}
+WRITES = READS | {LOST, LATE, TWICE, ECHO, OUTAGE}
 UPLOADS = WRITES | {TORN}
 COMMITS = WRITES | {REFUSED}
 
@@ -224,7 +225,9 @@ class Scheduler:
     def _broken(self, fault: str, call: Call, act: Callable[[], T], error: Callable[[str], Exception]) -> T:
         if fault == CRASH:
             raise Crash(f"{call.verb} {call.what}")
-        if fault in (BEFORE, REFUSED):
+        if fault == OUTAGE:
+            self.full_until = self.now + timedelta(seconds=60)
+        if fault in (BEFORE, REFUSED, OUTAGE):
             raise error(fault)
         if fault == LATE:
             self._send_later(call, act)

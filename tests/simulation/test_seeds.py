@@ -4,9 +4,9 @@ import pytest
 
 from tests.simulation import mutations
 from tests.simulation.coverage import report, wanted
+from tests.simulation.events import events
 from tests.simulation.play import play, shrink
 from tests.simulation.schedule import Event
-from tests.simulation.world import events
 
 #: seeds, and how many events of each: the third one has rollbacks
 SEEDS = {7: 220, 8: 220, 9: 220}

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Compaction, Reaper, Retention, Table
@@ -30,7 +31,7 @@ from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
 from tests.simulation.others import Foreign, Inline, Reading, compactor, operate
-from tests.simulation.schedule import COMMITS, FAULTS, Event, Scheduler
+from tests.simulation.schedule import Event, Scheduler
 from writers.writer import Writer
 
 KEYS = 11
@@ -45,23 +46,6 @@ ROOT = "s3://simulated/lake"
 IDENTIFIER = "demo.events"
 BOOKS = ("book-1", "book-2")
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
-#: how often each is taken
-WEIGHTS = {
-    "book-1": 60,
-    "book-2": 45,
-    "plain-1": 8,
-    "plain-2": 6,
-    "chain-1": 8,
-    "chain-1b": 2,
-    "reaper": 2,
-    "compactor-1": 2,
-    "compactor-2": 1,
-    "consumer": 4,
-    "foreign": 1,
-    "operator": 1,
-}
-#: meet no faults: they are not what is tried
-CALM = frozenset({"foreign", "operator", "disk"})
 KEEP = timedelta(hours=3)
 
 
@@ -101,6 +85,9 @@ class World:
             reaper=Reaper(older_than=timedelta(minutes=2), retain_last=5, metadata_keep=timedelta(minutes=5)),
         )
         made = initialise(self.catalog, self.settings, schema_for(self.settings), self.store)  # type: ignore[arg-type]
+        # pyiceberg's own retry would sleep.
+        once = SetPropertiesUpdate(updates={"commit.retry.num-retries": "0"})
+        self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
         self.folder_url = made.folder
         self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10), self.keyed)
         self.oracle.metadata = self.metadata
@@ -336,28 +323,6 @@ class World:
                 rows |= {row for path in paths for row in self.oracle.rows_of(path)}
         self.counts["rows refused for good"] += len(rows)
         return rows
-
-
-def events(seed: int, steps: int) -> Iterator[Event]:
-    """The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault."""
-    dice = Random(seed)
-    names, weights = list(WEIGHTS), list(WEIGHTS.values())
-    calm = dice.random() * 0.8
-    for _ in range(steps):
-        seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
-        if dice.random() < 0.004:
-            seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
-        if dice.random() < 0.008:
-            yield Event("disk", seconds, dice.getrandbits(32))
-            continue
-        who = dice.choices(names, weights)[0]
-        if who in CALM:
-            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.8 else dice.randint(1, 8))
-            continue
-        calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
-        fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
-        at = 0 if dice.random() < 0.3 and fault in COMMITS else dice.choice((1, 1, 2, 2, 3, 4, 5, 7, 10, 15))
-        yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)
 
 
 def inline(act: Callable[[], None], name: str) -> bool:
