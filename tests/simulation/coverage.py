@@ -9,18 +9,26 @@ from tests.simulation.schedule import FAULTS
 #: errors that actors meet, by class
 ERRORS = (
     "CatalogUnavailable",
+    "ClockBehind",
+    "ClockDiffers",
     "CommitConflict",
     "Fenced",
+    "HistoryChanged",
     "StorageUnavailable",
     "UnknownOutcome",
 )
 #: what the log says of recoveries and refusals
 LOGS = (
+    "a planned deletion is given up",
     "commit not confirmed",
     "consumed txlogs not deleted",
     "marks.json is behind the table",
+    "retention held back",
+    "rewrite rejected",
     "txlog rejected",
 )
+#: why snapshots are made
+REASONS = ("append", "accept-rollback", "fold", "merge", "replay", "retention", "rewrite", "upserts")
 
 
 def wanted() -> list[str]:
@@ -31,7 +39,13 @@ def wanted() -> list[str]:
         *(f"error {name}" for name in ERRORS),
         *(f"log {text}" for text in LOGS),
         "late arrivals",
+        *(f"snapshots: {reason}" for reason in REASONS),
         "snapshots expired",
+        "orphans",
+        "rewrites published",
+        "replayed",
+        "rows consumed",
+        "rows refused for good",
     ]
 
 

@@ -87,6 +87,7 @@ class Oracle:
     latest: dict[str, str] = field(default_factory=dict)
     _needed: set[str] | None = None
     commits: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
 
     # -- decoding
 
@@ -239,6 +240,8 @@ class Oracle:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
             self._taken_out(about, gone)
+        reason = (summary and summary.additional_properties.get("bookkeeper.reason")) or operation
+        self.counts[f"snapshots: {reason.split()[0]}"] += 1
         stated = int((summary and summary.additional_properties.get("added-data-files")) or 0)
         if stated != len(added):
             raise Wrong(f"{about} says {stated} added files, it has {len(added)}")

@@ -90,7 +90,7 @@ class World:
         self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
         self.folder_url = made.folder
         self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10), self.keyed)
-        self.oracle.metadata = self.metadata
+        self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
         self.books: dict[str, Bookkeeper] = {}
