@@ -7,10 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.table import snapshots
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
@@ -204,7 +207,12 @@ class Foreign:
         sizes: dict[str, Any] = {"record_count": rows.num_rows, "file_size_in_bytes": len(out.getvalue())}
         bounds: dict[str, Any] = {"lower_bounds": {1: micros}, "upper_bounds": {1: micros}}
         made = parquet_file(path, table.spec().spec_id, partition, **sizes, **bounds)
-        with table.transaction() as change, change.update_snapshot().fast_append() as producer:
+        virtual = SimpleNamespace(time=self.world.scheduler.epoch_seconds)
+        with (
+            mock.patch.object(snapshots, "time", virtual),
+            table.transaction() as change,
+            change.update_snapshot().fast_append() as producer,
+        ):
             producer.append_data_file(made)
 
     def _rollback(self, table: Any, dice: Random) -> None:

@@ -121,6 +121,10 @@ class Scheduler:
         """A clock that is never set."""
         return (self.now - START).total_seconds()
 
+    def epoch_seconds(self) -> float:
+        """The time as `time.time` gives it."""
+        return self.now.timestamp()
+
     def add(self, name: str, begin: Callable[[Random], None], die: Callable[[], None] = lambda: None) -> None:
         self.actors[name] = Actor(name, begin, die)
 
