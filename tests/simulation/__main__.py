@@ -27,7 +27,7 @@ def main() -> int:
     began, used = time.monotonic(), time.process_time()
     seed, ticks, counts = given.seed, 0, Counter[str]()
     while ticks < given.steps and not (given.seconds and time.monotonic() - began > given.seconds):
-        played = play(seed, list(events(seed, given.events)))
+        played = play(seed, list(events(seed, given.events, quiet=True)))
         ticks += played.ticks
         counts += played.counts
         if played.wrong:
@@ -44,7 +44,7 @@ def main() -> int:
 def tell(seed: int, count: int, played: Played) -> None:
     """Prints what is wrong, and the shortest story that ends there."""
     print(f"seed {seed}, after {played.ticks} ticks: {played.wrong}\n{played.where}", flush=True)
-    steps = shrink(seed, list(events(seed, count))[: played.taken], played.kind)
+    steps = shrink(seed, list(events(seed, count, quiet=True))[: played.taken], played.kind)
     short = play(seed, steps)
     print("\n".join(short.story))
     print(short.wrong)

@@ -26,12 +26,18 @@ WEIGHTS = {
 CALM = frozenset({"foreign", "operator", "disk"})
 
 
-def events(seed: int, steps: int) -> Iterator[Event]:
-    """The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault."""
+def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
+    """
+    The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault.
+
+    With `quiet` there are minutes, not counted as steps, in which bookkeepers tick and writers do nothing.
+    """
     dice = Random(seed)
     names, weights = list(WEIGHTS), list(WEIGHTS.values())
     calm = dice.random() * 0.8
     for _ in range(steps):
+        for _ in range(dice.randint(20, 120) if quiet and dice.random() < 0.03 else 0):
+            yield Event(dice.choice(names[:2]), 1.0, dice.getrandbits(32))
         seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
         if dice.random() < 0.006:
             seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
