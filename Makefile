@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench day chaos model image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench day chaos simulate model image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1
 chaos: $(INSTALLED) ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(PREPARED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+simulate: $(INSTALLED) ## the real programs on a simulated clock, storage and catalog, by seed; SEED=7 STEPS=100000, ARGS="--seconds 120"
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 model: ## check every interleaving of the protocol's model, and that each rule is needed; needs Cargo; ARGS=expiry for one
 	@cd tests/model && CARGO_TARGET_DIR=$(HOME)/.cache/iceberg-bookkeeper/model cargo run --quiet --release -- $(ARGS)

@@ -148,6 +148,14 @@ def test_make_chaos_prepares_its_servers_and_passes_on_its_arguments(machine: Ma
     assert calls == ["-m tests.prepare", "-m tests.chaos --short --seed 7"]
 
 
+def test_make_simulate_takes_a_seed_and_steps(machine: Machine):
+    machine.has_python("python3")
+
+    assert machine.make("simulate", "SEED=7", "STEPS=100")[0] == 0
+
+    assert machine.calls()[-1].split(" DEMO")[0].split() == ["-m", "tests.simulation", "--seed", "7", "--steps", "100"]
+
+
 def test_a_second_make_installs_nothing(machine: Machine):
     machine.has_python("python3")
     machine.make("demo")

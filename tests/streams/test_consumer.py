@@ -31,7 +31,7 @@ from bookkeeper.streams import Consumer, ConsumerGroup, DuckDBPlace, FolderPlace
 from bookkeeper.streams.consumer_state import CUT_OFF, LIVE, evaluate, read_all
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.place import Place, parse
-from bookkeeper.streams.registry import Registry, spark
+from bookkeeper.streams.registry import Registry, key_of, spark
 from tests.streams.consumers import (
     NAME,
     Output,
@@ -43,6 +43,7 @@ from tests.streams.consumers import (
     opened,
     settings_of,
 )
+from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes, append_by_others
 
 COLUMNS = [
@@ -584,3 +585,34 @@ def test_a_record_that_is_broken_is_refused_and_holds_everything(lake: Lake, wri
     lake.put(f"consumers/{NAME}.json", json.dumps({**record, "place": "x"}).encode())
     with pytest.raises(PlaceRefused):
         opened(lake, FolderPlace())
+
+
+def test_a_consumer_that_began_before_the_first_upserts_reads_their_rows(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    writer = Steps(lake)
+    with opened(lake, start="end") as consumer:
+        writer.publish_steps(Step(upserts={1: "a"}), Step(upserts={1: "b", 2: "c"}))
+        lake.tick()
+        # Each step has a number of its own: there is no snapshot 1.
+        assert [item.sequence_number for item in lake.table().metadata.snapshots] == [3, 4]
+
+        rows = list[str]()
+        for batch in consumer.batches(follow=False):
+            rows += batch.table["value"].to_pylist()
+            consumer.commit(batch)
+
+    assert sorted(rows) == ["a", "b", "c"]
+
+
+def test_upserts_whose_predecessors_have_expired_are_not_taken_for_the_first(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    writer = Steps(lake)
+    consumer = opened(lake, start="end")
+    for value in "abc":
+        writer.publish_steps(Step(upserts={1: value}), Step(upserts={2: value}))
+        lake.tick()
+    lake.store(lake.made.folder).delete_many([key_of(NAME)])
+    expire(lake)
+
+    with pytest.raises(PlaceExpired):
+        list(consumer.batches(follow=False))

@@ -1,0 +1,54 @@
+"""
+The events of a run, by seed.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.simulation.schedule import COMMITS, FAULTS, Event
+
+#: how often each is taken
+WEIGHTS = {
+    "book-1": 60,
+    "book-2": 45,
+    "plain-1": 8,
+    "plain-2": 6,
+    "chain-1": 8,
+    "chain-1b": 2,
+    "reaper": 2,
+    "compactor-1": 4,
+    "compactor-2": 3,
+    "consumer": 4,
+    "foreign": 1,
+    "operator": 1,
+}
+#: meet no faults: they are not what is tried
+CALM = frozenset({"foreign", "operator", "disk"})
+
+
+def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
+    """
+    The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault.
+
+    With `quiet` there are minutes, not counted as steps, in which bookkeepers tick and writers do nothing.
+    """
+    dice = Random(seed)
+    names, weights = list(WEIGHTS), list(WEIGHTS.values())
+    calm = dice.random() * 0.8
+    for _ in range(steps):
+        for _ in range(dice.randint(20, 120) if quiet and dice.random() < 0.03 else 0):
+            yield Event(dice.choice(names[:2]), 1.0, dice.getrandbits(32))
+        seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
+        if dice.random() < 0.006:
+            seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
+        if dice.random() < 0.008:
+            yield Event("disk", seconds, dice.getrandbits(32))
+            continue
+        who = dice.choices(names, weights)[0]
+        if who in CALM:
+            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.8 else dice.randint(1, 8))
+            continue
+        calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
+        fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
+        at = 0 if dice.random() < 0.3 and fault in COMMITS else dice.choice((1, 1, 2, 2, 3, 4, 5, 7, 10, 15))
+        yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)

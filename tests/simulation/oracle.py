@@ -1,0 +1,356 @@
+"""
+What must hold after each commit and before each delete, found out by a decoder of its own (fastavro, pyarrow).
+
+Rows are known by their keys, which writers never use twice on a table that is append-only.
+"""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import fastavro
+import pyarrow.parquet as pq
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from bookkeeper.core import marks as marks_format
+from bookkeeper.core.folder import SUFFIX
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.rewrite import decode as decode_rewrite
+from bookkeeper.core.txlog import decode
+from bookkeeper.errors import BookkeeperError
+from tests.simulation.memory import Disk
+
+DELETED = 2
+DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
+
+
+class Wrong(BaseException):
+    """A promise is broken. No code under test may catch it."""
+
+
+class Line(NamedTuple):
+    """An entry of a manifest; without a number it has its manifest's."""
+
+    status: int
+    path: str
+    content: int
+    number: int | None
+
+
+class Listed(NamedTuple):
+    """A line of a manifest list."""
+
+    path: str
+    number: int
+
+
+@dataclass
+class Oracle:
+    """Follows one table: which files and rows came in, which may be gone, and what is needed."""
+
+    disk: Disk
+    folder: str
+    clock: Callable[[], datetime]
+    keep: timedelta
+    #: of a keyed table a row is a version of its key
+    keyed: bool = False
+    metadata: TableMetadata | None = None
+    #: when a row was written
+    born: dict[str, datetime] = field(default_factory=dict)
+    #: published txlogs that are not in: their data files by name
+    waiting: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: the same of those that are in
+    done: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: data files that appends added, ever
+    added: set[str] = field(default_factory=set)
+    #: rows of the head, by key, and those that retention, others or a rollback took out
+    rows: Counter[str] = field(default_factory=Counter)
+    dropped: set[str] = field(default_factory=set)
+    #: rows of snapshots that a rollback abandoned
+    abandoned: set[str] = field(default_factory=set)
+    #: rows in the order in which appends added them
+    streamed: list[str] = field(default_factory=list)
+    #: files that an append added, by snapshot
+    _added_by: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: live data files by snapshot
+    _live: dict[int, frozenset[str]] = field(default_factory=dict)
+    _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
+    _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict)
+    _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    _deletes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: of each key the last version that was written and is in
+    latest: dict[str, str] = field(default_factory=dict)
+    _needed: set[str] | None = None
+    commits: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    # -- decoding
+
+    def rows_of(self, path: str) -> tuple[str, ...]:
+        """The rows of a data file by what is unique: their keys, or the versions of these."""
+        return tuple(value if self.keyed else key for key, value in self.pairs(path))
+
+    def pairs(self, path: str) -> tuple[tuple[str, str], ...]:
+        """Key and version of each row; a file is read once, when it is in the table for the first time."""
+        if path not in self._rows:
+            table = self._table(path, ["key", "value"])
+            values = [value.decode() for value in table["value"].to_pylist()]
+            self._rows[path] = tuple(zip(table["key"].to_pylist(), values, strict=True))
+        return self._rows[path]
+
+    def _table(self, path: str, columns: list[str] | None = None) -> Any:
+        return pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=columns, use_threads=False)
+
+    def _stored(self, path: str) -> bytes:
+        if not self.disk.has(path):
+            raise Wrong(f"the table names {path}, which is not there")
+        return self.disk.get(path).data
+
+    def _manifests_of(self, snapshot: Snapshot) -> tuple[Listed, ...]:
+        at = snapshot.manifest_list
+        if at not in self._lists:
+            lines: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(at)))
+            self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
+        return self._lists[at]
+
+    def _lines(self, manifest: str) -> tuple[Line, ...]:
+        if manifest not in self._manifests:
+            entries: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(manifest)))
+            self._manifests[manifest] = tuple(
+                Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
+                for entry in entries
+                for file in [entry["data_file"]]
+            )
+        return self._manifests[manifest]
+
+    def live(self, snapshot: Snapshot) -> frozenset[str]:
+        """The live data files of a snapshot; each must be live once."""
+        if snapshot.snapshot_id not in self._live:
+            found = [
+                line.path
+                for manifest in self._manifests_of(snapshot)
+                for line in self._lines(manifest.path)
+                if line.status != DELETED and line.content == 0
+            ]
+            unique = frozenset(found)
+            if len(unique) != len(found):
+                twice = [path for path, count in Counter(found).items() if count > 1]
+                raise Wrong(f"files are live twice: {twice}")
+            self._live[snapshot.snapshot_id] = unique
+        return self._live[snapshot.snapshot_id]
+
+    def _files(self, snapshot: Snapshot) -> list[tuple[int, str, int]]:
+        """Content, path and number of each live file."""
+        return [
+            (line.content, line.path, manifest.number if line.number is None else line.number)
+            for manifest in self._manifests_of(snapshot)
+            for line in self._lines(manifest.path)
+            if line.status != DELETED
+        ]
+
+    def _delete_files(self, snapshot: Snapshot) -> set[str]:
+        return {path for content, path, _ in self._files(snapshot) if content != DATA}
+
+    def visible(self, snapshot: Snapshot) -> list[tuple[str, str]]:
+        """Key and version of each row that a reader sees, by the spec's rule for a table without partitions."""
+        files, by_key, by_place = self._files(snapshot), dict[str, int](), dict[tuple[str, int], int]()
+        for content, path, number in files:
+            if content == EQUALITY_DELETES:
+                for key in self._deleted(path):
+                    by_key[key] = max(by_key.get(key, 0), number)
+            elif content == POSITION_DELETES:
+                for place in self._deleted(path):
+                    by_place[place] = max(by_place.get(place, 0), number)
+        return [
+            (key, value)
+            for content, path, number in files
+            if content == DATA
+            for place, (key, value) in enumerate(self.pairs(path))
+            if by_key.get(key, 0) <= number and by_place.get((path, place), -1) < number
+        ]
+
+    def _deleted(self, path: str) -> tuple[Any, ...]:
+        if path not in self._deletes:
+            table = self._table(path)
+            columns = [column.to_pylist() for column in table.columns]
+            self._deletes[path] = tuple(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
+        return self._deletes[path]
+
+    def check_keys(self) -> None:
+        """Of each key a reader sees the last version, unless retention dropped it, and no other."""
+        assert self.metadata is not None
+        head = self.metadata.current_snapshot()
+        wanted = {key: value for key, value in self.latest.items() if value not in self.dropped}
+        found = self.visible(head) if head is not None else []
+        if sorted(found) != sorted(wanted.items()):
+            more, less = set(found) - set(wanted.items()), set(wanted.items()) - set(found)
+            raise Wrong(f"readers of keys see {sorted(more)[:4]}, and not {sorted(less)[:4]}")
+
+    # -- what happens
+
+    def created(self, location: str, data: bytes) -> None:
+        """An object was put: a txlog is noted."""
+        if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
+            name = TxlogName.parse(location.rpartition("/")[2])
+            if str(name) not in self.done and str(name) not in self.waiting:
+                self.waiting[str(name)] = tuple(file.path for file in decode(name, data, 2**26).files)
+
+    def committed(self, before: TableMetadata, after: TableMetadata) -> None:
+        """The catalog took a commit."""
+        self.commits += 1
+        self.metadata, self._needed = after, None
+        known = {item.snapshot_id for item in before.snapshots}
+        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
+        for snapshot in new:
+            self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
+        if before.current_snapshot_id != after.current_snapshot_id:
+            if not new:
+                self._rolled_back(before, after, by_id)
+            self._head(after)
+            if self.keyed and self.commits % 4 == 0:
+                self.check_keys()
+        if new and marks_format.PROPERTY in after.properties:
+            self._marks(after)
+
+    def _follow(self, snapshot: Snapshot, parent: Snapshot | None) -> None:
+        live = self.live(snapshot)
+        was = self.live(parent) if parent is not None else frozenset[str]()
+        added, gone = live - was, was - live
+        summary = snapshot.summary
+        operation = summary.operation.value if summary is not None else ""
+        about = f"snapshot {snapshot.sequence_number} ({operation})"
+        if operation == "append":
+            if gone:
+                raise Wrong(f"{about} took out {sorted(gone)}")
+            self._appended(snapshot, about, added)
+        elif operation == "replace":
+            if more := self._delete_files(snapshot) - (self._delete_files(parent) if parent is not None else set()):
+                raise Wrong(f"{about} adds delete files: {sorted(more)}")
+            mine = Counter(row for path in added for row in self.rows_of(path))
+            theirs = Counter(row for path in gone for row in self.rows_of(path))
+            if mine != theirs:
+                raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+        elif added:
+            raise Wrong(f"{about} added {sorted(added)}")
+        else:
+            self._taken_out(about, gone)
+        reason = (summary and summary.additional_properties.get("bookkeeper.reason")) or operation
+        self.counts[f"snapshots: {reason.split()[0]}"] += 1
+        stated = int((summary and summary.additional_properties.get("added-data-files")) or 0)
+        if stated != len(added):
+            raise Wrong(f"{about} says {stated} added files, it has {len(added)}")
+
+    def _appended(self, snapshot: Snapshot, about: str, added: frozenset[str]) -> None:
+        """Each file comes in once."""
+        if again := added & self.added:
+            raise Wrong(f"{about} adds files that were added before: {sorted(again)}")
+        self.added |= added
+        self._added_by[snapshot.snapshot_id] = added
+        for path in sorted(added):
+            self.streamed += self.rows_of(path)
+            for key, value in self.pairs(path) if self.keyed else ():
+                self.latest[key] = max(self.latest.get(key, value), value, key=_number)
+
+    def _taken_out(self, about: str, gone: frozenset[str]) -> None:
+        """Only rows that are old enough may go, and files of a keyed table of which no reader sees a row any more."""
+        dead = {value for path in gone for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+        rows = {row for path in gone for row in self.rows_of(path)}
+        young = [row for row in rows - dead if self.clock() - self.born.get(row, self.clock()) < self.keep]
+        if young:
+            raise Wrong(f"{about} dropped rows that are too young: {young[:3]}")
+        self.dropped |= rows
+
+    def _head(self, after: TableMetadata) -> None:
+        head = after.current_snapshot()
+        paths = self.live(head) if head is not None else frozenset[str]()
+        rows = Counter(row for path in paths for row in self.rows_of(path))
+        if twice := [row for row, count in rows.items() if count > 1]:
+            raise Wrong(f"rows are in the table twice: {sorted(twice)[:5]}")
+        if lost := self.rows.keys() - rows.keys() - self.dropped:
+            raise Wrong(f"rows are gone: {sorted(lost)[:5]}")
+        self.rows = rows
+        for path in paths:
+            if not self.disk.has(path):
+                raise Wrong(f"the head names {path}, which is not there")
+
+    def _rolled_back(self, before: TableMetadata, after: TableMetadata, by_id: dict[int, Snapshot]) -> None:
+        """Rows of abandoned snapshots stay out, or come back by a commit that was under way."""
+        at = before.current_snapshot_id
+        while at is not None and at != after.current_snapshot_id and at in by_id:
+            paths = self._added_by.get(at, frozenset())
+            self.added -= paths
+            self.abandoned |= {row for path in paths for row in self.rows_of(path)}
+            at = by_id[at].parent_snapshot_id
+        self.dropped |= self.abandoned
+
+    def _marks(self, after: TableMetadata) -> None:
+        marks = marks_format.loads(after.properties[marks_format.PROPERTY])
+        for text, paths in [*self.waiting.items()]:
+            name = TxlogName.parse(text)
+            there = [path in self.added for path in paths]
+            inside = marks.is_in(name)
+            if inside and not all(there):
+                raise Wrong(f"the marks say that {text} is in, and its files are not")
+            if not inside and any(there):
+                raise Wrong(f"files of {text} are in, and the marks do not say so")
+            if inside:
+                self.done[text] = self.waiting.pop(text)
+
+    # -- what is needed
+
+    def deleting(self, location: str) -> None:
+        """An object is about to go: nothing may need it."""
+        if location.startswith(self.folder):
+            if "/pending/" in location and location.endswith(SUFFIX):
+                self._consumed(location.rpartition("/")[2])
+            elif "/rejected/" in location and location.endswith(SUFFIX):
+                self._swept(location)
+            return
+        if location in self.needed():
+            raise Wrong(f"{location} is deleted, and it is needed")
+
+    def _consumed(self, text: str) -> None:
+        if text in self.waiting and not self.disk.has(f"{self.folder}/rejected/{text}"):
+            raise Wrong(f"{text} is deleted, and it is not in the table")
+
+    def _swept(self, location: str) -> None:
+        """A rejected txlog goes only when it is in, or when the winner of its position has its rows."""
+        text = location.rpartition("/")[2]
+        if text not in self.waiting or self.disk.has(f"{self.folder}/pending/{text}"):
+            return
+        reason = f"{location}.reason.json"
+        error = json.loads(self.disk.get(reason).data)["error"] if self.disk.has(reason) else "no reason"
+        if error != "PositionTaken":
+            raise Wrong(f"{text} is swept, and it was rejected for {error}")
+        self.done[text] = self.waiting.pop(text)
+
+    def needed(self) -> set[str]:
+        """Locations that a kept snapshot, a pending txlog or a pending rewrite names."""
+        if self._needed is None:
+            assert self.metadata is not None
+            self._needed = set()
+            for snapshot in self.metadata.snapshots:
+                self._needed.add(snapshot.manifest_list)
+                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
+                self._needed |= {path for _, path, _ in self._files(snapshot)}
+        found = set(self._needed)
+        for text, paths in self.waiting.items():
+            if self.disk.has(f"{self.folder}/pending/{text}"):
+                found.update(paths)
+        for location, item in self.disk.under(f"{self.folder}/rewrites"):
+            try:
+                rewrite = decode_rewrite(location.rpartition("/")[2].removesuffix(".avro"), item.data, 2**26)
+            except BookkeeperError:
+                continue
+            found.update(row.path for row in rewrite.added)
+        return found
+
+
+def _number(version: str) -> int:
+    return int(version.rpartition("-")[2])

@@ -1,0 +1,284 @@
+"""
+Who else is at work on the simulated table: compactors, a consumer, other programs by Iceberg's own rules, an operator.
+"""
+
+import io
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import snapshots
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    RemoveSnapshotRefUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+)
+from pyiceberg.types import StringType
+
+from bookkeeper.catalogs.open import load_table
+from bookkeeper.commands.live_files import check_files
+from bookkeeper.commands.replay import replay
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.history import descends
+from bookkeeper.core.pending_rewrites import withdraw
+from bookkeeper.errors import BookkeeperError, ConsumerFenced, PlaceExpired, RewriteUnfit, RolledBack
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.load import is_older, load
+from bookkeeper.ledger.marks_publisher import MarksPublisher
+from bookkeeper.streams.consumer import BEGINNING, END, Consumer, Source
+from reaper.compaction.compactor import Compactor
+from reaper.compaction.worker import rewrite
+from tests.simulation.oracle import Wrong
+from tests.support.pyiceberg_files import parquet_file
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Inline:
+    """A pool of threads that has none."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        pass
+
+    def submit(self, act: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(act(*given))
+        except Exception as error:  # noqa: BLE001 - raised again where it is asked for
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        pass
+
+
+class Output:
+    """A database: rows and place are written in one transaction. Each run of the consumer has a keeper on it."""
+
+    def __init__(self, keyed: bool) -> None:
+        self.keyed = keyed
+        self.rows: list[str] = []
+        self.place: str | None = None
+        self.runs = 0
+
+
+class Keeper:
+    """Implements PlaceKeeper."""
+
+    def __init__(self, output: Output) -> None:
+        self.output, self.run = output, 0
+
+    def read(self, consumer: str) -> str | None:
+        return self.output.place
+
+    def begin(self, consumer: str, start: str) -> str:
+        self.output.runs += 1
+        self.run = self.output.runs
+        self.output.place = self.output.place or start
+        return self.output.place
+
+    def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
+        if self.run != self.output.runs or before != self.output.place:
+            raise ConsumerFenced("another run has taken over")
+        self.output.place = after
+        if output is not None:
+            self.output.rows += (
+                [value.decode() for value in output["value"].to_pylist()]
+                if self.output.keyed
+                else output["key"].to_pylist()
+            )
+
+    def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
+        self.commit(consumer, before, after, None)
+
+    def durable(self, consumer: str) -> str | None:
+        return self.output.place
+
+
+class Reading:
+    """A consumer, run after run; whatever it meets, each row that appends added is in its output once."""
+
+    def __init__(self, world: "World") -> None:
+        self.world, self.output = world, Output(world.keyed)
+        self.consumer: Consumer | None = None
+        #: rows that were dropped before it began
+        self.before = set[str]()
+        #: whether rows were given up: a rollback, or snapshots that others expired
+        self.skipped = False
+
+    def die(self) -> None:
+        self.consumer = None
+
+    def step(self, dice: Random) -> None:
+        try:
+            self._read()
+        except (PlaceExpired, RolledBack) as error:
+            if isinstance(error, PlaceExpired) and not self.world.foreign_expiry:
+                raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
+            self.skipped = True
+            assert self.consumer is not None
+            self.consumer.skip_lost()
+            raise
+        except BookkeeperError:
+            self.consumer = None
+            raise
+
+    def _read(self) -> None:
+        world = self.world
+        if self.consumer is None:
+            uuid = str(world.metadata.table_uuid)
+            catalog: Any = world.catalog
+            source = Source(
+                world.settings,
+                lambda: load_table(catalog, world.settings.identifier),
+                uuid,
+                world.store(world.folder_url),
+            )
+            self.consumer = Consumer.at(
+                source,
+                "sums",
+                Keeper(self.output),
+                END if world.keyed else BEGINNING,  # from the beginning it would read what delete files hide
+                clock=world.scheduler.clock,
+                wait=world.scheduler.wait,
+            )
+            if self.output.runs == 1:
+                self.before = set(world.oracle.streamed if world.keyed else world.oracle.dropped)
+        for batch in self.consumer.batches(follow=False):
+            self.consumer.commit(batch, batch.table)
+            world.counts["rows consumed"] += batch.table.num_rows
+
+    def look(self) -> None:
+        """After all is read."""
+        rows = self.output.rows
+        if len(set(rows)) != len(rows):
+            twice = sorted({row for row in rows if rows.count(row) > 1})
+            raise Wrong(f"a consumer has rows twice: {twice[:5]}")
+        if not self.skipped:
+            missed = set(self.world.oracle.streamed) - set(rows) - self.before - self.world.oracle.abandoned
+            if missed:
+                raise Wrong(f"a consumer missed rows: {sorted(missed)[:5]}")
+
+
+def compactor(world: "World", name: str) -> Compactor:
+    """A compactor that knows nothing yet."""
+    worker = partial(rewrite, clock=world.scheduler.seconds, random=world.random)
+    return Compactor(world.settings, worker, world.scheduler.clock, name, open_store=world.store)
+
+
+class Foreign:
+    """Other programs, by Iceberg's rules and pyiceberg's code."""
+
+    def __init__(self, world: "World") -> None:
+        self.world, self.count = world, 0
+
+    def step(self, dice: Random) -> None:
+        what = dice.choices(
+            ["append", "rollback", "tag", "untag", "property", "column"], [2, world_rollbacks(self.world), 2, 2, 2, 0.5]
+        )[0]
+        self.world.scheduler.tell(f"   another program: {what}")
+        self.count += 1
+        try:
+            getattr(self, f"_{what}")(self.world.catalog.load_table(self.world.settings.identifier), dice)
+        except (BookkeeperError, AssertionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - of pyiceberg's: its commit lost a race, or a file was expired
+            self.world.counts[f"foreign {what} failed: {type(error).__name__}"] += 1
+            return
+        self.world.counts[f"foreign {what}"] += 1
+
+    def _append(self, table: Any, dice: Random) -> None:
+        """One file, in a snapshot of pyiceberg's."""
+        rows = self.world.rows([f"foreign-{self.count}-{number}" for number in range(dice.randint(1, 2))])
+        out, path = io.BytesIO(), f"{table.location()}/data/foreign-{self.count}.parquet"
+        pq.write_table(rows, out)
+        self.world.disk.put(path, out.getvalue())
+        day = int(self.world.scheduler.now.timestamp()) // 86_400
+        partition = () if self.world.keyed else (day,)
+        micros = int(self.world.scheduler.now.timestamp() * 1_000_000).to_bytes(8, "little")
+        sizes: dict[str, Any] = {"record_count": rows.num_rows, "file_size_in_bytes": len(out.getvalue())}
+        bounds: dict[str, Any] = {"lower_bounds": {1: micros}, "upper_bounds": {1: micros}}
+        made = parquet_file(path, table.spec().spec_id, partition, **sizes, **bounds)
+        virtual = SimpleNamespace(time=self.world.scheduler.epoch_seconds)
+        with (
+            mock.patch.object(snapshots, "time", virtual),
+            table.transaction() as change,
+            change.update_snapshot().fast_append() as producer,
+        ):
+            producer.append_data_file(made)
+
+    def _rollback(self, table: Any, dice: Random) -> None:
+        metadata = table.metadata
+        head = metadata.current_snapshot()
+        for _ in range(dice.randint(1, 3)):
+            if head is None or metadata.snapshot_by_id(head.parent_snapshot_id or 0) is None:
+                break
+            head = metadata.snapshot_by_id(head.parent_snapshot_id)
+        if head is not None and head.snapshot_id != metadata.current_snapshot_id:
+            move = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=head.snapshot_id)
+            guard = AssertRefSnapshotId(ref="main", snapshot_id=metadata.current_snapshot_id)
+            table.catalog.commit_table(table, (guard,), (move,))
+
+    def _tag(self, table: Any, dice: Random) -> None:
+        if (head := table.metadata.current_snapshot()) is not None:
+            tag = SetSnapshotRefUpdate(ref_name=f"t{self.count}", type="tag", snapshot_id=head.snapshot_id)
+            table.catalog.commit_table(table, (), (tag,))
+
+    def _untag(self, table: Any, dice: Random) -> None:
+        tags = sorted(name for name in table.metadata.refs if name != "main")
+        if tags:
+            table.catalog.commit_table(table, (), (RemoveSnapshotRefUpdate(ref_name=dice.choice(tags)),))
+
+    def _property(self, table: Any, dice: Random) -> None:
+        table.catalog.commit_table(table, (), (SetPropertiesUpdate(updates={"foreign": str(self.count)}),))
+
+    def _column(self, table: Any, dice: Random) -> None:
+        if len(table.schema().fields) < 6:
+            with table.update_schema() as change:
+                change.add_column(f"c{self.count}", StringType())
+
+
+def world_rollbacks(world: "World") -> float:
+    """How often others roll the table back."""
+    return 1.0 if world.rollbacks else 0.0
+
+
+def operate(world: "World") -> None:
+    """What a person does who reads what the log says."""
+    catalog: Any = world.catalog
+    folder = Folder(world.store(world.folder_url))
+    ledger = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store)
+    accept_rollback(world, folder, ledger)
+    replay_pruned(world, folder, ledger)
+
+
+def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """
+    `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table.
+    """
+    for item in folder.rejected():
+        name = str(item.name)
+        paths = world.oracle.waiting.get(name, ())
+        if folder.reason(item.name).get("error") == "IncarnationPruned" and paths:
+            replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
+            world.counts["replayed"] += 1
+
+
+def accept_rollback(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """What `bookkeeper accept-rollback` does, where the table was rolled back."""
+    view, _, copy = load(ledger, folder, accept_rollback=True)
+    if (view.marks.snapshot is None or descends(view.table, view.marks.snapshot)) and not is_older(view, copy):
+        return
+    check_files(ledger, view)
+    withdraw(folder, RewriteUnfit("the table was rolled back after it was made"), world.scheduler.now)
+    publisher = MarksPublisher(ledger, folder, world.settings.name)
+    publisher.record(view, view.marks, "accept-rollback", even_older=True)
+    world.counts["rollbacks accepted"] += 1

@@ -1,0 +1,81 @@
+"""The simulation itself: fixed seeds, seeds that once failed, and that a failure becomes a short story."""
+
+import pytest
+
+from tests.simulation import mutations
+from tests.simulation.coverage import report, wanted
+from tests.simulation.events import events
+from tests.simulation.play import play, shrink
+from tests.simulation.schedule import Event
+
+#: seeds, and how many events of each: the first world is keyed, the third one is rolled back
+SEEDS = {7: 150, 8: 150, 9: 150}
+#: shrunk runs that once failed: what was wrong, the world's seed, and the events
+FAILED = {
+    "a run goes on after its mark was pruned, and after its rejected txlog was swept": (
+        5,
+        [
+            Event("chain-1b", 0.1, 2341375822),
+            Event("book-1", 0.1),
+            Event("chain-1", 0.0, 3209861518),
+            Event("chain-1b", 3.0, 4017277011),
+            Event("book-1", 0.1),
+            Event("book-1", 8000.0),
+            Event("book-1", 1.0),
+            Event("plain-2", 0.5, 142012952),
+            Event("book-1", 1.0),
+            Event("chain-1b", 11.0, 726265015),
+        ],
+    ),
+    "a consumer begins on an empty table, whose first commit is one of upserts": (
+        10,
+        [Event("consumer", 11.0), Event("chain-1", 1.0, 2233854120)],
+    ),
+    "a txlog of a run that was stopped for hours arrives after its mark was pruned": (
+        1007,
+        [
+            Event("plain-1", 1.0, 4048826724, 0, "error before", 3),
+            Event("plain-1", 1.0, 3765661656, 3),
+            Event("book-1", 0.5),
+            Event("book-2", 8000.0),
+            Event("plain-2", 0.5, 3939040136),
+            Event("book-2", 11.0),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_world_of_this_seed_keeps_every_promise(seed: int) -> None:
+    played = play(seed, list(events(seed, SEEDS[seed])))
+    assert played.wrong == "", "\n".join([*played.story, played.where])
+    assert played.counts["ticks that committed"] > 10
+
+
+@pytest.mark.parametrize("what", FAILED)
+def test_what_once_failed_holds(what: str) -> None:
+    seed, steps = FAILED[what]
+    played = play(seed, steps)
+    assert played.wrong == "", "\n".join([*played.story, played.where])
+
+
+def test_a_seed_takes_the_same_way_every_time() -> None:
+    steps = list(events(12, 60))
+    assert play(12, steps).digest == play(12, steps).digest
+
+
+def test_a_failure_is_told_in_a_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, what in mutations.MUTATIONS["marks in a commit after that of the files"]:
+        monkeypatch.setattr(where, what)
+    steps = list(events(1, 120))
+    played = play(1, steps)
+    assert played.kind
+    short = shrink(1, steps[: played.taken], played.kind)
+    assert [event.who.partition("-")[0] for event in short] in (["plain"], ["chain"])
+    assert play(1, short).kind == played.kind
+
+
+def test_a_run_says_what_it_never_met() -> None:
+    counts = play(1, []).counts
+    assert "fault crash before" in wanted()
+    assert "never met: fault error before, " in report(counts)

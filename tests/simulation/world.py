@@ -1,0 +1,362 @@
+"""
+One simulated lake: its disk, its catalog, and all processes at work on it, which are made of the production code.
+"""
+
+import logging
+import os
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+from pyiceberg.table.update import SetPropertiesUpdate
+
+from bookkeeper.commands.init import initialise, schema_for
+from bookkeeper.config.settings import Compaction, Reaper, Retention, Table
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.marks import PROPERTY, loads
+from bookkeeper.errors import BookkeeperError
+from bookkeeper.ledger import commit_request
+from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.streams import consumer
+from bookkeeper.tick.tick import Bookkeeper
+from reaper import reap
+from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.memory import Disk, MemoryStore
+from tests.simulation.oracle import Oracle, Wrong
+from tests.simulation.others import Foreign, Inline, Reading, compactor, operate
+from tests.simulation.schedule import Event, Scheduler
+from writers.writer import Writer
+
+KEYS = 11
+ROWS = pa.schema(
+    [
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False, metadata={"PARQUET:field_id": "1"}),
+        pa.field("key", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2"}),
+        pa.field("value", pa.binary(), metadata={"PARQUET:field_id": "3"}),
+    ]
+)
+ROOT = "s3://simulated/lake"
+IDENTIFIER = "demo.events"
+BOOKS = ("book-1", "book-2")
+PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
+KEEP = timedelta(hours=3)
+
+
+@dataclass
+class Run:
+    """A writer of a name: its process, what it has confirmed, and the rows it has yet to send."""
+
+    name: str
+    writer: Any = None
+    sent: int = 0
+    confirmed: list[str] = field(default_factory=list)
+
+
+class World:
+    """Begins with an empty table; `run` takes events, `settle` lets all come to rest and looks at the result."""
+
+    def __init__(self, seed: int, dice: Random, tell: Callable[[str], None] = lambda line: None) -> None:
+        self.dice = dice
+        #: whether others roll the table back in this world
+        self.rollbacks = seed % 3 == 0
+        #: whether rows are versions of keys in this one
+        self.keyed = seed % 3 == 1
+        self.foreign_expiry = False
+        self.scheduler = Scheduler(Random(seed + 1), tell=tell)
+        self.counts = self.scheduler.counts
+        self.disk = Disk(self.scheduler.clock)
+        self.catalog = MemoryCatalog(ROOT, self.disk, self.scheduler)
+        self.settings = Table(
+            name="events",
+            identifier=IDENTIFIER,
+            partition_by=() if self.keyed else ("day(timestamp)",),
+            key=("key",) if self.keyed else (),
+            marks_keep=timedelta(hours=2),
+            orphan_age=timedelta(hours=2),
+            retention=Retention(keep=KEEP, brake=0.9),
+            compaction=Compaction(engine="own", fan_in=4, quiet=timedelta(minutes=5)),
+            reaper=Reaper(older_than=timedelta(minutes=2), retain_last=5, metadata_keep=timedelta(minutes=5)),
+        )
+        made = initialise(self.catalog, self.settings, schema_for(self.settings), self.store)  # type: ignore[arg-type]
+        # pyiceberg's own retry would sleep.
+        once = SetPropertiesUpdate(updates={"commit.retry.num-retries": "0"})
+        self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
+        self.folder_url = made.folder
+        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10), self.keyed)
+        self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
+        self.catalog.committed = self.oracle.committed
+        self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
+        self.books: dict[str, Bookkeeper] = {}
+        self.runs: dict[str, Run] = {}
+        for name in BOOKS:
+            self.scheduler.add(name, lambda dice, name=name: self._tick(name), lambda name=name: self._forget(name))  # type: ignore[misc]
+        for name in PLAIN:
+            self._add_writer(name, name, self._publish)
+        for name in ("chain-1", "chain-1b"):
+            self._add_writer(name, "chain-1", self._continue)
+        self.scheduler.add("reaper", lambda dice: self._reap())
+        self.compactors: dict[str, Any] = {}
+        for name in ("compactor-1", "compactor-2"):
+            self.scheduler.add(
+                name,
+                lambda dice, name=name: self._compact(name),  # type: ignore[misc]
+                lambda name=name: self.compactors.pop(name, None),  # type: ignore[misc]
+            )
+        self.reading, self.foreign = Reading(self), Foreign(self)
+        self.scheduler.add("consumer", self.reading.step, self.reading.die)
+        self.scheduler.add("foreign", self.foreign.step)
+        self.scheduler.add("operator", lambda dice: operate(self))
+        self.scheduler.add("disk", self._disk)
+        self.scheduler.add("clock", lambda dice: None)
+        self._listener = Listener(self.counts)
+        self._loggers = [logging.getLogger(name) for name in ("bookkeeper", "reaper", "writers")]
+        for logger in self._loggers:
+            logger.addHandler(self._listener)
+            logger.setLevel(logging.WARNING)
+            logger.propagate = False
+
+    def end(self) -> None:
+        """The log is listened to no more; what is under way ends here."""
+        for logger in self._loggers:
+            logger.removeHandler(self._listener)
+            logger.setLevel(logging.NOTSET)
+            logger.propagate = True
+        self.scheduler.end()
+
+    # -- parts
+
+    @property
+    def metadata(self) -> Any:
+        return self.catalog.tables[tuple(IDENTIFIER.split("."))][0]
+
+    def store(self, url: str) -> Any:
+        return MemoryStore(url, self.disk, self.scheduler)
+
+    def random(self, count: int) -> bytes:
+        return self.dice.randbytes(count)
+
+    def _add_writer(self, actor: str, name: str, act: Callable[[Run, Random], None]) -> None:
+        run = self.runs[actor] = Run(name)
+
+        def die() -> None:
+            run.writer = None
+
+        self.scheduler.add(actor, lambda dice: act(run, dice), die)
+
+    # -- bookkeepers
+
+    def book(self) -> Bookkeeper:
+        """A bookkeeper that remembers nothing."""
+        ledger = Ledger(self.catalog, IDENTIFIER, self.scheduler.clock, self.store)  # type: ignore[arg-type]
+        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store, folds=inline)
+
+    def _forget(self, name: str) -> None:
+        self.books.pop(name, None)
+
+    def _tick(self, name: str) -> None:
+        book = self.books.get(name)
+        if book is None:
+            book = self.books[name] = self.book()
+        self.counts["ticks"] += 1
+        done = book.tick(self.scheduler.now)
+        if done.commit is not None:
+            self.counts["ticks that committed"] += 1
+        if done.rejected:
+            self.counts["rejected"] += len(done.rejected)
+
+    # -- writers
+
+    def _open(self, run: Run) -> Writer:
+        if run.writer is None:
+            run.writer = Writer.open(
+                Folder(self.store(self.folder_url)),
+                run.name,
+                clock=self.scheduler.clock,
+                wait=self.scheduler.wait,
+                random=self.random,
+                stores=self.store,
+                at_once=lambda acts: [act() for act in acts],
+            )
+            self.counts["runs of writers"] += 1
+        writer: Writer = run.writer
+        return writer
+
+    def rows(self, keys: Sequence[str]) -> pa.Table:
+        count = len(keys)
+        for key in keys:
+            self.oracle.born.setdefault(key, self.scheduler.now)
+        values = [key.encode() for key in keys]
+        if self.keyed:  # the row is a version of one of a few keys
+            keys = [f"{name}-k{int(number) % KEYS}" for name, _, number in (key.rpartition("-") for key in keys)]
+        columns = [
+            pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
+            pa.array(keys, pa.string()),
+            pa.array(values, pa.binary()),
+        ]
+        return pa.table(columns, schema=ROWS)
+
+    def _write(self, writer: Writer, keys: Sequence[str]) -> None:
+        if self.keyed:
+            writer.upsert(self.rows(keys))
+        else:
+            writer.write(self.rows(keys))
+
+    def _publish(self, run: Run, dice: Random) -> None:
+        """Rows without positions: each is sent once, and counts when its publish was confirmed."""
+        try:
+            writer = self._open(run)
+            keys = [f"{run.name}-{run.sent + number}" for number in range(dice.randint(1, 3))]
+            run.sent += len(keys)
+            self._write(writer, keys)
+            writer.publish()
+        except BookkeeperError:
+            run.writer = None  # the next run; what is unknown is not sent again
+            raise
+        run.confirmed += keys
+        self.counts["rows confirmed"] += len(keys)
+
+    def _continue(self, run: Run, dice: Random) -> None:
+        """Rows of a source: each run goes on where the committed position says."""
+        try:
+            writer = self._open(run)
+            at = int(writer.position or b"0")
+            count = dice.randint(1, 3)
+            self._write(writer, [f"{run.name}-{at + number}" for number in range(1, count + 1)])
+            writer.publish(position=b"%d" % (at + count))
+            self.counts["rows chained"] += count
+        except BookkeeperError:
+            run.writer = None
+            raise
+
+    # -- others
+
+    def _reap(self) -> None:
+        done = reap(self.catalog, self.settings, self.scheduler.now, open_store=self.store)  # type: ignore[arg-type]
+        self.counts["snapshots expired"] += done.snapshots
+        self.counts["orphans"] += done.orphans
+
+    def _compact(self, name: str) -> None:
+        at_work = self.compactors.get(name)
+        if at_work is None:
+            at_work = self.compactors[name] = compactor(self, name)
+        done = at_work.round(self.catalog, self.scheduler.now)
+        self.counts["rewrites published"] += done.rewrites
+        self.counts["rewrites that failed"] += done.failed
+
+    def _disk(self, dice: Random) -> None:
+        """The disk fills up for a while, or its clock jumps."""
+        if dice.random() < 0.4:
+            self.scheduler.full_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20, 90]))
+            self.scheduler.tell("   the disk is full")
+        elif dice.random() < 0.3:
+            self.scheduler.refused_until = self.scheduler.now + timedelta(seconds=dice.choice([1, 5, 20]))
+            self.scheduler.tell("   the catalog refuses commits")
+        else:
+            self.disk.ahead = timedelta(seconds=dice.choice([0, 0, 0, 0, 0, 0, 0, 3, -3, 45, -45, 400, -400]))
+            self.scheduler.tell(f"   the storage's clock is {self.disk.ahead} ahead")
+
+    # -- the run
+
+    def run(self, event: Event) -> None:
+        self.scheduler.run(event)
+
+    def settle(self) -> None:
+        """Faults end, everything late arrives, every process goes on; then each row must be where it belongs."""
+        self.scheduler.full_until = self.scheduler.refused_until = self.scheduler.now
+        self.disk.ahead = timedelta(0)
+        for name, actor in self.scheduler.actors.items():
+            while actor.running is not None:
+                self.run(Event(name, 1))
+        self.scheduler.now += timedelta(minutes=10)
+        self.scheduler.arrive(everything=True)
+        for _ in range(2):
+            self.run(Event("operator", 1))
+            for name in BOOKS:
+                self.run(Event(name, 11))
+        for _ in range(3):
+            for name in BOOKS:
+                self.run(Event(name, 11))
+        for _ in range(3):
+            self.run(Event("consumer", 61))
+        self.reading.look()
+        self._look()
+
+    def _look(self) -> None:
+        oracle, folder = self.oracle, f"{self.folder_url}"
+        pending = [at for at, _ in self.disk.under(f"{folder}/pending")]
+        if pending:
+            raise Wrong(f"still pending after all is well: {pending[:3]}")
+        here, refused = oracle.rows.keys() | oracle.dropped, self._refused()
+        for run in self.runs.values():
+            missing = [key for key in run.confirmed if key not in here and key not in refused]
+            if missing:
+                raise Wrong(f"confirmed rows are missing: {missing[:5]}")
+        marks = loads(self.metadata.properties[PROPERTY])
+        for name in POSITIONED:
+            reached = int(marks.writer(name).position or b"0")
+            missing = [number for number in range(1, reached + 1) if f"{name}-{number}" not in here]
+            if missing:
+                raise Wrong(f"{name} has position {reached}, and rows are missing: {missing[:5]}")
+        for snapshot in self.metadata.snapshots:
+            oracle.live(snapshot)
+        if self.keyed:
+            oracle.check_keys()
+        gone = [location for location in oracle.needed() if not self.disk.has(location)]
+        if gone:
+            raise Wrong(f"needed files are gone: {gone[:3]}")
+        self.counts["rows"] += len(oracle.rows)
+
+    def _refused(self) -> set[str]:
+        """Rows of a keyed table that came too late: they are kept in rejected/, and newer versions may be in."""
+        rows = set[str]()
+        for item in Folder(self.store(self.folder_url)).rejected() if self.keyed else ():
+            reason = Folder(self.store(self.folder_url)).reason(item.name).get("error")
+            if reason in ("IncarnationPruned", "OutOfOrder"):
+                paths = self.oracle.waiting.get(str(item.name), ())
+                rows |= {row for path in paths for row in self.oracle.rows_of(path)}
+        self.counts["rows refused for good"] += len(rows)
+        return rows
+
+
+def inline(act: Callable[[], None], name: str) -> bool:
+    """Folds are planned within the tick."""
+    act()
+    return True
+
+
+class Listener(logging.Handler):
+    """Counts what the log says."""
+
+    def __init__(self, counts: Counter[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.counts = counts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = record.getMessage()[:60]
+        self.counts[f"log {said}"] += 1
+        if "defect" in said:
+            raise Wrong(f"{said}: {getattr(record, 'cause', '')}")
+
+
+@contextmanager
+def repeatable(seed: int) -> Iterator[Random]:
+    """All that is random comes from the dice of the seed."""
+    dice = Random(seed)
+
+    def made() -> uuid.UUID:
+        return uuid.UUID(int=dice.getrandbits(128), version=4)
+
+    with (
+        mock.patch.object(uuid, "uuid4", made),
+        mock.patch.object(os, "urandom", dice.randbytes),
+        mock.patch.object(commit_request, "randbits", dice.getrandbits),
+        mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+    ):
+        yield dice
