@@ -153,7 +153,7 @@ def test_position_deletes_of_folds_are_merged_and_later_folds_go_on(
         table.upsert(key)
     before = len(live(table.keyed, POSITION_DELETES))
     assert before > 5
-    maintain.fold(work, delete_files=99)
+    maintain.fold(work, delete_files=99, wait=timedelta(0))
     assert len(live(table.keyed, POSITION_DELETES)) < before, capsys.readouterr().out
     assert table.shown() == table.wanted == by_spark(work)
     for key in range(6):
