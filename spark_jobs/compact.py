@@ -22,7 +22,6 @@ import click
 from bookkeeper.config.units import format_duration, spoken_size
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import DURATION, SIZE, load_settings, pick_table
-from bookkeeper.core.fold_pause import pausing
 from bookkeeper.errors import BookkeeperError, Hold, Missing, NotPossible, Retry, RewriteRejected, Unfit
 from spark_jobs import job, procedures, session
 from spark_jobs.rewrite_groups import (
@@ -133,6 +132,8 @@ class Compaction:
 
         Raises NotPossible, StorageUnavailable, and Retry where something was left out, rejected or not taken yet.
         """
+        from bookkeeper.core.fold_pause import pausing
+
         card, outcome = self._card(), Outcome()
         if dry_run or card.keyed is None:
             return self._run(card, now, outcome, dry_run)

@@ -21,7 +21,6 @@ import click
 from bookkeeper.config import expiry
 from bookkeeper.console.errors import Commands
 from bookkeeper.console.options import DURATION, Instant, load_settings, pick_table
-from bookkeeper.core import fold_pause, keyed
 from spark_jobs import compact, job, procedures, register, session
 from spark_jobs.table import location, main_head, main_history
 
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 _ROWS_SHOWN = 1000
+#: small files are not merged for being small
+_NEVER = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Work:
         """
         The bookkeeper's folds pause meanwhile; of a table without keys, or in a dry run, there is nothing to pause.
         """
+        from bookkeeper.core import fold_pause, keyed
+
         if self.dry_run or keyed.PROPERTY not in self.properties():
             return nullcontext()
         return fold_pause.pausing(self.folder(), f"maintain-{uuid.uuid4().hex[:12]}", self.now)
@@ -201,17 +204,18 @@ def _call_rewrite(work: Work, older_than: timedelta) -> None:
 @click.option("--wait", type=DURATION, default="30m", help="How long the bookkeeper may take to commit it (30m).")
 def fold(work: Work, delete_files: int | None = None, wait: timedelta = timedelta(minutes=30)) -> None:
     """
-    Apply the deletes of a keyed table that are more than `bookkeeper fold` takes.
+    Apply the deletes that a fold leaves.
 
-    Data files to which many delete files apply are rewritten, as `python -m spark_jobs.compact` does it: the
-    bookkeeper commits. Then Iceberg merges position delete files. The bookkeeper's folds pause meanwhile
-    (fold.pause-most, fold.pause-files); afterwards they take the equality deletes that apply to nothing any more. The
-    exit code is 4 when a part was left as it was.
+    It is for keyed tables with more deletes than `bookkeeper fold` takes. Data files to which many delete files apply
+    are rewritten, as `python -m spark_jobs.compact` does it: the bookkeeper commits. Then Iceberg merges position
+    delete files. The bookkeeper's folds pause meanwhile (fold.pause-most, fold.pause-files); afterwards they take the
+    equality deletes that apply to nothing any more. The exit code is 4 when a part was left as it was.
 
     \b
     Example: python -m spark_jobs.maintain fold --table events
     """
-    chosen = compact.Options(older_than=None, wait=wait, delete_files=delete_files or work.table.fold.files)
+    most = delete_files or work.table.fold.files
+    chosen = compact.Options(older_than=None, wait=wait, delete_files=most, min_input_files=_NEVER)
     with work.folds_paused():
         compact.compact(work.spark, work.name, work.table, work.storage, work.now, chosen, dry_run=work.dry_run)
         work.call(procedures.rewrite_position_delete_files(work.name))

@@ -102,5 +102,5 @@ def _receive(given: IO[bytes], jobs: "queue.Queue[Job]") -> None:
     try:
         while True:
             jobs.put(pickle.load(given))
-    finally:  # also in the middle of a fold: nobody would take its plan
+    finally:  # also in the middle of a fold: no bookkeeper takes its plan
         os._exit(0)

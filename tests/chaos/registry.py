@@ -11,6 +11,7 @@ MODULES = (
     "tests.chaos.crashes",
     "tests.chaos.storage",
     "tests.chaos.storms",
+    "tests.chaos.upserts",
     "tests.chaos.catalogs",
     "tests.chaos.leases",
     "tests.chaos.objects",

@@ -197,6 +197,7 @@ def operation_kind(operation: str) -> str:
     """
     verb, _, rest = operation.partition(" ")
     place, _, name = rest.partition("/")
+    place = place if place in ("folder", "metadata", "data") or not name else "table"
     if name.endswith("-deletes.parquet"):
         return f"{verb} {place}/ deletes"
     return f"{verb} {place}/{name.partition('/')[0]}" if place == "folder" and "/" in name else f"{verb} {place}"

@@ -4,7 +4,7 @@ One history in the making: moves the real product and the plain model alike, and
 
 import os
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ from tests.histories.decoded import Decoder, Entry, local
 from tests.histories.files import File
 from tests.histories.invariants import Property, State
 from tests.histories.model import Model, seen
-from tests.support.lake import Clock, Lake, Writes
+from tests.support.lake import Clock, Lake, Writes, noon
 
 KEEP = timedelta(hours=6)
 COLUMNS = tuple(
@@ -75,10 +75,8 @@ class World:
     #: whether columns that any spec was made of stay, for readers that need them
     keeps_sources = False
 
-    @staticmethod
-    def begin() -> datetime:
-        """Noon of tomorrow: a seed is one history at any time of day, and no earlier than the stamps of others."""
-        return datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    #: a seed is one history at any time of day
+    begin = staticmethod(noon)
 
     def __init__(self, root: Path, partition_by: tuple[str, ...] = (), seed: int = 0, **settings: Any) -> None:
         reaper = Reaper(older_than=timedelta(minutes=30), retain_last=3)

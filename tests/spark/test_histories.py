@@ -30,9 +30,7 @@ class Shared(World):
 
     keeps_sources = True
 
-    @staticmethod
-    def begin() -> datetime:
-        return datetime.now(UTC)
+    begin = staticmethod(lambda: datetime.now(UTC))
 
     def tick(self, minutes: float = 0, book: int = 0) -> None:
         self.lake.clock.now = max(datetime.now(UTC), self.lake.clock.now)

@@ -144,7 +144,7 @@ def test_without_a_pause_a_fold_between_costs_the_job_its_work_and_no_row(
 
 
 def test_position_deletes_of_folds_are_merged_and_later_folds_go_on(
-    table: Upserted, work: Work, capsys: pytest.CaptureFixture[str]
+    table: Upserted, work: Work, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in range(9):
         table.upsert(key, key + 10)
@@ -153,7 +153,8 @@ def test_position_deletes_of_folds_are_merged_and_later_folds_go_on(
         table.upsert(key)
     before = len(live(table.keyed, POSITION_DELETES))
     assert before > 5
-    maintain.fold(work, delete_files=99)
+    while_waiting(monkeypatch, lambda: table.upsert(19))
+    maintain.fold(work)  # Iceberg's planner also takes files of which three in ten rows are deleted
     assert len(live(table.keyed, POSITION_DELETES)) < before, capsys.readouterr().out
     assert table.shown() == table.wanted == by_spark(work)
     for key in range(6):

@@ -55,6 +55,13 @@ class Clock:
         return self.now
 
 
+def noon() -> datetime:
+    """
+    Noon of tomorrow: no earlier than the stamps of others, and minutes later it is the same day, whenever a test runs.
+    """
+    return datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
 class TimedStore(LocalStore):
     """A disk whose clock is the test's."""
 

@@ -69,8 +69,9 @@ class Watched:
     def add(
         self, root: Path, table: str = "events", lease: Lease | None = None, reload: float = 10, **settings: Any
     ) -> Lake:
-        """A table on a lake of its own, loaded again after `reload` seconds."""
-        lake = Lake(root / table, self.clock, name=table, **settings)
+        """A table on a lake of its own, not partitioned, loaded again after `reload` seconds."""
+        # Not by day: what is rewritten together is of one partition, and the minutes may go past midnight.
+        lake = Lake(root / table, self.clock, name=table, **{"partition_by": (), **settings})
         faults = Faults()
 
         def opened() -> Bookkeeper:
