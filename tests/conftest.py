@@ -1,6 +1,7 @@
 """Fixtures for all tests: plain values, no lakes; those have a conftest of their own."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bookkeeper.console.logs import OURS
 from tests import spread
 from tests.servers import shared
 from tests.servers.process import scratch
@@ -76,3 +78,16 @@ def signals() -> Iterator[None]:
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """
+    A command or a benchmark that was run in this process leaves our loggers as they were: others read what they say.
+    """
+    loggers = [logging.getLogger(name) for name in OURS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, (level, propagate) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.propagate = propagate

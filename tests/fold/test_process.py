@@ -129,3 +129,15 @@ def test_it_ends_with_the_process_that_started_it() -> None:
         return
     assert select.select([worker], [], [], 120)[0], "it goes on"
     os.close(worker)
+
+
+def test_the_memory_of_the_bookkeeper_does_not_end_it(lake: Lake) -> None:
+    ballast, planning = b"x" * (600 * 2**20), PlanProcesses()
+    try:
+        planned(planning, lake)
+        (first,) = planning._idle
+        with pytest.raises(subprocess.TimeoutExpired):
+            first.wait(0.5)
+    finally:
+        planning.close()
+    assert ballast
