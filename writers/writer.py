@@ -461,7 +461,7 @@ class Writer:
         try:
             card = retry(self._folder.card, self._wait)
         except Missing as exc:
-            message = f"{url} has no card.json any more; {self.unpublished_rows} rows are not published"
+            message = f"{url} has no card.json any more; {self._files.rows()} rows are not published"
             hint = f"They are kept: put the folder back, then publish again. {NO_CARD}"
             raise WrongFolder(message, hint=hint) from exc
         check_same_table(self.card, card)
