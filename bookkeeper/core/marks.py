@@ -20,11 +20,18 @@ FUTURE_MS = 3_600_000  # a txlog may be created this far ahead of the bookkeeper
 
 
 class Mark(NamedTuple):
-    """Sequences up to `last` are in, except `holes`; `seen_ms` is the bookkeeper's time of the last commit."""
+    """
+    Sequences up to `last` are in, except `holes`; `seen_ms` is the bookkeeper's time of the last commit.
+
+    A mark that was pruned may be made anew. What was created before `remade_ms` and does not count as in may be in all
+    the same: of that only `forced` gets in, the holes that a forced replay opened.
+    """
 
     last: int = 0
     holes: tuple[int, ...] = ()
     seen_ms: int = 0
+    remade_ms: int = 0
+    forced: tuple[int, ...] = ()
 
     def is_in(self, sequence: int) -> bool:
         """Whether this sequence is in the table."""
@@ -41,9 +48,10 @@ class Mark(NamedTuple):
         """After `name` got in at that time; sequences passed over become holes. Raises TooManyHoles."""
         seen = max(at_ms, self.seen_ms)
         if name.sequence == self.last + 1:
-            return Mark(name.sequence, self.holes, seen)
+            return Mark(name.sequence, self.holes, seen, self.remade_ms, self.forced)
         holes = tuple(sorted({*self.holes, *self.passed(name)} - {name.sequence}))
-        return _checked(name, Mark(max(self.last, name.sequence), holes, seen))
+        forced = tuple(sequence for sequence in self.forced if sequence != name.sequence)
+        return _checked(name, Mark(max(self.last, name.sequence), holes, seen, self.remade_ms, forced))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,11 @@ class Marks:
         return mark is not None and mark.is_in(name.sequence)
 
     def is_pruned(self, name: TxlogName, created_ms: int) -> bool:
-        """Whether its mark may have been pruned, so that it is unknown if it is in."""
-        return self.mark(name) is None and created_ms < self.pruned_before_ms
+        """Whether it may have been in by a mark that was pruned; of a txlog that does not count as in."""
+        mark = self.mark(name)
+        if mark is None:
+            return created_ms < self.pruned_before_ms
+        return created_ms < mark.remade_ms and name.sequence not in mark.forced
 
     def may_go_on(self, name: TxlogName, created_ms: int) -> bool:
         """Whether it may continue an incarnation whose mark was dropped: started before that, created after it."""
@@ -97,7 +108,8 @@ class Marks:
         """With the mark of an incarnation that goes on with `name`; unchanged when it has too many holes."""
         if len(holes) > MOST_HOLES:
             return self
-        return self._with(name, Mark(name.sequence - 1, tuple(sorted(holes))))
+        remade_ms = self.pruned_before_ms if holes else 0
+        return self._with(name, Mark(name.sequence - 1, tuple(sorted(holes)), remade_ms=remade_ms))
 
     def advanced(self, names: Iterable[TxlogName], positions: Mapping[str, bytes], at_ms: int) -> "Marks":
         """
@@ -154,16 +166,17 @@ class Marks:
         With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles.
 
         Of an unknown incarnation every other sequence counts as in, for its mark was pruned, except those `named`
-        in the folder: they too may still be wanted.
+        in the folder: they too may still be wanted, and each needs a forced replay of its own.
         """
         run = {other.sequence for other in named if other.at(1) == name.at(1)} | {name.sequence}
         mark = self.mark(name)
         if mark is None:
-            mark, holes = Mark(max(run)), run
+            mark, holes = Mark(max(run), remade_ms=self.pruned_before_ms), run
         else:
             holes = {*mark.holes, *mark.passed(name), name.sequence}
-        opened = Mark(max(mark.last, name.sequence), tuple(sorted(holes)), max(at_ms, mark.seen_ms))
-        return self._with(name, _checked(name, opened))
+        last, seen_ms = max(mark.last, name.sequence), max(at_ms, mark.seen_ms)
+        forced = tuple(sorted({*mark.forced, name.sequence})) if mark.remade_ms else ()
+        return self._with(name, _checked(name, Mark(last, tuple(sorted(holes)), seen_ms, mark.remade_ms, forced)))
 
     def discarded(self, name: TxlogName, holes: Iterable[int], at_ms: int) -> "Marks":
         """
@@ -171,8 +184,9 @@ class Marks:
         """
         mark = self.mark(name) or NO_MARK
         left = {*holes, *(hole for hole in mark.holes if hole > name.sequence)}
-        last = max(mark.last, name.sequence)
-        return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), max(at_ms, mark.seen_ms))))
+        forced = tuple(sequence for sequence in mark.forced if sequence in left)
+        last, seen_ms = max(mark.last, name.sequence), max(at_ms, mark.seen_ms)
+        return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), seen_ms, mark.remade_ms, forced)))
 
     def joined(self, before: "Marks") -> "Marks":
         """With the incarnations of earlier marks that these do not know, as they were then; positions are these'."""
@@ -186,20 +200,20 @@ class Marks:
         """
         With nothing later than `at_ms`: what a clock that was far ahead has written.
 
-        `pruned_before_ms` keeps the hour by which a writer may be ahead. What was pruned by that clock and is later
-        still is refused as from the future.
+        `pruned_before_ms` keeps the hour by which a writer may be ahead, and so does a mark that was remade. What was
+        pruned by that clock and is later still is refused as from the future.
         """
+
+        def dated(mark: Mark) -> Mark:
+            return mark._replace(seen_ms=min(mark.seen_ms, at_ms), remade_ms=min(mark.remade_ms, at_ms + FUTURE_MS))
+
         writers = {
-            writer: WriterMarks(
-                marks.position,
-                {key: mark._replace(seen_ms=min(mark.seen_ms, at_ms)) for key, mark in marks.incarnations.items()},
-            )
+            writer: WriterMarks(marks.position, {key: dated(mark) for key, mark in marks.incarnations.items()})
             for writer, marks in self.writers.items()
         }
         times = tuple((sequence, min(ms, at_ms)) for sequence, ms in self.times)
-        return replace(
-            self, writers=writers, times=times, pruned_before_ms=min(self.pruned_before_ms, at_ms + FUTURE_MS)
-        )
+        pruned_before_ms = min(self.pruned_before_ms, at_ms + FUTURE_MS)
+        return replace(self, writers=writers, times=times, pruned_before_ms=pruned_before_ms)
 
     def _with(self, name: TxlogName, mark: Mark) -> "Marks":
         incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
@@ -236,7 +250,13 @@ def _writer_json(marks: WriterMarks) -> dict[str, Any]:
 
 def _mark_json(mark: Mark) -> dict[str, Any]:
     data: dict[str, Any] = {"last": mark.last, "seen-ms": mark.seen_ms}
-    return data | {"holes": list(mark.holes)} if mark.holes else data
+    if mark.holes:
+        data["holes"] = list(mark.holes)
+    if mark.remade_ms:
+        data["remade-ms"] = mark.remade_ms
+    if mark.forced:
+        data["forced"] = list(mark.forced)
+    return data
 
 
 def from_json(data: Any) -> Marks:
@@ -265,7 +285,8 @@ def _mark_from(data: Mapping[str, Any]) -> Mark:
     last = _whole(data["last"])
     if any(not 0 < hole <= last for hole in holes):
         raise ValueError(f"a hole above the mark {last}")
-    return Mark(last, holes, _whole(data["seen-ms"]))
+    forced = tuple(_whole(hole) for hole in data.get("forced", ()))
+    return Mark(last, holes, _whole(data["seen-ms"]), _whole(data.get("remade-ms", 0)), forced)
 
 
 def _whole(value: Any) -> int:

@@ -258,9 +258,10 @@ class _Planner:
 
     def _check_age(self, txlog: Txlog) -> None:
         name, key = txlog.name, txlog.name.incarnation_key
-        if self.marks.is_pruned(name, txlog.created_ms) and key not in self.last:
+        goes_on = key in self.last and self.marks.mark(name) is None
+        if self.marks.is_pruned(name, txlog.created_ms) and not goes_on:
             self.pruned.add(key)
-            raise IncarnationPruned(f"{name} was created before marks were pruned, and its incarnation is unknown")
+            raise IncarnationPruned(f"{name} was created before marks were pruned, so it is unknown whether it is in")
         if key in self.pruned:
             raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
 

@@ -1,14 +1,17 @@
 """Replay: a rejected txlog that is given back gets in exactly once, or is rejected again."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pytest
 
 from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder
+from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NotPossible
 from tests.support.compactor import commit, compacted, live
+from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes, append_by_others
 
 
@@ -120,3 +123,141 @@ def test_a_txlog_that_names_files_of_another_is_never_replayed(lake: Lake, write
     with pytest.raises(NotPossible, match="names files that another txlog brought in"):
         replay(lake.folder, lake.book().ledger, lake.settings, second, lake.clock.now, force=True)
     assert lake.keys() == ["a"]
+
+
+@dataclass
+class Late:
+    """Of one run, pruned since: `first` is in the table and arrives again, `last` arrives now and is not in."""
+
+    lake: Lake
+    writer: Writes
+    first: TxlogName
+    data: bytes
+    last: TxlogName
+
+    @classmethod
+    def arrives(cls, lake: Lake, writer: Writes, first: int = 1, last: int = 2) -> "Late":
+        ms = int(lake.clock.now.timestamp() * 1000)
+        old, data = writer.encoded([writer.file(["old"])], sequence=first, created_ms=ms)
+        lake.folder.publish(old, data)
+        lake.tick()
+        lake.clock.move(days=2)
+        Writes(lake, "other").publish("other")
+        lake.tick()
+        name, late = writer.encoded([writer.file(["late"])], sequence=last, created_ms=ms)
+        lake.folder.publish(name, late)
+        lake.tick()
+        assert (lake.keys(), lake.rejected()) == (["old", "other"], {str(name): "IncarnationPruned"})
+        return cls(lake, writer, old, data, name)
+
+    def again(self) -> None:
+        """The put of `first` is applied once more."""
+        self.lake.folder.publish(self.first, self.data)
+
+    def force(self, faults: Faults | None = None) -> None:
+        book = self.lake.book(faults)
+        replay(book.folder, book.ledger, self.lake.settings, self.last, self.lake.clock.now, True)
+
+    def assert_once(self) -> None:
+        self.lake.tick()
+        self.lake.tick(minutes=2)
+        assert self.lake.keys() == ["late", "old", "other"]
+        assert (self.lake.pending(), self.last in self.lake.rejected()) == ([], False)
+
+
+def test_a_forced_replay_lets_no_pending_txlog_of_its_run_in_once_more(lake: Lake, writer: Writes) -> None:
+    late = Late.arrives(lake, writer)
+    late.again()
+    late.force()
+    late.assert_once()
+    assert lake.rejected() == {str(late.first): "IncarnationPruned"}
+
+
+def test_without_the_rule_of_remade_marks_its_row_is_double(
+    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Late.arrives(lake, writer)
+    late.again()
+    late.force()
+    monkeypatch.setattr(Marks, "is_pruned", lambda marks, name, _: marks.mark(name) is None)
+    lake.tick()
+    assert lake.keys() == ["late", "old", "old", "other"]
+
+
+def test_a_crash_in_the_middle_of_a_reject_before_a_forced_replay_doubles_nothing(
+    lake: Lake, writer: Writes, faults: Faults
+) -> None:
+    late = Late.arrives(lake, writer)
+    late.again()
+    with pytest.raises(Crash):
+        lake.tick(lake.book(faults.on("delete folder/pending", BEFORE, crash)))
+    assert (len(lake.pending()), len(lake.rejected())) == (1, 2)
+    late.force()
+    late.assert_once()
+
+
+def test_what_was_rejected_beside_a_forced_replay_and_arrives_again_is_rejected_again(
+    lake: Lake, writer: Writes
+) -> None:
+    late = Late.arrives(lake, writer)
+    late.again()
+    lake.tick()
+    late.force()
+    late.assert_once()
+    late.again()
+    late.assert_once()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_later_txlog_of_the_run_that_arrives_again_beside_a_forced_replay_is_rejected(
+    lake: Lake, writer: Writes, before: bool
+) -> None:
+    late = Late.arrives(lake, writer, first=2, last=1)
+    if before:
+        late.again()
+    late.force()
+    if not before:
+        lake.tick()
+        late.again()
+    late.assert_once()
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("operation", ["commit_table", "replace folder/marks.json", "create folder/pending/"])
+def test_a_crash_in_a_forced_replay_leaves_a_hole_that_the_next_one_uses(
+    lake: Lake, writer: Writes, faults: Faults, operation: str, when: str
+) -> None:
+    late = Late.arrives(lake, writer)
+    with pytest.raises(Crash):
+        late.force(faults.on(operation, when, crash))
+    late.again()
+    lake.tick()
+    with suppress(NotPossible):  # it is in
+        late.force()
+    late.assert_once()
+
+
+def test_a_run_goes_on_after_a_forced_replay(lake: Lake, writer: Writes) -> None:
+    late = Late.arrives(lake, writer)
+    late.force()
+    writer.publish("new", sequence=3)
+    late.again()
+    lake.tick()
+    lake.tick()
+    assert (lake.keys(), lake.pending()) == (["late", "new", "old", "other"], [])
+
+
+def test_what_was_rejected_of_a_run_that_goes_on_and_arrives_again_is_rejected_again(
+    lake: Lake, writer: Writes
+) -> None:
+    late = Late.arrives(lake, writer)
+    late.again()
+    lake.tick()
+    writer.publish("new", sequence=3)
+    lake.tick()
+    late.again()
+    lake.tick()
+    assert (lake.keys(), lake.pending()) == (["new", "old", "other"], [])
+    late.force()
+    lake.tick()
+    assert (lake.keys(), lake.pending()) == (["late", "new", "old", "other"], [])

@@ -217,7 +217,7 @@ def test_a_hole_that_was_opened_lets_its_txlog_in_once(first: TxlogName) -> None
     opened = marks.opened(first.at(2), T0 + HOUR)
     assert not opened.is_in(first.at(2)) and not opened.is_pruned(first.at(2), T0)
     again = opened.advanced([first.at(2)], {}, T0 + HOUR)
-    assert again.is_in(first.at(2)) and again.mark(first) == Mark(2, (), T0 + HOUR)
+    assert again.is_in(first.at(2)) and again.mark(first) == Mark(2, (), T0 + HOUR, remade_ms=marks.pruned_before_ms)
 
 
 def test_a_run_goes_on_where_its_pruned_marks_must_have_been(first: TxlogName) -> None:
@@ -249,3 +249,16 @@ def test_a_forced_replay_keeps_open_what_else_of_the_run_lies_in_the_folder(firs
     opened = Marks("f", pruned_before_ms=T0).opened(first.at(500), T0, named=[first.at(499), TxlogName("w2", "i", 7)])
     assert not opened.is_in(first.at(499)) and not opened.is_in(first.at(500))
     assert opened.is_in(first.at(498)) and opened.mark(TxlogName("w2", "i", 7)) is None
+
+
+def test_after_a_forced_replay_only_what_was_forced_or_is_newer_gets_in(first: TxlogName) -> None:
+    opened = Marks("f", pruned_before_ms=T0).opened(first.at(5), T0, named=[first.at(3)])
+    assert not opened.is_pruned(first.at(5), T0 - 1)
+    for other in (first.at(3), first.at(6)):
+        assert opened.is_pruned(other, T0 - 1) and not opened.is_pruned(other, T0)
+    both = opened.opened(first.at(3), T0)
+    assert not both.is_pruned(first.at(3), T0 - 1) and not both.is_pruned(first.at(5), T0 - 1)
+    assert both.advanced([first.at(3), first.at(5)], {}, T0).mark(first) == Mark(5, (), T0, remade_ms=T0)
+    assert loads(dumps(both)) == both
+    assert both.dated_back(T0 - 9 * HOUR).mark(first).remade_ms == T0 - 8 * HOUR  # type: ignore[union-attr]
+    assert both.discarded(first.at(4), (), T0).mark(first).forced == (5,)  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ def test_what_came_before_counts_as_in(first: int) -> None:
 
 
 def test_what_lies_in_rejected_is_a_hole_however_far_back() -> None:
-    assert going_on(500, 3, 498, 501) == Mark(499, (3, 498))
+    assert going_on(500, 3, 498, 501) == Mark(499, (3, 498), remade_ms=CREATED)
 
 
 def test_too_many_rejected_ones_leave_it_held() -> None:
