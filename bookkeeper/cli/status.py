@@ -15,6 +15,7 @@ from bookkeeper.console.output import say, show_record, show_rows
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from bookkeeper.core.folder import Folder
     from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
     from bookkeeper.errors import BookkeeperError
@@ -78,13 +79,14 @@ def _pending_rewrites(there: Opened, now: Any) -> list[dict[str, Any]]:
     return rows
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="List rejected txlogs, rewrites and requests.")
 @common
 def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     """
-    List rejected txlogs and rewrites with their reasons.
+    List rejected txlogs, rewrites and requests for columns with their reasons.
 
-    A rejected rewrite needs nothing: its compactor plans anew, and it is deleted when it is orphan-age old.
+    A rejected rewrite needs nothing: its compactor plans anew, and it is deleted when it is orphan-age old. A request
+    for a column is deleted after ten minutes; then writers may ask again.
 
     \b
     Example:
@@ -94,20 +96,35 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     from bookkeeper.core.pending_rewrites import FoundRewrite, rejected_rewrites
 
     folder, now = opened(config, table).folder, utc_now()
-    rows = []
     found: list[Found | FoundRewrite] = [*folder.rejected(), *rejected_rewrites(folder)]
-    for item in found:
-        reason = folder.reason(item.name)
-        rows.append(
-            {
-                "txlog": str(item.name),
-                "age": now - item.modified,
-                "error": reason.get("error"),
-                "reason": reason.get("reason"),
-                "hint": reason.get("hint") or None,
-            }
-        )
+    rows = [{"txlog": str(item.name), "age": now - item.modified, **_why(folder, item.name)} for item in found]
+    requests = _refused_requests(folder, now)
+    if as_json:
+        show_rows([*rows, *requests], as_json)
+        return
     show_rows(rows, as_json, nothing="no txlog is rejected")
+    if requests:
+        say("")
+        show_rows(requests, as_json)
+
+
+def _refused_requests(folder: "Folder", now: "datetime") -> list[dict[str, Any]]:
+    """Each with what it asks for, None where that cannot be read."""
+    from bookkeeper.core.column_requests import read_refused, refused_requests
+
+    found = refused_requests(folder)
+    asked = read_refused(folder, [item.name for item in found])
+    rows = []
+    for item in found:
+        change, column, kind = asked.get(item.name) or (None, None, None)
+        about = {"change": change, "column": column, "type": kind, "age": now - item.modified}
+        rows.append({"request": item.name, **about, **_why(folder, item.name)})
+    return rows
+
+
+def _why(folder: "Folder", name: object) -> dict[str, Any]:
+    reason = folder.reason(str(name))
+    return {"error": reason.get("error"), "reason": reason.get("reason"), "hint": reason.get("hint") or None}
 
 
 @click.command(cls=Command, short_help="Show one pending or rejected txlog or rewrite.")

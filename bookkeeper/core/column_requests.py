@@ -10,6 +10,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -85,8 +86,18 @@ def _named(data: bytes) -> str:
 
 def decode(name: str, data: bytes) -> ColumnRequest:
     """
-    The request in an object of this name, its form checked; raises ColumnRefused, NewerVersion (hold it).
+    The request in an object of this name, all of it checked; raises ColumnRefused, NewerVersion (hold it).
     """
+    request = _formed(name, data)
+    if request.change not in (ADD, WIDEN):
+        raise ColumnRefused(f"change is {request.change[:60]!r}: add or widen is allowed")
+    check_name(request.name)
+    type_of(request.type)
+    return request
+
+
+def _formed(name: str, data: bytes) -> ColumnRequest:
+    """The request, whatever it asks for; raises ColumnRefused, NewerVersion."""
     if name != _named(data):
         raise ColumnRefused(f"{name[:200]!r} is not named by the SHA-256 of its content")
     try:
@@ -105,12 +116,7 @@ def decode(name: str, data: bytes) -> ColumnRequest:
         or not all(isinstance(value, str) for value in given.values())
     ):
         raise ColumnRefused("version (1), change, name and type are needed, all but the version texts, and no more")
-    request = ColumnRequest(raw["change"], raw["name"], raw["type"])
-    if request.change not in (ADD, WIDEN):
-        raise ColumnRefused(f"change is {request.change[:60]!r}: add or widen is allowed")
-    check_name(request.name)
-    type_of(request.type)
-    return request
+    return ColumnRequest(raw["change"], raw["name"], raw["type"])
 
 
 def check_name(name: str) -> None:
@@ -215,13 +221,31 @@ def _refused(answer: bytes | Unfit) -> ColumnRefused:
         return ColumnRefused("the reason in rejected/ cannot be read")
 
 
-def refused_before(folder: Folder, before: datetime) -> list[str]:
+def refused_requests(folder: Folder) -> list[FoundRequest]:
     """
-    The requests in rejected/ whose answers are older than that, by the storage's clock. Raises StorageUnavailable.
+    The refused requests, oldest first, by the time of the later of their bytes and their answers, by the storage's
+    clock. Raises StorageUnavailable.
     """
-    found: dict[str, datetime] = {}
+    found: dict[str, FoundRequest] = {}
     for item in folder.store.list(REJECTED):
         name = item.key.removeprefix(REJECTED).removesuffix(REASON)
         if _KEY.fullmatch(name):
-            found[name] = max(found.get(name, item.modified), item.modified)
-    return sorted(name for name, modified in found.items() if modified < before)
+            seen = found.get(name)
+            modified = item.modified if seen is None else max(item.modified, seen.modified)
+            found[name] = FoundRequest(modified, name, item.size)
+    return sorted(found.values())
+
+
+def read_refused(folder: Folder, names: Iterable[str]) -> dict[str, ColumnRequest]:
+    """
+    What refused requests ask for, by name, of those that can be read. Raises StorageUnavailable.
+    """
+    requests = {}
+    for key, answer in folder.store.read_many([f"{REJECTED}{name}" for name in names], MOST_BYTES).items():
+        if isinstance(answer, StorageUnavailable):
+            raise answer
+        if isinstance(answer, bytes):
+            name = key.removeprefix(REJECTED)
+            with suppress(ColumnRefused, NewerVersion):
+                requests[name] = _formed(name, answer)
+    return requests

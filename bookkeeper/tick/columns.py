@@ -177,7 +177,8 @@ class Columns:
     def _sweep(self, now: datetime) -> None:
         if not self.sweep_due.take(ANSWER_KEPT, now):
             return
-        old = column_requests.refused_before(self.folder, now - ANSWER_KEPT)
+        refused = column_requests.refused_requests(self.folder)
+        old = [item.name for item in refused if item.modified < now - ANSWER_KEPT]
         if old and self.clock.allows_destroying():
             self.folder.discard_rejected(old)
 

@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 
+from bookkeeper.core.column_requests import ColumnRequest, encode, publish, reject
 from bookkeeper.core.rewrite import key_of
+from bookkeeper.errors import ColumnRefused
 from tests.support.compactor import base_of, encoded, live, published
 from tests.support.lake import Lake, Writes
 
@@ -96,6 +98,25 @@ def test_rejected_gives_the_reason_and_what_to_do(lake: Lake, writer: Writes, ru
     (row,) = asked("rejected")
     assert (row["error"], row["txlog"]) == ("TxlogCorrupt", str(writer.name.at(1)))
     assert row["hint"] in run("rejected").stdout
+
+
+def test_rejected_lists_refused_requests_for_columns(lake: Lake, run, asked) -> None:
+    request = ColumnRequest("add", "_file", "long")
+    name, _ = encode(request)
+    why = ColumnRefused("the name '_file' is reserved", hint="Rename the field.")
+    publish(lake.folder, request)
+    reject(lake.folder, name, why, lake.clock.now)
+    unread = "0" * 64 + ".json"
+    lake.put(f"rejected/{unread}", b"garbage")
+    one, other = sorted(asked("rejected"), key=lambda row: row["request"] != name)
+    assert (one["request"], one["change"], one["column"], one["type"]) == (name, "add", "_file", "long")
+    assert (one["error"], one["reason"], one["hint"]) == (
+        "ColumnRefused",
+        "the name '_file' is reserved",
+        "Rename the field.",
+    )
+    assert (other["request"], other["column"], other["error"]) == (unread, None, None)
+    assert "Rename the field." in run("rejected").stdout
 
 
 def test_status_counts_what_is_pending_committed_and_rejected(lake: Lake, writer: Writes, run, asked) -> None:
