@@ -2,7 +2,7 @@
 //!
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario
-//!     cargo run --release -- rules     each rule left out
+//!     cargo run --release -- rules     each rule left out; with names, only these
 
 mod protocol;
 mod scenarios;
@@ -38,8 +38,11 @@ fn main() {
             failed = true;
         }
     }
-    if wanted.is_empty() || wanted == ["rules"] {
+    if wanted.first().is_none_or(|first| first == "rules") {
         for rule in RULES {
+            if wanted.len() > 1 && !wanted.contains(&format!("{rule:?}")) {
+                continue;
+            }
             let found = scenarios().into_iter().find_map(|protocol| {
                 let name = protocol.name;
                 check(Protocol { broken: Some(rule), ..protocol }).1.map(|story| (name, story))

@@ -47,9 +47,11 @@ pub enum Rule {
     ReplacedLive,
     /// marks.json is never replaced by an older one
     CopyNewer,
+    /// a reply is believed only by the attempt that it answers
+    OwnReply,
 }
 
-pub const RULES: [Rule; 15] = [
+pub const RULES: [Rule; 16] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -65,6 +67,7 @@ pub const RULES: [Rule; 15] = [
     Rule::FileFirst,
     Rule::ReplacedLive,
     Rule::CopyNewer,
+    Rule::OwnReply,
 ];
 
 /// The bounds of one scenario: how often each thing may happen.
@@ -101,7 +104,11 @@ pub enum Action {
     /// the catalog applies or refuses a request, whether or not its sender still waits
     Applies(usize),
     Hears(usize),
-    /// the reply is lost, or the process is killed
+    /// the reply is lost, or comes too late: the table is loaded again, for the same listing
+    GivesUp(usize),
+    /// a proxy sends a request once more
+    Doubles(usize),
+    /// the process is killed
     Crashes(usize),
     CopiesAfterCommit(usize),
     Rejects(usize, usize),

@@ -23,6 +23,13 @@ pub fn scenarios() -> Vec<Protocol> {
             ..base.clone()
         },
         Protocol {
+            name: "replies",
+            incarnations: &[2],
+            network: 3,
+            most: Spent { published: 2, waited: 1, doubled: 1, crashes: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
             name: "rollback",
             incarnations: &[2],
             most: Spent { published: 2, rolled_back: 1, foreign: 1, crashes: 1, ..Spent::default() },

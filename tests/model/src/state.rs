@@ -199,6 +199,10 @@ pub struct Spent {
     pub retained: u8,
     pub replayed: u8,
     pub crashes: u8,
+    /// senders that gave up waiting for a reply
+    pub waited: u8,
+    /// requests that a proxy sent once more
+    pub doubled: u8,
 }
 
 pub const NO_MARKS: Marks = Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE };
@@ -281,6 +285,15 @@ impl State {
             expired: false,
         });
         self.head = (self.snapshots.len() - 1) as SnapshotId;
+    }
+
+    /// Nothing waits for the replies to this bookkeeper's requests any more.
+    pub fn disown(&mut self, b: usize) {
+        for request in self.network.iter_mut().filter(|request| request.from == b as u8) {
+            request.from = BOOKKEEPERS as u8;
+        }
+        self.network.retain(|request| !(request.from == BOOKKEEPERS as u8 && request.reply.is_some()));
+        self.network.sort();
     }
 
     pub fn idle(&mut self, b: usize) {

@@ -45,7 +45,12 @@ impl Protocol {
                     actions.push(Action::Sends(b));
                 }
             }
-            Phase::Sent => actions.push(Action::Hears(b)),
+            Phase::Sent => {
+                actions.push(Action::Hears(b));
+                if state.spent.waited < self.most.waited {
+                    actions.push(Action::GivesUp(b));
+                }
+            }
             Phase::Committed => {
                 actions.push(Action::CopiesAfterCommit(b));
                 if !self.keeps(Rule::CopyFirst) {
@@ -159,12 +164,23 @@ impl Protocol {
                 keeper.marks = Marks { snapshot, ..request.marks };
                 keeper.phase = Phase::Committed;
             }
-            Action::Crashes(b) => {
-                for request in state.network.iter_mut().filter(|r| r.from == b as u8) {
-                    request.from = BOOKKEEPERS as u8;
+            Action::GivesUp(b) => {
+                if self.keeps(Rule::OwnReply) {
+                    state.disown(b);
                 }
-                state.network.retain(|r| !(r.from == BOOKKEEPERS as u8 && r.reply.is_some()));
-                state.network.sort();
+                state.spent.waited += 1;
+                let keeper = &mut state.bookkeepers[b];
+                // A step beside the ticks, such as retention, is done anew by a later one.
+                *keeper = Bookkeeper {
+                    phase: if keeper.found == 0 { Phase::Idle } else { Phase::Listed },
+                    found: keeper.found,
+                    first_found: keeper.first_found,
+                    twice: keeper.twice,
+                    ..IDLE
+                };
+            }
+            Action::Crashes(b) => {
+                state.disown(b);
                 state.spent.crashes += 1;
                 state.idle(b);
             }

@@ -8,14 +8,18 @@ impl Protocol {
         for (index, request) in state.network.iter().enumerate() {
             if request.reply.is_none() {
                 actions.push(Action::Applies(index));
+                if state.spent.doubled < self.most.doubled {
+                    actions.push(Action::Doubles(index));
+                }
             }
         }
     }
 
     fn apply(&self, state: &mut State, index: usize) {
         let request = state.network[index];
-        let fits = request.base == state.head || !self.keeps(Rule::Guard);
-        if fits && state.snapshots.len() < self.snapshots + 2 {
+        let room = state.snapshots.len() < self.snapshots + 2;
+        let fits = room && (request.base == state.head || !self.keeps(Rule::Guard));
+        if fits {
             let mut live = state.live(state.head);
             live = (live | request.adds as Files) & !request.removes;
             if request.rewrites {
@@ -43,6 +47,12 @@ impl Protocol {
                     state.network.remove(index);
                 }
                 state.network.sort();
+            }
+            Action::Doubles(index) => {
+                let request = Request { from: BOOKKEEPERS as u8, ..state.network[index] };
+                state.network.push(request);
+                state.network.sort();
+                state.spent.doubled += 1;
             }
             _ => {}
         }
