@@ -13,6 +13,7 @@ import sys
 import threading
 from pathlib import Path
 from random import SystemRandom
+from tempfile import mkdtemp
 from types import FrameType
 
 from tests.soak.plan import Plan
@@ -25,7 +26,7 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--minutes", type=float, default=120)
-    parser.add_argument("--folder", type=Path, required=True, help="must not hold an earlier soak")
+    parser.add_argument("--folder", type=Path, help="must not hold an earlier soak; default: a new one below /tmp")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--cores-light", action="store_true", help="half the load, at a low priority")
     parser.add_argument("--no-spark", action="store_true")
@@ -33,7 +34,9 @@ def main() -> int:
     early = threading.Event()
     signal.signal(signal.SIGUSR1, lambda number, frame: early.set())
     signal.signal(signal.SIGTERM, _stop)
-    plan = Plan(chosen.folder.resolve(), chosen.minutes, chosen.seed, chosen.cores_light, not chosen.no_spark)
+    folder = chosen.folder or Path(mkdtemp(prefix="bookkeeper-soak-"))
+    print(f"tail -f {folder}/status.log", file=sys.stderr)
+    plan = Plan(folder.resolve(), chosen.minutes, chosen.seed, chosen.cores_light, not chosen.no_spark)
     right = Soak(plan, early.is_set).run()
     print((plan.root / "report.txt").read_text("utf-8"))
     return 0 if right else 1

@@ -134,9 +134,11 @@ def look(ground: Ground, account: Account) -> None:
     account.live(live, writers, now - plan.keep * 1000, began - late, began - PATIENCE_SECONDS * 1000)
 
 
-def settle(ground: Ground, account: Account) -> None:
+def settle(ground: Ground, account: Account, quiet: float) -> None:
     """
-    Everything is at rest: counts all.
+    Everything is at rest, since the writers stopped at `quiet` (ms): counts all.
+
+    From then on retention may be held back by its brake, for nothing new comes.
     """
     plan = ground.plan
     writers = {path.name: published(path) for path in _journals(plan.root)}
@@ -152,7 +154,7 @@ def settle(ground: Ground, account: Account) -> None:
     _once(ground, account)
     now = time.time() * 1000
     live = read(ground.table("events"))
-    account.live(live, writers, now - plan.keep * 1000, now - (1.25 * plan.keep + LATE_SECONDS) * 1000)
+    account.live(live, writers, now - plan.keep * 1000, quiet - (1.25 * plan.keep + LATE_SECONDS) * 1000)
     account.none("rows that the consumer saw in no snapshot", live.keys() - copy.keys())
     _state(ground, account)
     _files(ground, account)

@@ -46,7 +46,7 @@ class Crew:
             else:
                 self.helpers[child] = (role, time.monotonic())
 
-    def stop(self, role: str, seconds: float = 90) -> int:
+    def stop(self, role: str, seconds: float = 300) -> int:
         """
         SIGTERM, and its exit code; -9 when it does not end. 0 too when it had just started: it may know no signals yet.
         """
@@ -61,7 +61,7 @@ class Crew:
             return -9
         del self.running[role]
         self.helpers |= dict.fromkeys(children, (role, time.monotonic()))
-        starting = time.monotonic() - self.since[role] < 60
+        starting = time.monotonic() - self.since[role] < 180
         return 0 if starting and process.returncode == -signal.SIGTERM else process.returncode
 
     def ended(self) -> dict[str, int]:
@@ -71,7 +71,7 @@ class Crew:
             del self.running[role]
         return found
 
-    def left_behind(self, seconds: float = 30) -> list[str]:
+    def left_behind(self, seconds: float = 60) -> list[str]:
         """Children of killed processes that still live so long after; they are ended."""
         found = []
         for child, (role, since) in list(self.helpers.items()):

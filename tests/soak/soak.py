@@ -18,7 +18,7 @@ from tests.soak.crew import Crew
 from tests.soak.plan import COPY, SPARK, Ground, Plan
 from tests.soak.status import HEADS, Status, Watch, shown
 
-DRAIN_SECONDS = 300
+DRAIN_SECONDS = 900
 JOBS_EVERY, LOOKS_EVERY = 1200, 600
 
 
@@ -34,6 +34,9 @@ class Soak:
     latest: list[str] = field(default_factory=list)
     jobs: Counter[str] = field(default_factory=Counter)
 
+    #: when the writers were stopped, ms
+    quiet: float = 0.0
+
     def __post_init__(self) -> None:
         self.rng = Random(self.plan.seed)
         self.ground = Ground.make(self.plan)
@@ -48,7 +51,7 @@ class Soak:
                 self._load()
                 self._end()
                 self._line()
-            settle(self.ground, self.account)
+            settle(self.ground, self.account, self.quiet)
             self.account.wrong += watch.wrong
         finally:
             self.crew.close()
@@ -121,6 +124,7 @@ class Soak:
     def _end(self) -> None:
         """Writers finish, the tables drain, consumers read the rest, and the programs stop."""
         self._look_after()
+        self.quiet = time.time() * 1000
         for role in self.plan.writers:
             self._stopped(role)
         self._await(lambda: not any(self.ground.folder(name).pending() for name in ("events", "state")))
