@@ -157,7 +157,7 @@ impl State {
     /// The slots whose rows a batch reader finds at the head, and whether it finds one twice.
     pub fn readable(&self) -> (Slots, bool) {
         let live = self.live(self.head);
-        let direct = (live & 0xFF) as Slots;
+        let direct = (live & OF_TXLOGS) as Slots;
         let merged = if live & file(REWRITTEN) != 0 { self.rewritten as Slots } else { 0 };
         (direct | merged, direct & merged != 0)
     }
@@ -182,7 +182,7 @@ impl State {
 
 const NO_MARKS: Marks =
     Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE };
-const IDLE: Bookkeeper = Bookkeeper {
+pub const IDLE: Bookkeeper = Bookkeeper {
     phase: Phase::Idle,
     twice: false,
     found: 0,
@@ -321,7 +321,7 @@ impl Protocol {
         let room = state.snapshots.len() < self.snapshots;
         if room && state.spent.foreign < self.most.foreign {
             actions.push(Action::ForeignAppends);
-            if (state.live(state.head) & 0xFF).count_ones() >= 2 && state.live(state.head) & file(REWRITTEN) == 0 {
+            if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 && state.live(state.head) & file(REWRITTEN) == 0 {
                 actions.push(Action::ForeignRewrites);
             }
         }
@@ -333,7 +333,7 @@ impl Protocol {
         }
         if self.rewrite {
             match state.rewrite {
-                Rewrite::None if (state.live(state.head) & 0xFF).count_ones() >= 2 => {
+                Rewrite::None if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 => {
                     actions.push(Action::ReadsForRewrite)
                 }
                 Rewrite::Read { .. } => actions.push(Action::PublishesRewrite),
@@ -367,7 +367,7 @@ impl Protocol {
     }
 
     /// The snapshots that may expire: ancestors of the head, but for the head and the snapshot of the marks.
-    fn expirable(&self, state: &State) -> u16 {
+    fn expirable(&self, state: &State) -> Snapshots {
         let mut found = 0;
         for (id, snapshot) in state.snapshots.iter().enumerate() {
             let id = id as SnapshotId;
@@ -422,7 +422,7 @@ impl Protocol {
             }
         };
         // While something of the writer may still come, its position may still move.
-        if !(stopped[0] || stopped[1]) && unfit != 0 {
+        if !stopped[..INCARNATIONS / 2].contains(&true) && unfit != 0 {
             plan.rejects = unfit;
             plan.doubtful = true;
         }
@@ -519,7 +519,7 @@ impl Model for Protocol {
             Action::WriterLists(i) => {
                 let published = state.published;
                 // The other way round: the position first, the names when it starts.
-                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position };
+                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
                 state.writers[i] = Writer::Listed { found: first, published };
             }
             Action::WriterStarts(i) => {
@@ -527,7 +527,7 @@ impl Model for Protocol {
                 let (mut at, pending) = if self.keeps(Rule::WriterListsFirst) {
                     (state.copy.1.position, found)
                 } else {
-                    (found, state.pending)
+                    (found as u8, state.pending)
                 };
                 let copy = state.copy.1;
                 let left: Vec<usize> = members(pending)
@@ -690,7 +690,7 @@ impl Model for Protocol {
                 state.bookkeepers[b].marks = state.marks;
             }
             Action::ReadsForRewrite => {
-                let replaced = state.live(state.head) & 0xFF;
+                let replaced = state.live(state.head) & OF_TXLOGS;
                 state.rewritten = replaced;
                 state.disk |= file(REWRITTEN);
                 state.rewrite = Rewrite::Read { replaced };
@@ -730,9 +730,9 @@ impl Model for Protocol {
             Action::ForeignRewrites => {
                 // Another program compacts the same files, into one that we give the rewrite's number.
                 let live = state.live(state.head);
-                state.rewritten = live & 0xFF;
+                state.rewritten = live & OF_TXLOGS;
                 state.disk |= file(REWRITTEN);
-                state.add_snapshot((live & !0xFF) | file(REWRITTEN), 0);
+                state.add_snapshot((live & !OF_TXLOGS) | file(REWRITTEN), 0);
                 state.spent.foreign += 1;
                 state.rewrite = Rewrite::Done;
             }
