@@ -54,7 +54,7 @@ class Within(Scheduler):
 
 
 def _known(call: Call) -> frozenset[str]:
-    pending = f"/pending/" in call.what
+    pending = "/pending/" in call.what
     if call.verb == "commit" or (call.verb == "create" and pending) or call.verb == "upload":
         return frozenset(FAULTS) - {TORN}
     if call.verb == "delete" and pending:

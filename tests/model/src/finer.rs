@@ -4,7 +4,7 @@
 //! it may load again, or list and load again, before it commits; it writes marks.json after a load only before it
 //! deletes; and it ticks where nothing is pending.
 
-use crate::protocol::{Action, Protocol, IDLE};
+use crate::protocol::{Action, Protocol};
 use crate::state::*;
 use serde_json::Value;
 use stateright::Model;

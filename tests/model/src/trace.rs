@@ -26,6 +26,8 @@ pub fn protocol() -> Protocol {
         retained: 1,
         replayed: 1,
         crashes: 1,
+        waited: 1,
+        doubled: 1,
     };
     let all: &'static [usize] = Box::leak((0..INCARNATIONS).collect());
     Protocol {
