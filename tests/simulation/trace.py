@@ -18,10 +18,12 @@ from unittest import mock
 from greenlet import getcurrent
 from pyiceberg.exceptions import CommitFailedException
 
-from bookkeeper.core.folder import SUFFIX
+from bookkeeper.core.folder import SUFFIX, Found
 from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
 from bookkeeper.core.names import TxlogName
+from bookkeeper.tick.select import in_order
 from tests.simulation import world as worlds
+from tests.simulation.memory import Object
 from tests.simulation.oracle import Wrong
 from tests.simulation.schedule import (
     BEFORE,
@@ -137,7 +139,7 @@ class RecordedWorld(World):
         def listed(root: str) -> Any:
             found = under(root)
             if root == f"{self.folder_url}/pending":
-                self._listed([at for at, _ in found if at.endswith(SUFFIX)])
+                self._listed(found)
             return found
 
         def read(location: str) -> Any:
@@ -164,10 +166,12 @@ class RecordedWorld(World):
 
     # -- what is seen
 
-    def _listed(self, found: Iterable[str]) -> None:
+    def _listed(self, listed: Iterable[tuple[str, Object]]) -> None:
         if self.who in BOOKS:
-            slots = sorted(map(self.trace.slot_of, found))
-            self.trace.add("list", b=BOOKS.index(self.who), found=slots)
+            names = [(TxlogName.parse(at.rpartition("/")[2]), item) for at, item in listed if at.endswith(SUFFIX)]
+            found = in_order([Found(name, len(item.data), item.modified) for name, item in names])
+            slots = [self.trace.slot(item.name.incarnation, item.name.sequence) for item in found]
+            self.trace.add("list", b=self._b(), found=slots)
         elif self.who in self.opening:
             self.opening[self.who] = i = self.trace.begin(self.who.startswith("chain"))
             self.trace.add("writer-lists", i=i)

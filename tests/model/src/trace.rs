@@ -40,12 +40,13 @@ pub fn protocol() -> Protocol {
         reaper: true,
         rewrite: true,
         broken: None,
+        oldest_first: vec![],
     }
 }
 
 /// All runs of a file, each with a header; the first event that is refused, as text.
 pub fn follow(text: &str) -> Result<Vec<Followed>, String> {
-    let protocol = protocol();
+    let mut protocol = protocol();
     let mut runs = Vec::<Followed>::new();
     let mut known = HashSet::<Known>::new();
     let mut run = Value::Null;
@@ -62,12 +63,22 @@ pub fn follow(text: &str) -> Result<Vec<Followed>, String> {
             run = event["run"].clone();
             continue;
         }
+        if event["do"] == "list" {
+            protocol.oldest_first = older(&protocol.oldest_first, &event["found"]);
+        }
         let Some(followed) = runs.last_mut() else { return Err(refused("a run begins with its header".to_string())) };
         known = next(&protocol, known, &event).map_err(|why| format!("run {run}, {}", refused(why)))?;
         followed.events += 1;
         followed.widest = followed.widest.max(known.len());
     }
     Ok(runs)
+}
+
+/// The order of all txlogs, with that of a listing.
+fn older(before: &[usize], listed: &Value) -> Vec<usize> {
+    let now: Vec<usize> = listed.as_array().into_iter().flatten().filter_map(Value::as_u64).map(|n| n as usize).collect();
+    let kept = before.iter().copied().filter(|slot| !now.contains(slot));
+    kept.chain(now.iter().copied()).collect()
 }
 
 fn next(protocol: &Protocol, known: HashSet<Known>, event: &Value) -> Result<HashSet<Known>, String> {
