@@ -104,7 +104,8 @@ impl Planner<'_> {
 
     fn accept(&mut self, slot: usize, passed: Slots) {
         let (i, marks) = (incarnation(slot), &mut self.plan.marks);
-        self.plan.doubtful |= passed != 0;
+        // A gap that lies in rejected/ is no doubt.
+        self.plan.doubtful |= passed & !self.state.rejected != 0;
         self.plan.batch |= bit(slot);
         marks.holes = (marks.holes | passed) & !bit(slot);
         marks.last[i] = marks.last[i].max(sequence(slot));
