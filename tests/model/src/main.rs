@@ -3,10 +3,13 @@
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario
 //!     cargo run --release -- rules     each rule left out; with names, only these
+//!     cargo run --release --features long -- trace FILE     recorded runs of the code
 
+mod finer;
 mod protocol;
 mod scenarios;
 mod state;
+mod trace;
 
 use protocol::{Protocol, RULES};
 use scenarios::scenarios;
@@ -23,8 +26,30 @@ fn check(protocol: Protocol) -> (usize, Option<(String, String)>) {
     (checker.unique_state_count(), story)
 }
 
+/// Follows the runs in a file; the exit code.
+fn trace(file: &str) -> i32 {
+    let text = std::fs::read_to_string(file).expect("the file of runs");
+    match trace::follow(&text) {
+        Ok(runs) => {
+            let events: usize = runs.iter().map(|run| run.events).sum();
+            let widest = runs.iter().map(|run| run.widest).max().unwrap_or(0);
+            println!("{} runs accepted: {events} events, at most {widest} states at once", runs.len());
+            0
+        }
+        Err(why) => {
+            println!("{why}");
+            1
+        }
+    }
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, file] = wanted.as_slice() {
+        if command == "trace" {
+            std::process::exit(trace(file));
+        }
+    }
     let mut failed = false;
     for protocol in scenarios() {
         if !wanted.is_empty() && !wanted.iter().any(|name| name == protocol.name) {

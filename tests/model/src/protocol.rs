@@ -82,6 +82,8 @@ pub struct Protocol {
     pub reaper: bool,
     pub rewrite: bool,
     pub broken: Option<Rule>,
+    /// the order of txlogs by age, where it is known: of those that fit one position, the oldest is taken
+    pub oldest_first: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

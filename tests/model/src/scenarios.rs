@@ -14,6 +14,7 @@ pub fn scenarios() -> Vec<Protocol> {
         reaper: false,
         rewrite: false,
         broken: None,
+        oldest_first: vec![],
     };
     vec![
         Protocol {

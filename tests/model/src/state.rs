@@ -3,17 +3,37 @@
 //! A txlog is a *slot*: incarnation * SEQUENCES + sequence - 1. Sets of slots are bits of a byte. The data file of a slot
 //! has the slot's number; the file of the rewrite is REWRITTEN.
 
-/// Writer A has positions and two incarnations (0, 1), writer B has none (2, 3).
-pub const INCARNATIONS: usize = 4;
-pub const SEQUENCES: usize = 2;
+/// Writer A has positions and the first half of the incarnations, writer B has none.
+#[cfg(not(feature = "long"))]
+mod bounds {
+    pub const INCARNATIONS: usize = 4;
+    pub const SEQUENCES: usize = 2;
+    /// The source that writer A copies has so many rows; a txlog of A holds one.
+    pub const SOURCE_ROWS: u8 = 2;
+    pub type Slots = u8;
+    pub type Files = u16;
+    pub type Snapshots = u16;
+}
+
+/// For recorded runs (trace.rs): too large for a search of all interleavings, and only one is followed.
+#[cfg(feature = "long")]
+mod bounds {
+    pub const INCARNATIONS: usize = 24;
+    pub const SEQUENCES: usize = 5;
+    pub const SOURCE_ROWS: u8 = 120;
+    pub type Slots = u128;
+    pub type Files = u128;
+    pub type Snapshots = u128;
+}
+
+pub use bounds::*;
+
 pub const SLOTS: usize = INCARNATIONS * SEQUENCES;
-/// The source that writer A copies has so many rows; a txlog of A holds one.
-pub const SOURCE_ROWS: u8 = 2;
+/// The data files of txlogs.
+pub const OF_TXLOGS: Files = (1 << SLOTS) - 1;
 pub const REWRITTEN: usize = SLOTS;
 pub const BOOKKEEPERS: usize = 2;
 
-pub type Slots = u8;
-pub type Files = u16;
 pub type SnapshotId = u8;
 pub const NONE: SnapshotId = u8::MAX;
 
@@ -30,7 +50,7 @@ pub fn sequence(slot: usize) -> u8 {
 }
 
 pub fn has_positions(incarnation: usize) -> bool {
-    incarnation < 2
+    incarnation < INCARNATIONS / 2
 }
 
 pub fn members(slots: Slots) -> impl Iterator<Item = usize> {
@@ -145,7 +165,7 @@ pub struct Reaper {
     pub phase: ReaperPhase,
     pub guard: SnapshotId,
     /// snapshots to expire, as bits
-    pub snapshots: u16,
+    pub snapshots: Snapshots,
     pub files: Files,
 }
 
@@ -269,7 +289,7 @@ impl State {
     /// The slots whose rows a batch reader finds at the head, and whether it finds one twice.
     pub fn readable(&self) -> (Slots, bool) {
         let live = self.live(self.head);
-        let direct = (live & 0xFF) as Slots;
+        let direct = (live & OF_TXLOGS) as Slots;
         let merged = if live & file(REWRITTEN) != 0 { self.rewritten as Slots } else { 0 };
         (direct | merged, direct & merged != 0)
     }

@@ -8,7 +8,7 @@ impl Protocol {
         let room = state.snapshots.len() < self.snapshots;
         if room && state.spent.foreign < self.most.foreign {
             actions.push(Action::ForeignAppends);
-            if (state.live(state.head) & 0xFF).count_ones() >= 2 && state.live(state.head) & file(REWRITTEN) == 0 {
+            if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 && state.live(state.head) & file(REWRITTEN) == 0 {
                 actions.push(Action::ForeignRewrites);
             }
         }
@@ -20,7 +20,7 @@ impl Protocol {
         }
         if self.rewrite {
             match state.rewrite {
-                Rewrite::None if (state.live(state.head) & 0xFF).count_ones() >= 2 => {
+                Rewrite::None if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 => {
                     actions.push(Action::ReadsForRewrite)
                 }
                 Rewrite::Read { .. } => actions.push(Action::PublishesRewrite),
@@ -48,7 +48,7 @@ impl Protocol {
                 state.bookkeepers[b].marks = state.marks;
             }
             Action::ReadsForRewrite => {
-                let replaced = state.live(state.head) & 0xFF;
+                let replaced = state.live(state.head) & OF_TXLOGS;
                 state.rewritten = replaced;
                 state.disk |= file(REWRITTEN);
                 state.rewrite = Rewrite::Read { replaced };
@@ -88,9 +88,9 @@ impl Protocol {
             Action::ForeignRewrites => {
                 // Another program compacts the same files, into one that we give the rewrite's number.
                 let live = state.live(state.head);
-                state.rewritten = live & 0xFF;
+                state.rewritten = live & OF_TXLOGS;
                 state.disk |= file(REWRITTEN);
-                state.add_snapshot((live & !0xFF) | file(REWRITTEN), 0);
+                state.add_snapshot((live & !OF_TXLOGS) | file(REWRITTEN), 0);
                 state.spent.foreign += 1;
                 state.rewrite = Rewrite::Done;
             }

@@ -41,7 +41,7 @@ impl Protocol {
             Action::WriterLists(i) => {
                 let published = state.published;
                 // The other way round: the position first, the names when it starts.
-                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position };
+                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
                 state.writers[i] = Writer::Listed { found: first, published };
             }
             Action::WriterStarts(i) => {
@@ -49,7 +49,7 @@ impl Protocol {
                 let (mut at, pending) = if self.keeps(Rule::WriterListsFirst) {
                     (state.copy.1.position, found)
                 } else {
-                    (found, state.pending)
+                    (found as u8, state.pending)
                 };
                 let copy = state.copy.1;
                 let left: Vec<usize> =
