@@ -121,9 +121,9 @@ class Writer:
         A new run of the writer `name`; `folder` is a URL or path. Every open is a new incarnation.
 
         `patience` bounds how long `publish` waits for a bookkeeper that is behind. What goes at once calls `clock`,
-        `wait` and the stores from several threads. `keep="all"` gives streams of a keyed table every version of a key,
-        also those that a later one of the same step supersedes. Raises ConfigInvalid, NotPossible (no table there),
-        StorageUnavailable.
+        `wait` and the stores from several threads; they may read properties of the writer, and call no method of it.
+        `keep="all"` gives streams of a keyed table every version of a key, also those that a later one of the same
+        step supersedes. Raises ConfigInvalid, NotPossible (no table there), StorageUnavailable.
         """
         if isinstance(folder, str):
             folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
@@ -177,10 +177,14 @@ class Writer:
         return Schema(*fields, schema_id=self.card.schema.schema_id)
 
     @property
-    @one_at_a_time
     def unpublished_rows(self) -> int:
-        """Rows written since the last publish; of a keyed table the upserts and deletes, too."""
-        return self._files.rows()
+        """
+        Rows written since the last publish; of a keyed table the upserts and deletes, too.
+
+        It takes no lock, so `wait` may ask for it from any thread.
+        """
+        self._check_process()
+        return self.figures.unpublished
 
     @one_at_a_time
     def due(self) -> bool:

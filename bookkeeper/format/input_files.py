@@ -3,11 +3,12 @@ Files of rows and lines that users give, as `writer lines` loads them and `bookk
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyarrow import csv as arrow_csv
 
 from bookkeeper.errors import NotPossible
 
@@ -67,3 +68,30 @@ def all_end(files: Sequence[str], *endings: str) -> bool:
     """
     names = [re.sub(r"\.(gz|zst|zstd|bz2)$", "", name.lower()) for name in files]
     return bool(names) and all(name.endswith(endings) for name in names)
+
+
+def csv_table(
+    data: bytes, count: int, types: Mapping[str, pa.DataType], delimiter: str, nulls: Sequence[str]
+) -> pa.Table | None:
+    """
+    Those of the `count` columns of CSV lines without a header that have a type, named "0", "1"...
+
+    None where Arrow refuses the lines, or the delimiter.
+    """
+    names = [str(index) for index in range(count)]
+    try:
+        return arrow_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=list(types),
+                column_types=dict(types),
+                null_values=["", *nulls],
+                strings_can_be_null=True,
+                true_values=["true", "TRUE", "True"],
+                false_values=["false", "FALSE", "False"],
+            ),
+        )
+    except (pa.ArrowInvalid, ValueError):
+        return None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, NestedField, PrimitiveType
 
@@ -15,6 +16,9 @@ from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.retention_column import is_time, retention_column
 from bookkeeper.errors import ColumnRefused, ConfigInvalid
 
+#: bytes of all schemas in the table's metadata, which every commit and every load carries: none goes away, so neither a
+#: restart nor an hour lets requests add more
+MOST_SCHEMA_BYTES = 2 * 2**20
 _NUMBERS = {"int", "long", "float", "double"}
 
 
@@ -56,6 +60,8 @@ class _Check:
         self.metadata, self.settings, self.rules, self.may_add = metadata, settings, settings.evolve, may_add
         self.columns = {column.name: column for column in metadata.schema().fields}
         self.plan, self.widened = Plan([]), set[str]()
+        #: bytes of all schemas, with that of this commit
+        self.bytes = sum(map(_bytes, metadata.schemas)) + _bytes(metadata.schema())
         self.partition_names = {item.name.casefold() for spec in metadata.partition_specs for item in spec.fields}
 
     def add(self, request: ColumnRequest) -> None:
@@ -69,8 +75,17 @@ class _Check:
         self._check_new(name)
         self._check_retention(name, kind)
         number = self.metadata.last_column_id + self.plan.added + 1
-        self.columns[name] = NestedField(field_id=number, name=name, field_type=kind, required=False)
+        column = NestedField(field_id=number, name=name, field_type=kind, required=False)
+        self._take_bytes(_bytes(column))
+        self.columns[name] = column
         self.plan.added += 1
+
+    def _take_bytes(self, more: int) -> None:
+        if self.bytes + more > MOST_SCHEMA_BYTES:
+            size = f"{self.bytes + more} bytes in its metadata, more than {MOST_SCHEMA_BYTES}"
+            hint = "Are these the names of fields, or data? Columns can be added by hand (ALTER TABLE)."
+            raise ColumnRefused(f"the table's schemas would have {size}", hint=hint)
+        self.bytes += more
 
     def _check_new(self, name: str) -> None:
         if not self.rules.add:
@@ -113,7 +128,9 @@ class _Check:
             raise ColumnRefused(f"{name!r} is {there.field_type}, which never becomes {kind}", hint=hint)
         if there.field_id in self._fixed():
             raise ColumnRefused(f"{name!r} is a key, or rows are partitioned by it: it keeps its type")
-        self.columns[name] = there.model_copy(update={"field_type": kind})
+        wider = there.model_copy(update={"field_type": kind})
+        self._take_bytes(max(0, _bytes(wider) - _bytes(there)))
+        self.columns[name] = wider
         self.widened.add(name)
         self.plan.widened = len(self.widened)
 
@@ -123,6 +140,10 @@ class _Check:
         sources = {item.source_id for spec in self.metadata.partition_specs for item in spec.fields}
         filled = {keyed.op_field_id, keyed.order_field_id} if keyed is not None else set[int | None]()
         return {*sources, *self.metadata.schema().identifier_field_ids, *filled}
+
+
+def _bytes(part: Schema | NestedField) -> int:
+    return len(part.model_dump_json().encode())
 
 
 def _wider(one: PrimitiveType, other: PrimitiveType) -> PrimitiveType:

@@ -16,8 +16,10 @@ def logging_put_back() -> Iterator[None]:
     """
     root, levels = logging.getLogger(), {name: logging.getLogger(name).level for name in OURS}
     handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        for name, before in levels.items():
+            logging.getLogger(name).setLevel(before)

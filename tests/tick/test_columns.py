@@ -17,6 +17,7 @@ from bookkeeper.core import column_requests
 from bookkeeper.core.column_requests import ADD, COLUMNS, WIDEN, ColumnRequest, encode, pending_requests, publish
 from bookkeeper.core.folder import REASON, REJECTED
 from bookkeeper.errors import StorageUnavailable
+from bookkeeper.tick import check_columns
 from bookkeeper.tick import columns as duty
 from tests.retention.test_retention import LOOSE
 from tests.support.enumerated import crash_points, crashed, error_points, recorded
@@ -252,6 +253,25 @@ def test_beyond_a_limit_no_column_is_added_and_the_answer_names_it(lake: Lake, l
     (option,) = limit
     given = answers(lake)
     assert len(given) == 4 and all(f"evolve.{option.replace('_', '-')}" in why for why in given.values())
+
+
+def test_requests_add_no_schemas_beyond_a_size_of_all_whichever_bookkeeper_grants_them(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request comes alone, so each that is granted adds a whole schema; each bookkeeper has just started."""
+    one = len(lake.table().schema().model_dump_json())
+    monkeypatch.setattr(check_columns, "MOST_SCHEMA_BYTES", 6 * one)
+    for number in range(8):
+        ask(lake, (ADD, f"c{number}", "long"))
+        run(lake)
+    schemas = lake.table().metadata.schemas
+    size = sum(len(schema.model_dump_json()) for schema in schemas)
+    assert (len(schemas), size <= 6 * one, len(names(lake))) == (4, True, len(NUMBERED) + 3)
+    assert len(answers(lake)) == 5 and all("the table's schemas would have" in why for why in answers(lake).values())
+    ask(lake, (WIDEN, "n", "long"), (ADD, "c0", "long"))
+    run(lake)
+    assert isinstance(lake.table().schema().find_type("n"), IntegerType)
+    assert (len(answers(lake)), pending_requests(lake.folder)) == (6, []), "a column that is there is granted"
 
 
 def test_no_writer_starts_a_retention_that_has_no_column_yet(tmp_path: Path) -> None:

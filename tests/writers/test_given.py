@@ -29,7 +29,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.errors import SchemaRefused
+from bookkeeper.core.card import Card
+from bookkeeper.core.folder import Folder
+from bookkeeper.errors import SchemaRefused, StorageUnavailable
 from tests.support.desk import Desk, rows
 from tests.support.upserts import keyed_card
 
@@ -202,6 +204,32 @@ def test_threads_that_share_a_writer_lose_no_row_and_double_none(local: Desk) ->
             thread.join()
     assert failed == []
     assert local.keys() == sorted(f"{thread}-{number:02d}" for thread in range(4) for number in range(25))
+
+
+def test_a_wait_may_ask_for_the_unpublished_rows_from_any_thread(local: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    failed: list[threading.Thread] = []
+    card = Folder.card
+
+    def fails_once(folder: Folder) -> Card:
+        if not failed:
+            failed.append(threading.current_thread())
+            raise StorageUnavailable("not now")
+        return card(folder)
+
+    def wait(seconds: float) -> None:
+        # A thread of its own: a lock that the publish holds makes this test red, and does not hang it.
+        asks = threading.Thread(target=lambda: asked.append(writer.unpublished_rows), daemon=True)
+        asks.start()
+        asks.join(10)
+        local.clock.wait(seconds)
+
+    with local.writer(wait=wait) as writer:
+        writer.write(rows("a"))
+        monkeypatch.setattr(Folder, "card", fails_once)
+        writer.publish()
+        assert (asked, writer.unpublished_rows) == ([1], 0)
+    assert failed[0] is not threading.current_thread()
 
 
 def test_a_coroutine_writes_and_publishes_in_a_thread(local: Desk) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from pyarrow import csv as arrow_csv
 from pyarrow import json as arrow_json
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, ListType, NestedField, StructType
 
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_table
 from writers.values.json_values import MOST_SINGLE, converter, text_converter
 from writers.values.records import storage_types
 from writers.values.texts import decimal_digits, from_texts
@@ -27,7 +27,6 @@ ReadBlock = Callable[[bytes, int], pa.Table | None]
 _Build = Callable[[pa.Array], pa.Array | None]
 
 _TEXT = pa.large_string()
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _DIRECT = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64()}
 _FLOATS = {"float": pa.float32(), "double": pa.float64()}
 #: the first line's braces are checked by themselves
@@ -115,7 +114,7 @@ def csv_reader(
         # Arrow reads 0x1F as a whole number; in a block that may hold one they are read as texts.
         hexadecimal = (b"x" in data or b"X" in data) and re.search(rb"0[xX]", data)
         columns = {**types, **dict.fromkeys(whole, _TEXT)} if hexadecimal else types
-        found = _csv_table(data, len(fields), columns, delimiter, nulls)
+        found = csv_table(data, len(fields), columns, delimiter, nulls)
         if found is None or found.num_rows != lines:
             return None
         return build({field.field_id: _csv_column(field, found) for field in given}, lines)
@@ -129,28 +128,6 @@ def csv_reader(
     return read_block
 
 
-def _csv_table(
-    data: bytes, count: int, types: Mapping[str, pa.DataType], delimiter: str, nulls: Sequence[str]
-) -> pa.Table | None:
-    names = [str(index) for index in range(count)]
-    try:
-        return arrow_csv.read_csv(
-            pa.BufferReader(data),
-            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=list(types),
-                column_types=dict(types),
-                null_values=["", *nulls],
-                strings_can_be_null=True,
-                true_values=["true", "TRUE", "True"],
-                false_values=["false", "FALSE", "False"],
-            ),
-        )
-    except pa.ArrowInvalid:
-        return None
-
-
 def _quoted_field(delimiter: str) -> "re.Pattern[bytes]":
     """Well-formed quoted fields; where they are all the quotes there are, each begins at the begin of a field."""
     edge = re.escape(delimiter).encode()
@@ -159,7 +136,7 @@ def _quoted_field(delimiter: str) -> "re.Pattern[bytes]":
 
 def _plain(data: bytes) -> bool:
     """Whether Arrow surely sees the text that Python does: UTF-8 without a mark to skip or a zero to stop at."""
-    if b"\0" in data or data.startswith(_BYTE_ORDER_MARK):
+    if b"\0" in data or data.startswith(BYTE_ORDER_MARK):
         return False
     try:
         return data.isascii() or bool(data.decode("utf-8"))

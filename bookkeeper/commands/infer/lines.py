@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from pyarrow import csv as arrow_csv
 
 from bookkeeper.commands.infer.kinds import LIST, NULL_TEXTS, OBJECT, Column, Sample, kind_of_json, kind_of_text
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.format.input_files import BYTE_ORDER_MARK, opened
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_table, opened
 
 _CHUNK_BYTES = 2**20
 _MOST_LINE_BYTES = 2**24
@@ -62,7 +61,8 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
             names = _header(path, head, delimiter)
             sample.columns = {name: Column() for name in names if name}
         count = block.count(b"\n") + (not block.endswith(b"\n")) if block else 0
-        table = _arrow_table(block, len(names), delimiter, nulls) if count else None
+        texts = {str(index): _TEXT for index in range(len(names))}
+        table = csv_table(block, len(names), texts, delimiter, nulls) if count else None
         if table is not None and table.num_rows == count:
             lines: Sequence[int] = range(line + 1, line + 1 + count)
         else:
@@ -108,21 +108,6 @@ def _header(path: str, head: bytes, delimiter: str) -> list[str]:
     if len(names) > _MOST_COLUMNS:
         raise ConfigInvalid(f"--like {path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
     return names
-
-
-def _arrow_table(data: bytes, count: int, delimiter: str, nulls: Sequence[str]) -> pa.Table | None:
-    names = [str(index) for index in range(count)]
-    try:
-        return arrow_csv.read_csv(
-            pa.BufferReader(data),
-            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-            parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, _TEXT), null_values=["", *nulls], strings_can_be_null=True
-            ),
-        )
-    except (pa.ArrowInvalid, ValueError):  # a delimiter that Arrow does not take
-        return None
 
 
 def _python_table(
