@@ -19,11 +19,14 @@ WEIGHTS = {
     "compactor-1": 4,
     "compactor-2": 3,
     "consumer": 4,
-    "foreign": 1,
+    "foreign": 0.7,
+    "refs": 0.7,
+    "rewriter": 1,
+    "expirer": 0.5,
     "operator": 1,
 }
 #: meet no faults: they are not what is tried
-CALM = frozenset({"foreign", "operator", "disk"})
+CALM = frozenset({"foreign", "refs", "rewriter", "expirer", "operator", "disk"})
 
 
 def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
@@ -46,7 +49,7 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
             continue
         who = dice.choices(names, weights)[0]
         if who in CALM:
-            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.8 else dice.randint(1, 8))
+            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.7 else dice.randint(1, 30))
             continue
         calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
         fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""

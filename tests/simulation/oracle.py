@@ -205,7 +205,7 @@ class Oracle:
         self.commits += 1
         self.metadata, self._needed = after, None
         known = {item.snapshot_id for item in before.snapshots}
-        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        new = [item for item in after.snapshots if item.snapshot_id not in known and item.snapshot_id not in self._live]
         by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
         for snapshot in new:
             self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
@@ -232,10 +232,7 @@ class Oracle:
         elif operation == "replace":
             if more := self._delete_files(snapshot) - (self._delete_files(parent) if parent is not None else set()):
                 raise Wrong(f"{about} adds delete files: {sorted(more)}")
-            mine = Counter(row for path in added for row in self.rows_of(path))
-            theirs = Counter(row for path in gone for row in self.rows_of(path))
-            if mine != theirs:
-                raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+            self._replaced(about, added, gone, ours=any("bookkeeper" in name for name in summary.additional_properties))
         elif added:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
@@ -257,9 +254,22 @@ class Oracle:
             for key, value in self.pairs(path) if self.keyed else ():
                 self.latest[key] = max(self.latest.get(key, value), value, key=_number)
 
+    def _replaced(self, about: str, added: frozenset[str], gone: frozenset[str], ours: bool) -> None:
+        """The same rows; other programs leave out those that deletes hide."""
+        mine = Counter(row for path in added for row in self.rows_of(path))
+        theirs = Counter(row for path in gone for row in self.rows_of(path))
+        hidden = Counter[str]() if ours else Counter(self._dead(gone))
+        if mine - theirs or theirs - mine - hidden:
+            raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+        self.dropped |= (theirs - mine).keys()
+
+    def _dead(self, paths: Iterable[str]) -> set[str]:
+        """Versions of which no reader sees anything any more."""
+        return {value for path in paths for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+
     def _taken_out(self, about: str, gone: frozenset[str]) -> None:
         """Only rows that are old enough may go, and files of a keyed table of which no reader sees a row any more."""
-        dead = {value for path in gone for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+        dead = self._dead(gone)
         rows = {row for path in gone for row in self.rows_of(path)}
         young = [row for row in rows - dead if self.clock() - self.born.get(row, self.clock()) < self.keep]
         if young:
@@ -332,14 +342,7 @@ class Oracle:
 
     def needed(self) -> set[str]:
         """Locations that a kept snapshot, a pending txlog or a pending rewrite names."""
-        if self._needed is None:
-            assert self.metadata is not None
-            self._needed = set()
-            for snapshot in self.metadata.snapshots:
-                self._needed.add(snapshot.manifest_list)
-                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
-                self._needed |= {path for _, path, _ in self._files(snapshot)}
-        found = set(self._needed)
+        found = set(self.needed_by_snapshots())
         for text, paths in self.waiting.items():
             if self.disk.has(f"{self.folder}/pending/{text}"):
                 found.update(paths)
@@ -350,6 +353,17 @@ class Oracle:
                 continue
             found.update(row.path for row in rewrite.added)
         return found
+
+    def needed_by_snapshots(self) -> set[str]:
+        """Locations that a kept snapshot names."""
+        if self._needed is None:
+            assert self.metadata is not None
+            self._needed = set()
+            for snapshot in self.metadata.snapshots:
+                self._needed.add(snapshot.manifest_list)
+                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
+                self._needed |= {path for _, path, _ in self._files(snapshot)}
+        return self._needed
 
 
 def _number(version: str) -> int:

@@ -28,9 +28,10 @@ from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
-from tests.simulation.others import Foreign, Inline, Reading, compactor, operate
+from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler
 from writers.writer import Writer
 
@@ -68,7 +69,8 @@ class World:
         self.rollbacks = seed % 3 == 0
         #: whether rows are versions of keys in this one
         self.keyed = seed % 3 == 1
-        self.foreign_expiry = False
+        #: whether others expire snapshots in this one, and whether they have
+        self.expires, self.foreign_expiry = seed // 3 % 2 == 1, False
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
@@ -111,7 +113,8 @@ class World:
             )
         self.reading, self.foreign = Reading(self), Foreign(self)
         self.scheduler.add("consumer", self.reading.step, self.reading.die)
-        self.scheduler.add("foreign", self.foreign.step)
+        for name in DOES:
+            self.scheduler.add(name, lambda dice, name=name: self.foreign.step(name, dice))  # type: ignore[misc]
         self.scheduler.add("operator", lambda dice: operate(self))
         self.scheduler.add("disk", self._disk)
         self.scheduler.add("clock", lambda dice: None)
