@@ -23,6 +23,7 @@ from pyiceberg.types import StringType
 from bookkeeper.errors import BookkeeperError
 from tests.simulation.foreign_expiry import expire
 from tests.simulation.foreign_rewrite import described, rewrite
+from tests.simulation.oracle import Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 #: what each of these programs does, and how often
 DOES = {
     "foreign": {"append": 2.0, "property": 2.0, "column": 0.5, "rename": 0.2},
-    "refs": {"tag": 2.0, "retag": 1.0, "untag": 1.0, "rollback": 2.0},
+    "refs": {"tag": 1.5, "retag": 2.0, "untag": 1.0, "rollback": 2.0},
     "rewriter": {"rewrite": 1.0},
     "expirer": {"expire": 1.0},
 }
@@ -62,6 +63,14 @@ class Foreign:
             self.world.counts[f"foreign {what} failed: {type(error).__name__}"] += 1
             return
         self.world.counts[f"foreign {what}{done}"] += 1
+
+    def look(self) -> None:
+        """After all is done: each tag names what it named."""
+        refs = self.world.metadata.refs
+        if lost := [
+            name for name, snapshot in self.tags.items() if name not in refs or refs[name].snapshot_id != snapshot
+        ]:
+            raise Wrong(f"tags of other programs are gone: {lost}")
 
     def _may(self, what: str) -> bool:
         return {"rollback": self.world.rollbacks, "expire": self.world.expires}.get(what, True)

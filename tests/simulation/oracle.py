@@ -86,6 +86,8 @@ class Oracle:
     #: of each key the last version that was written and is in
     latest: dict[str, str] = field(default_factory=dict)
     _needed: set[str] | None = None
+    #: snapshots that expired
+    _gone: set[int] = field(default_factory=set)
     commits: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -204,6 +206,7 @@ class Oracle:
         """The catalog took a commit."""
         self.commits += 1
         self.metadata, self._needed = after, None
+        self._refs(before, after)
         known = {item.snapshot_id for item in before.snapshots}
         new = [item for item in after.snapshots if item.snapshot_id not in known and item.snapshot_id not in self._live]
         by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
@@ -253,6 +256,20 @@ class Oracle:
             self.streamed += self.rows_of(path)
             for key, value in self.pairs(path) if self.keyed else ():
                 self.latest[key] = max(self.latest.get(key, value), value, key=_number)
+
+    def _refs(self, before: TableMetadata, after: TableMetadata) -> None:
+        """An expiry may take off only a ref that was made after its plan: no commit can be guarded against that one."""
+        kept, journal = {item.snapshot_id for item in after.snapshots}, f"{self.folder}/reaper/journal.json"
+        lost = {name for name in before.refs.keys() - after.refs.keys() if before.refs[name].snapshot_id not in kept}
+        if lost:
+            planned = json.loads(self.disk.get(journal).data)["refs"] if self.disk.has(journal) else before.refs
+            if known := lost & planned.keys():
+                raise Wrong(f"an expiry took off {sorted(known)}, which its plan knew")
+            self.counts["refs taken off by an expiry"] += len(lost)
+        if back := [item for item in after.snapshots if item.snapshot_id in self._gone]:
+            self.counts["snapshots restored"] += len(back)
+        self._gone |= {item.snapshot_id for item in before.snapshots} - kept
+        self._gone -= kept
 
     def _replaced(self, about: str, added: frozenset[str], gone: frozenset[str], ours: bool) -> None:
         """The same rows; other programs leave out those that deletes hide."""

@@ -151,7 +151,7 @@ class World:
         def die() -> None:
             run.writer = None
 
-        self.scheduler.add(actor, lambda dice: act(run, dice), die)
+        self.scheduler.add(actor, lambda dice: act(run, dice), die, by="create")
 
     # -- bookkeepers
 
@@ -288,6 +288,9 @@ class World:
                 self.run(Event(name, 11))
         for _ in range(3):
             self.run(Event("consumer", 61))
+        for _ in range(2):
+            self.run(Event("reaper", 61))
+        self.foreign.look()
         self.reading.look()
         self._look()
 
