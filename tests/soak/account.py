@@ -15,10 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.independent import Independent
-from tests.soak.journal import Published, operations, published
+from tests.soak.journal import Published, operations, published, txlogs
 from tests.soak.plan import COPIED, Ground, local
 from tests.soak.roles import changes
 
+#: what must have been done at least once, by the log that says so; a short soak has nothing to compact
+WORK = {
+    "commits": ("daemon", "committed"),
+    "folds": ("daemon", "deletes folded"),
+    "times that retention dropped files": ("daemon", "files dropped"),
+    "runs that expired snapshots": ("reaper", "snapshots expired and files deleted"),
+}
+LONG_WORK = {"rewrites committed": ("daemon", "rewrites committed")}
+LONG_SECONDS = 600
 #: writer and number
 Row = tuple[str, int]
 EXAMPLES = 3
@@ -36,6 +45,12 @@ class Account:
     def count(self, what: str, number: Any) -> None:
         """A line of the report."""
         self.lines.append(f"{what}: {number}")
+
+    def some(self, what: str, number: int) -> None:
+        """A line of the report, which is wrong if it is 0: nothing was tried."""
+        self.count(what, number)
+        if not number:
+            self.wrong.append(f"{what}: 0")
 
     def none(self, what: str, found: Iterable[Any]) -> None:
         """A line of the report, which is wrong if there is any."""
@@ -129,7 +144,7 @@ def look(ground: Ground, account: Account) -> None:
     """
     began = time.time() * 1000
     live, plan = read(ground.table("events")), ground.plan
-    writers, now = {path.name: published(path) for path in _journals(plan.root)}, time.time() * 1000
+    writers, now = journals(plan.root), time.time() * 1000
     late = (1.25 * plan.keep + LATE_SECONDS) * 1000
     account.live(live, writers, now - plan.keep * 1000, began - late, began - PATIENCE_SECONDS * 1000)
 
@@ -137,11 +152,20 @@ def look(ground: Ground, account: Account) -> None:
 def settle(ground: Ground, account: Account, quiet: float) -> None:
     """
     Everything is at rest, since the writers stopped at `quiet` (ms): counts all.
-
-    From then on retention may be held back by its brake, for nothing new comes.
     """
-    plan = ground.plan
-    writers = {path.name: published(path) for path in _journals(plan.root)}
+    _work(ground, account)
+    outputs(ground, account)
+    _once(ground, account)
+    events(ground, account, quiet)
+    state(ground, account)
+    files(ground, account)
+
+
+def outputs(ground: Ground, account: Account) -> None:
+    """
+    What the consumers made of the rows.
+    """
+    plan, writers = ground.plan, journals(ground.plan.root)
     sure, unsure = rows_of(writers)
     account.count("published rows", len(sure))
     account.count("rows of publishes that were killed", len(unsure))
@@ -151,17 +175,34 @@ def settle(ground: Ground, account: Account, quiet: float) -> None:
         stream = read(ground.table(COPIED))
         account.copies("Spark", stream, writers)
         account.same_outputs(copy, stream)
-    _once(ground, account)
-    now = time.time() * 1000
-    live = read(ground.table("events"))
-    account.live(live, writers, now - plan.keep * 1000, quiet - (1.25 * plan.keep + LATE_SECONDS) * 1000)
-    account.none("rows that the consumer saw in no snapshot", live.keys() - copy.keys())
-    _state(ground, account)
-    _files(ground, account)
 
 
-def _journals(root: Path) -> list[Path]:
-    return sorted(path for path in (root / "journal").iterdir() if not path.name.startswith("keyed"))
+def events(ground: Ground, account: Account, quiet: float) -> None:
+    """
+    The append-only table. Since `quiet` retention may be held back by its brake, for nothing new comes.
+    """
+    live, keep, now = read(ground.table("events")), ground.plan.keep, time.time() * 1000
+    late = (1.25 * keep + LATE_SECONDS) * 1000
+    account.live(live, journals(ground.plan.root), now - keep * 1000, quiet - late)
+    account.none("rows that the consumer saw in no snapshot", live.keys() - copied(ground.plan.output).keys())
+
+
+def _work(ground: Ground, account: Account) -> None:
+    """What the programs say that they did."""
+    work = WORK | (LONG_WORK if ground.plan.seconds >= LONG_SECONDS else {})
+    for what, (role, message) in work.items():
+        log = (ground.plan.root / "logs" / f"{role}.log").read_text("utf-8", "replace")
+        account.some(what, log.count(f'"message": "{message}"'))
+    for name in ground.plan.writers:
+        account.some(f"{name}: txlogs", txlogs(ground.plan.root / "journal" / name))
+
+
+def journals(root: Path) -> dict[str, Published]:
+    """
+    What each writer of the append-only table published.
+    """
+    paths = (path for path in (root / "journal").iterdir() if not path.name.startswith("keyed"))
+    return {path.name: published(path) for path in sorted(paths)}
 
 
 def _once(ground: Ground, account: Account) -> None:
@@ -181,8 +222,10 @@ def _run(account: Account, words: list[str]) -> None:
         account.wrong.append(f"{what}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-def _state(ground: Ground, account: Account) -> None:
-    """pyiceberg refuses a table with equality deletes; after a fold there are none."""
+def state(ground: Ground, account: Account) -> None:
+    """
+    The keyed table, after a fold: pyiceberg refuses a table with equality deletes.
+    """
     expected, table = replayed(ground.plan.root, ground.plan.seed), ground.table("state")
     found = table.scan(selected_fields=("id", "value")).to_arrow()
     pairs = zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)
@@ -199,8 +242,10 @@ def _state(ground: Ground, account: Account) -> None:
     account.state("state by DuckDB", rows, expected)
 
 
-def _files(ground: Ground, account: Account) -> None:
-    """What snapshots need is there; what nothing names is what killed processes left, and counted only."""
+def files(ground: Ground, account: Account) -> None:
+    """
+    What snapshots need is there; what nothing names is of killed processes and lost commits, and counted only.
+    """
     for name in ("events", "state"):
         seen = Independent(ground.plan.root / "cat.db", name)
         reachable, disk, logged = ({*map(local, found)} for found in (seen.reachable(), seen.disk(), seen.logged()))

@@ -63,6 +63,13 @@ def published(path: Path) -> Published:
     return found
 
 
+def txlogs(path: Path) -> int:
+    """
+    How many txlogs a writer is sure to have published.
+    """
+    return sum(line["what"] == DONE for line in Journal(path).lines())
+
+
 def operations(path: Path) -> int:
     """
     How many operations a keyed writer published, each as one txlog with its number as position.

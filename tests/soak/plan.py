@@ -45,6 +45,7 @@ class Plan:
     seed: int
     light: bool = False
     spark: bool = True
+    names: tuple[str, ...] = tuple(PAUSES)
 
     @property
     def seconds(self) -> float:
@@ -88,7 +89,7 @@ class Plan:
     @property
     def writers(self) -> dict[str, float]:
         """The writers, and the pause of each."""
-        return {name: pause * (1 if self.light else 0.5) for name, pause in PAUSES.items()}
+        return {name: PAUSES[name] * (1 if self.light else 0.5) for name in self.names}
 
     def commands(self) -> dict[str, list[str]]:
         """The words that start each process; writers come last."""

@@ -15,6 +15,7 @@ from bookkeeper.streams.registry import JOB, Registry
 from bookkeeper.streams.registry import spark as query
 from tests.soak.account import Account, look, settle
 from tests.soak.crew import Crew
+from tests.soak.journal import txlogs
 from tests.soak.plan import COPY, SPARK, Ground, Plan
 from tests.soak.status import HEADS, Status, Watch, shown
 
@@ -59,7 +60,9 @@ class Soak:
         return not self.account.wrong
 
     def _start(self) -> None:
-        """Consumers first: what they have not seen must not expire before they are known."""
+        """
+        Consumers first: what they have not seen must not expire before they are known. All are at work when it returns.
+        """
         if self.plan.spark:
             registry = Registry(self.ground.folder("events").store)
             registry.add(query(SPARK, self.plan.checkpoint, datetime.now(UTC), by=JOB))
@@ -67,6 +70,7 @@ class Soak:
             if role.partition("-")[2] == "0":
                 self._await_consumer()
             self.crew.start(role)
+        self._await(lambda: all(txlogs(self.plan.root / "journal" / name) for name in self.plan.writers))
 
     def _await_consumer(self) -> None:
         registry = Registry(self.ground.folder("events").store)
