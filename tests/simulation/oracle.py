@@ -6,14 +6,17 @@ Rows are known by their keys, which writers never use twice on a table that is a
 
 import io
 import json
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
+from fastavro import parse_schema, schemaless_reader
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -27,6 +30,20 @@ from tests.simulation.memory import Disk
 
 DELETED = 2
 DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
+#: the header of an Avro file, and what its blocks begin with
+_FIELDS: dict[str, Any] = {
+    "magic": {"type": "fixed", "name": "Magic", "size": 4},
+    "meta": {"type": "map", "values": "bytes"},
+    "sync": {"type": "fixed", "name": "Sync", "size": 16},
+}
+_HEADER = parse_schema(
+    {"type": "record", "name": "Header", "fields": [{"name": name, "type": kind} for name, kind in _FIELDS.items()]}
+)
+_LONG, _BYTES = parse_schema({"type": "long"}), parse_schema({"type": "bytes"})
+_CODECS: dict[bytes, Callable[[Any], bytes]] = {
+    b"null": bytes,
+    b"deflate": lambda block: zlib.decompressobj(-15).decompress(block),
+}
 
 
 class Wrong(BaseException):
@@ -106,7 +123,7 @@ class Oracle:
         return self._rows[path]
 
     def _table(self, path: str, columns: list[str] | None = None) -> Any:
-        return pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=columns, use_threads=False)
+        return pq.ParquetFile(pa.BufferReader(self._stored(path))).read(columns=columns, use_threads=False)
 
     def _stored(self, path: str) -> bytes:
         if not self.disk.has(path):
@@ -116,16 +133,15 @@ class Oracle:
     def _manifests_of(self, snapshot: Snapshot) -> tuple[Listed, ...]:
         at = snapshot.manifest_list
         if at not in self._lists:
-            lines: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(at)))
+            lines = _records(self._stored(at))
             self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
         return self._lists[at]
 
     def _lines(self, manifest: str) -> tuple[Line, ...]:
         if manifest not in self._manifests:
-            entries: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(manifest)))
             self._manifests[manifest] = tuple(
                 Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
-                for entry in entries
+                for entry in _records(self._stored(manifest))
                 for file in [entry["data_file"]]
             )
         return self._manifests[manifest]
@@ -381,6 +397,25 @@ class Oracle:
                 self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
                 self._needed |= {path for _, path, _ in self._files(snapshot)}
         return self._needed
+
+
+def _records(data: bytes) -> Iterator[Any]:
+    """The records of an Avro file, by fastavro, which would parse the schema of each file anew."""
+    stream = io.BytesIO(data)
+    header: Any = schemaless_reader(stream, _HEADER, None)
+    schema, unpack = _parsed(header["meta"]["avro.schema"]), _CODECS[header["meta"].get("avro.codec", b"null")]
+    while stream.tell() < len(data):
+        count: Any = schemaless_reader(stream, _LONG, None)
+        payload = io.BytesIO(unpack(schemaless_reader(stream, _BYTES, None)))
+        if stream.read(16) != header["sync"]:
+            raise Wrong("a sync marker of an Avro file is not that of its header")
+        for _ in range(count):
+            yield schemaless_reader(payload, schema, None)
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: bytes) -> Any:
+    return parse_schema(json.loads(schema))
 
 
 def _number(version: str) -> int:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,6 +82,8 @@ class Actor:
     name: str
     begin: Callable[[Random], None]
     die: Callable[[], None]
+    #: whether what it does depends on the event's dice, which cost 10 us
+    rolls: bool = True
     #: what is under way
     running: greenlet | None = None
     calls_left: int = 0
@@ -129,9 +132,14 @@ class Scheduler:
         return self.now.timestamp()
 
     def add(
-        self, name: str, begin: Callable[[Random], None], die: Callable[[], None] = lambda: None, by: str = "commit"
+        self,
+        name: str,
+        begin: Callable[[Random], None],
+        die: Callable[[], None] = lambda: None,
+        rolls: bool = True,
+        by: str = "commit",
     ) -> None:
-        self.actors[name] = Actor(name, begin, die, commits_by=by)
+        self.actors[name] = Actor(name, begin, die, rolls, commits_by=by)
 
     def run(self, event: Event) -> None:
         """Takes one event; raises what is a defect."""
@@ -144,7 +152,8 @@ class Scheduler:
         actor.fault, actor.fault_in, actor.to_commit = event.fault, event.at, event.at == 0
         began = actor.running is None
         if actor.running is None:
-            actor.running = greenlet(lambda: self._work(actor, Random(event.seed)))
+            dice = Random(event.seed) if actor.rolls else self.dice
+            actor.running = greenlet(partial(self._work, actor, dice))
         self.current = actor
         try:
             actor.running.switch()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 from unittest import mock
@@ -33,6 +34,7 @@ from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
 from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler
+from tests.simulation.shortcuts import shortcuts
 from writers.writer import Writer
 
 KEYS = 11
@@ -98,7 +100,7 @@ class World:
         self.books: dict[str, Bookkeeper] = {}
         self.runs: dict[str, Run] = {}
         for name in BOOKS:
-            self.scheduler.add(name, lambda dice, name=name: self._tick(name), lambda name=name: self._forget(name))  # type: ignore[misc]
+            self.scheduler.add(name, partial(self._tick, name), partial(self._forget, name), rolls=False)
         for name in PLAIN:
             self._add_writer(name, name, self._publish)
         for name in ("chain-1", "chain-1b"):
@@ -163,7 +165,7 @@ class World:
     def _forget(self, name: str) -> None:
         self.books.pop(name, None)
 
-    def _tick(self, name: str) -> None:
+    def _tick(self, name: str, dice: Random) -> None:
         book = self.books.get(name)
         if book is None:
             book = self.books[name] = self.book()
@@ -364,5 +366,6 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
         mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+        shortcuts(),
     ):
         yield dice
