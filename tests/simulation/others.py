@@ -32,7 +32,8 @@ from bookkeeper.errors import BookkeeperError, ConsumerFenced, PlaceExpired, Rew
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.streams.consumer import BEGINNING, END, Consumer, Source
+from bookkeeper.streams.consumer import Consumer
+from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
 from tests.simulation.oracle import Wrong
