@@ -8,9 +8,8 @@ run begins there: with the place in the output each row counts exactly once.
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,49 +20,35 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from bookkeeper.catalogs.open import load_table, open_catalog
-from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
-from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.config.share import share_of
-from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.known_table import advising
 from bookkeeper.errors import (
     BookkeeperError,
-    ConfigInvalid,
     FileGone,
     Missing,
     NotPossible,
     Overwritten,
-    PlaceExpired,
     PlaceRefused,
     Retry,
-    StorageUnavailable,
-    WrongFolder,
 )
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.open import open_store
-from bookkeeper.stores.store import Store
-from bookkeeper.streams import follow
 from bookkeeper.streams.added_files import AddedFiles
 from bookkeeper.streams.keepers import PlaceKeeper
 from bookkeeper.streams.main_history import is_append
 from bookkeeper.streams.place import Place, after_lost, ahead, parse
+from bookkeeper.streams.read_ahead import each_ahead
 from bookkeeper.streams.registration import FolderPlace, Registration
 from bookkeeper.streams.rows import Projection
+from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, selected
 
 T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741
-Clock = Callable[[], datetime]
 #: waits so many seconds; returns True when the caller should wait no longer
 Wait = Callable[[float], object]
 
-BEGINNING, END = "beginning", "end"
 #: pause between two loads of the table while there is nothing to read
 EVERY = timedelta(milliseconds=100)
 MOST_ROWS, MOST_BYTES = 65_536, 64 * 2**20
@@ -74,12 +59,11 @@ PATIENCE = timedelta(minutes=1)
 #: files up to this size are read ahead, in threads, where that hides a round trip; on a local disk threads only take
 #: the interpreter from each other: twice the CPU time
 SMALL_BYTES = 2**20
-READ_AHEAD, THREADS = 16, 8
+THREADS = 8
 #: what is kept of such a file; 1 MiB with a dictionary can be 10 GiB of rows
 AHEAD_BYTES = 8 * 2**20
 #: how often a place moves that passes no rows, at most
 MOVE_EVERY = timedelta(minutes=1)
-_TRIES = 5
 
 
 def utc_now() -> datetime:
@@ -122,36 +106,6 @@ class Limits:
 
 
 LIMITS = Limits()
-
-
-@dataclass(frozen=True)
-class Source:
-    """A table that is consumed: its section of the configuration, how it is loaded, its uuid and its txlog folder."""
-
-    about: TableSettings
-    load: Callable[[], Table]
-    uuid: str
-    folder: Store
-
-    @classmethod
-    def of(cls, config: str | os.PathLike[str] | Settings, table: str | None, columns: Iterable[str] = ()) -> "Source":
-        """Raises as Consumer.open; for unknown `columns` before anything is registered, which would be held for."""
-        environ = os.environ  # noqa: TID251 a library's user has no command line that reads it
-        settings = config if isinstance(config, Settings) else load(os.fspath(config), environ)
-        about = _picked(settings, table)
-        with advising(settings.catalog, about):
-            catalog = open_catalog(settings.catalog, scans=False)
-            loaded = load_table(catalog, about.identifier)
-        _selected(loaded, tuple(columns))
-        url, uuid = folder_url(about, loaded.metadata.location), str(loaded.metadata.table_uuid)
-        folder = open_store(url, catalog.properties)
-        if Folder(folder).card().table_uuid != uuid:
-            raise WrongFolder(f"{url} belongs to another table than {about.identifier}")
-        return cls(about, lambda: load_table(catalog, about.identifier), uuid, folder)
-
-    def registration(self, name: str, clock: Clock) -> Registration:
-        """The record of the consumer `name`; raises ConfigInvalid, NotPossible."""
-        return Registration(self.folder, self.about.consumers, name, self.uuid, clock)
 
 
 class Consumer:
@@ -338,7 +292,7 @@ class Consumer:
     def _gathered(self, table: Table, pieces: "Generator[_Piece, None, None]") -> Iterator[Batch]:
         """Pieces as batches: as large as allowed, and what is left at the end, also when that is an error."""
         start = place = self.place
-        schema = schema_to_pyarrow(_selected(table, self._columns), include_field_ids=False)
+        schema = schema_to_pyarrow(selected(table, self._columns), include_field_ids=False)
         found: list[pa.RecordBatch] = []
         rows = size = 0
         error: BookkeeperError | None = None
@@ -369,7 +323,7 @@ class Consumer:
     def _pieces(self, table: Table) -> "Generator[_Piece, None, None]":
         """The rows after the place, with the places before and after them; None for the end of what has no rows."""
         try:
-            projection = Projection(table, _selected(table, self._columns))
+            projection = Projection(table, selected(table, self._columns))
             files, read_small = self._unread(table), partial(self._read_small, projection)
             with closing(self._ahead_of(table, files, read_small)) as read:
                 for unread, small in read:
@@ -454,29 +408,7 @@ class Consumer:
         if local_path(table.metadata.location) is not None:
             yield from ((item, act(item)) for item in items)
             return
-        waiting: deque[tuple[I, Future[T]]] = deque()
-        error: BaseException | None = None
-        source = iter(items)
-        try:
-            while True:
-                while error is None and len(waiting) < READ_AHEAD:
-                    try:
-                        item = next(source)
-                    except StopIteration:
-                        break
-                    except BookkeeperError as exc:
-                        error = exc  # after what is before it
-                        break
-                    waiting.append((item, self._threads.submit(act, item)))
-                if not waiting:
-                    break
-                item, future = waiting.popleft()
-                yield item, future.result()
-            if error is not None:
-                raise error
-        finally:
-            for _, future in waiting:
-                future.cancel()
+        yield from each_ahead(self._threads, items, act)
 
 
 class _Unread(NamedTuple):
@@ -489,76 +421,3 @@ class _Unread(NamedTuple):
 
 #: rows, and the places before and after them
 _Piece = tuple[pa.RecordBatch | None, Place, Place]
-
-
-def begun(
-    loading: Callable[[], Table], keeper: PlaceKeeper, registration: Registration, start: str | datetime
-) -> Place:
-    """
-    The place of a consumer that is opened, registered and durable, after this run took over.
-
-    Registered first, loaded second: what is there after the registration stays. Raises as Consumer.open.
-    """
-    name, table = registration.name, registration.table
-    where = f"the output of {name}"
-    kept, registered = keeper.read(name), registration.read()
-    if kept is None and registered is not None and registration.has_progressed:
-        raise NotPossible(
-            f"the output holds no place of {name}, which had read up to {registered.when}: is it another output?",
-            hint=f"Open the right one. To start anew: `bookkeeper consumers remove {name}`, with an empty output.",
-        )
-    place = registered_at(loading, registration, start) if kept is None else parse(kept, table, where)
-    place = parse(keeper.begin(name, str(place)), table, where)
-    registration.follow(place)
-    return place
-
-
-def registered_at(loading: Callable[[], Table], registration: Registration, start: str | datetime | Place) -> Place:
-    """
-    The place in the record of a consumer; of a new one `start`, which is registered. Raises as Consumer.open.
-    """
-    for _ in range(_TRIES):
-        place = registration.read()
-        if place is not None:
-            return place
-        place = start if isinstance(start, Place) else start_of(loading().metadata, start)
-        if registration.create(place):
-            try:
-                ahead(loading().metadata, place)
-                return place
-            except PlaceExpired:
-                registration.forget()
-                if isinstance(start, Place):
-                    raise
-    raise StorageUnavailable(f"snapshots expire faster than {registration.name} can be registered")
-
-
-def start_of(metadata: TableMetadata, start: str | datetime) -> Place:
-    """
-    The first place of a consumer; raises NotPossible when it cannot be told any more.
-    """
-    if isinstance(start, datetime):
-        found = follow.since(metadata, start)
-    elif start in (BEGINNING, END):
-        found = follow.beginning(metadata) if start == BEGINNING else follow.end(metadata)
-    else:
-        raise ConfigInvalid(f'start = {start!r}: "{BEGINNING}", "{END}" or a datetime is allowed')
-    snapshot = metadata.snapshot_by_id(found.snapshot) if found.snapshot is not None else None
-    at = snapshot.timestamp_ms if snapshot is not None else 0
-    return Place(str(metadata.table_uuid), found.snapshot, found.rows, whole=found.whole, at=at)
-
-
-def _selected(table: Table, columns: tuple[str, ...]) -> Schema:
-    try:
-        return table.schema().select(*columns) if columns else table.schema()
-    except ValueError as exc:
-        raise NotPossible(f"columns {', '.join(columns)}: {exc}") from exc
-
-
-def _picked(settings: Settings, name: str | None) -> TableSettings:
-    if name is None and len(settings.tables) == 1:
-        return next(iter(settings.tables.values()))
-    if name is None or name not in settings.tables:
-        known = ", ".join(sorted(settings.tables)) or "none"
-        raise ConfigInvalid(f"{settings.source} has the tables {known}; {name} is not one of them")
-    return settings.tables[name]

@@ -21,24 +21,11 @@ from bookkeeper.config.share import TRIES, parse
 from bookkeeper.errors import ConfigInvalid, NotPossible, Retry
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
-from bookkeeper.streams.consumer import (
-    BEGINNING,
-    EVERY,
-    LIMITS,
-    PATIENCE,
-    Batch,
-    Clock,
-    Consumer,
-    Limits,
-    Source,
-    Wait,
-    pause,
-    registered_at,
-    utc_now,
-)
+from bookkeeper.streams.consumer import EVERY, LIMITS, PATIENCE, Batch, Consumer, Limits, Wait, pause, utc_now
 from bookkeeper.streams.keepers import PlaceKeeper
 from bookkeeper.streams.place import Place
 from bookkeeper.streams.registry import FOLDER, Registry
+from bookkeeper.streams.source import BEGINNING, Clock, Source, registered_at
 
 #: how long a share must be free before another member borrows it, and how often it is offered back
 GRACE, OFFER = timedelta(seconds=3), timedelta(minutes=1)

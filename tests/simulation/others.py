@@ -20,8 +20,9 @@ from bookkeeper.errors import BookkeeperError, ConsumerFenced, PlaceExpired, Rew
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.streams.consumer import BEGINNING, END, Consumer, Source
+from bookkeeper.streams.consumer import Consumer
 from bookkeeper.streams.main_history import MainHistory
+from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
 from tests.simulation.oracle import Wrong

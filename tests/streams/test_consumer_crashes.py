@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import BookkeeperError, StorageUnavailable
-from bookkeeper.streams import consumer as consumers
+from bookkeeper.streams import source
 from tests.streams.consumers import KeyedOutput, Output, ParquetOutput, SqliteOutput, expire
 from tests.support.enumerated import Point, crash_points, crashed, erred, error_points, recorded
 from tests.support.faults import Faults, FaultyStore
@@ -28,7 +28,7 @@ class Stage:
         self.lake = Lake(root / "lake")
         self.root, self.kind, self.count = root, kind, 0
         self.faults = Faults()
-        monkeypatch.setattr(consumers, "open_store", lambda url, _: FaultyStore(self.lake.store(url), self.faults, "f"))
+        monkeypatch.setattr(source, "open_store", lambda url, _: FaultyStore(self.lake.store(url), self.faults, "f"))
         self.commits()
         self.saved = self.lake.saved()
 

@@ -11,7 +11,8 @@ import pytest
 
 from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible
 from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace
-from bookkeeper.streams.consumer import Limits, Source, registered_at
+from bookkeeper.streams.consumer import Limits
+from bookkeeper.streams.source import Source, registered_at
 from tests.packaging.project import ROOT
 from tests.streams.consumers import SqliteOutput, keys, settings_of
 from tests.streams.test_consumer_kills import config_of

@@ -1,0 +1,45 @@
+"""
+Reads ahead in threads: where each step is a round trip, several are under way.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from bookkeeper.errors import BookkeeperError
+
+T = TypeVar("T")
+I = TypeVar("I")  # noqa: E741
+READ_AHEAD = 16
+
+
+def each_ahead(
+    threads: ThreadPoolExecutor, items: Iterable[I], act: Callable[[I], T]
+) -> Generator[tuple[I, T], None, None]:
+    """
+    Each item with what `act` returns for it, in order; some are done ahead, in `threads`.
+    """
+    waiting: deque[tuple[I, Future[T]]] = deque()
+    error: BaseException | None = None
+    source = iter(items)
+    try:
+        while True:
+            while error is None and len(waiting) < READ_AHEAD:
+                try:
+                    item = next(source)
+                except StopIteration:
+                    break
+                except BookkeeperError as exc:
+                    error = exc  # after what is before it
+                    break
+                waiting.append((item, threads.submit(act, item)))
+            if not waiting:
+                break
+            item, future = waiting.popleft()
+            yield item, future.result()
+        if error is not None:
+            raise error
+    finally:
+        for _, future in waiting:
+            future.cancel()
