@@ -1,4 +1,4 @@
-//! Steps 5 to 8 of a tick: pure, but for the look-up of gaps by name.
+//! Steps 5 to 8 of a tick: pure, but for the look-up of gaps by name (`bookkeeper/tick/plan.py`).
 
 use super::{Protocol, Rule};
 use crate::state::*;
@@ -6,68 +6,131 @@ use crate::state::*;
 /// What one plan decides.
 pub struct Plan {
     pub batch: Slots,
+    /// rejected because of what is in the table: only true for marks that were read after a second listing
     pub rejects: Slots,
     pub marks: Marks,
     pub doubtful: bool,
 }
 
+struct Planner<'a> {
+    protocol: &'a Protocol,
+    state: &'a State,
+    plan: Plan,
+    found: Slots,
+    stopped: [bool; INCARNATIONS],
+    /// something of writer A waits for the next tick: its position may still move
+    waiting: bool,
+    reject_positions: bool,
+    unfit: bool,
+    /// incarnations of which a txlog from before the pruning is rejected now
+    pruned: [bool; INCARNATIONS],
+}
+
 impl Protocol {
     pub fn plan(&self, state: &State, keeper: &Bookkeeper) -> Plan {
-        let mut marks = keeper.marks;
-        let mut plan = Plan { batch: 0, rejects: 0, marks, doubtful: false };
-        // A txlog that is gone when it is read blocks its incarnation, and so does one that was not looked for.
-        let readable = keeper.found & state.pending;
-        let mut stopped = [false; INCARNATIONS];
-        let unfit = loop {
-            let before = plan.batch;
-            let mut unfit: Slots = 0;
-            for slot in members(keeper.found) {
-                let i = incarnation(slot);
-                if marks.is_in(slot) || stopped[i] || plan.batch & bit(slot) != 0 {
-                    continue;
-                }
-                if readable & bit(slot) == 0 {
-                    stopped[i] = self.keeps(Rule::Prefix);
-                    continue;
-                }
-                let (passed, blocked) = self.gap(state, &marks, slot);
-                if blocked && self.keeps(Rule::Prefix) {
-                    stopped[i] = true;
-                    continue;
-                }
-                if has_positions(i) && self.keeps(Rule::Positions) && state.source_row(slot) != marks.position {
-                    unfit |= bit(slot);
-                    continue;
-                }
-                if passed != 0 {
-                    plan.doubtful = true;
-                }
-                plan.batch |= bit(slot);
-                marks.holes = (marks.holes | passed) & !bit(slot);
-                marks.last[i] = marks.last[i].max(sequence(slot));
-                if has_positions(i) {
-                    marks.position = state.source_row(slot) + 1;
-                }
-            }
-            if plan.batch == before {
-                break unfit;
-            }
+        let found =
+            members(keeper.found).filter(|&slot| !keeper.marks.is_in(slot)).fold(0, |all, slot| all | bit(slot));
+        let (marks, resumed) = self.resumed(state, found, keeper.marks);
+        let mut planner = Planner {
+            protocol: self,
+            state,
+            plan: Plan { batch: 0, rejects: 0, marks, doubtful: false },
+            found,
+            stopped: [false; INCARNATIONS],
+            waiting: false,
+            reject_positions: false,
+            unfit: false,
+            pruned: [false; INCARNATIONS],
         };
-        // While something of the writer may still come, its position may still move.
-        if !(stopped[0] || stopped[1]) && unfit != 0 {
-            plan.rejects = unfit;
-            plan.doubtful = true;
+        while planner.goes_through() {}
+        if planner.plan.batch != found {
+            planner.reject_positions = true;
+            planner.goes_through();
         }
-        plan.marks = marks;
-        plan
+        planner.plan.doubtful |= planner.plan.rejects != 0 || resumed;
+        planner.plan
     }
+}
+
+impl Planner<'_> {
+    /// Considers all txlogs once; whether another pass may add something.
+    fn goes_through(&mut self) -> bool {
+        let before = self.plan.batch;
+        self.stopped = [false; INCARNATIONS];
+        self.unfit = false;
+        for slot in members(self.found) {
+            let settled = self.plan.batch | self.plan.rejects | self.state.bad & self.state.pending;
+            if !self.stopped[incarnation(slot)] && settled & bit(slot) == 0 {
+                self.consider(slot);
+            }
+        }
+        self.unfit && self.plan.batch != before
+    }
+
+    fn consider(&mut self, slot: usize) {
+        let i = incarnation(slot);
+        // A txlog that is gone when it is read blocks its incarnation, and so does one that was not looked for.
+        if self.state.pending & bit(slot) == 0 {
+            return self.stop(i);
+        }
+        let (passed, blocked) = self.gap(slot);
+        if blocked && self.protocol.keeps(Rule::Prefix) {
+            return self.stop(i);
+        }
+        if self.protocol.is_pruned(self.state, &self.plan.marks, slot) && self.protocol.keeps(Rule::PrunedRejected) {
+            self.pruned[i] = true;
+            self.plan.rejects |= bit(slot);
+            return;
+        }
+        if self.pruned[i] {
+            return self.wait(i); // until those before it lie in rejected/: then it is clear where it goes on
+        }
+        if has_positions(i)
+            && self.protocol.keeps(Rule::Positions)
+            && self.state.source_row(slot) != self.plan.marks.position
+        {
+            if !self.reject_positions || self.waiting {
+                return self.wait(i);
+            }
+            self.plan.rejects |= bit(slot);
+            return;
+        }
+        self.accept(slot, passed);
+    }
+
+    fn stop(&mut self, i: usize) {
+        if self.protocol.keeps(Rule::Prefix) {
+            self.stopped[i] = true;
+            self.waiting |= has_positions(i);
+        }
+    }
+
+    fn wait(&mut self, i: usize) {
+        self.unfit = true;
+        self.stopped[i] = true;
+    }
+
+    fn accept(&mut self, slot: usize, passed: Slots) {
+        let (i, marks) = (incarnation(slot), &mut self.plan.marks);
+        // A gap that lies in rejected/ is no doubt.
+        self.plan.doubtful |= passed & !self.state.rejected != 0;
+        self.plan.batch |= bit(slot);
+        marks.holes = (marks.holes | passed) & !bit(slot);
+        marks.last[i] = marks.last[i].max(sequence(slot));
+        marks.seen |= self.state.day << i;
+        if has_positions(i) {
+            marks.position = self.state.source_row(slot) + 1;
+        }
+    }
+
     /// The sequences that a txlog passes over as holes, and whether one of them may still get in.
-    fn gap(&self, state: &State, marks: &Marks, slot: usize) -> (Slots, bool) {
-        let mut passed = 0;
-        for earlier in marks.last[incarnation(slot)] + 1..sequence(slot) {
-            let other = incarnation(slot) * SEQUENCES + earlier as usize - 1;
-            let there = state.pending & bit(other) != 0 && self.keeps(Rule::LookByName);
-            if there {
+    fn gap(&self, slot: usize) -> (Slots, bool) {
+        let (i, mut passed) = (incarnation(slot), 0);
+        for earlier in self.plan.marks.last[i] + 1..sequence(slot) {
+            let other = i * SEQUENCES + earlier as usize - 1;
+            let refused = (self.plan.rejects | self.state.bad) & bit(other) != 0;
+            let there = self.state.pending & bit(other) != 0 && !refused;
+            if there && self.protocol.keeps(Rule::LookByName) {
                 return (0, true);
             }
             passed |= bit(other);
