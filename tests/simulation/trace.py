@@ -145,6 +145,8 @@ class RecordedWorld(World):
         def read(location: str) -> Any:
             if location == f"{self.folder_url}/marks.json" and self.who in self.opening:
                 self.starts = self.trace.add("writer-starts", i=self.opening[self.who])
+            if self.who in BOOKS and location.startswith(f"{self.folder_url}/pending/"):
+                self.trace.add("read", b=self._b(), slot=self.trace.slot_of(location), there=disk.has(location))
             return get(location)
 
         def created(location: str, data: bytes) -> None:
@@ -218,7 +220,7 @@ class RecordedWorld(World):
             trace.add("append")
         elif new or marks[0] != marks[1]:
             adds, removes = (sorted(map(trace.slot_of, paths)) for paths in (live - was, was - live))
-            trace.add("swap", adds=adds, removes=removes, marks=trace.marks(loads(marks[1])))
+            trace.add("swap", b=self._b(), adds=adds, removes=removes, marks=trace.marks(loads(marks[1])))
 
     def _load(self, identifier: Any) -> Any:
         table = self.catalog_loads(identifier)

@@ -1,8 +1,8 @@
 //! The steps of the code, as steps of the model.
 //!
-//! In four things the code's bookkeeper is finer than the model's. It may use the view that it remembers, without a load;
-//! it may load again, or list and load again, before it commits; it writes marks.json after a load only before it
-//! deletes; and it ticks where nothing is pending.
+//! In five things the code's bookkeeper is finer than the model's. It may use the view that it remembers, without a load;
+//! it may load again, or list and load again, before it commits; it reads txlogs one after the other; it writes marks.json
+//! after a load only before it deletes; and it ticks where nothing is pending.
 
 use crate::protocol::{Action, Protocol};
 use crate::state::*;
@@ -24,6 +24,9 @@ struct Memory {
     view: Option<(SnapshotId, Marks)>,
     /// marks.json may be older than the view
     uncopied: bool,
+    /// txlogs that this tick looked for, and those that were there
+    sought: Slots,
+    there: Slots,
 }
 
 type Step = Result<Known, Refusal>;
@@ -115,7 +118,7 @@ impl Known {
                 Some(after)
             }
             Phase::Copied => {
-                let after = self.act(protocol, Action::Plans(b)).ok()?;
+                let after = self.plans(protocol, b)?;
                 // Where it doubts, the second listing is an event.
                 (after.phase(b) == Phase::Planned).then_some(after)
             }
@@ -128,6 +131,19 @@ impl Known {
             }
             _ => None,
         }
+    }
+
+    /// A plan is made of what was read, each txlog at its own time.
+    fn plans(&self, protocol: &Protocol, b: usize) -> Option<Known> {
+        let (keeper, memory) = (&self.state.bookkeepers[b], &self.keepers[b]);
+        if members(keeper.found & !memory.sought).any(|slot| !keeper.marks.is_in(slot)) {
+            return None;
+        }
+        let mut seen = self.clone();
+        seen.state.pending = self.state.pending & !memory.sought | memory.there;
+        let mut after = seen.act(protocol, Action::Plans(b)).ok()?;
+        after.state.pending = self.state.pending;
+        Some(after)
     }
 
     fn remembers(&self, b: usize) -> Option<Known> {
@@ -147,6 +163,7 @@ impl Known {
             "put" => self.put(protocol, number(event, "slot")?),
             "tick" if self.phase(number(event, "b")?) == Phase::Idle => Ok(self.clone()),
             "list" => self.lists(protocol, event),
+            "read" => self.reads(event),
             "load" => self.loads(protocol, event),
             "copy" => self.copies(protocol, event),
             "send" => self.sends(protocol, event),
@@ -211,6 +228,19 @@ impl Known {
         }
     }
 
+    fn reads(&self, event: &Value) -> Step {
+        let (b, slot) = (number(event, "b")?, number(event, "slot")?);
+        let there = event["there"] == true;
+        if there != (self.state.pending & bit(slot) != 0) {
+            return refuse("pending/ holds something else");
+        }
+        let mut after = self.clone();
+        let memory = &mut after.keepers[b];
+        memory.sought |= bit(slot);
+        memory.there = memory.there & !bit(slot) | if there { bit(slot) } else { 0 };
+        Ok(after)
+    }
+
     fn loads(&self, protocol: &Protocol, event: &Value) -> Step {
         let (b, state) = (number(event, "b")?, &self.state);
         if snapshot(&event["head"]) != state.head {
@@ -220,7 +250,8 @@ impl Known {
             return refuse(why);
         }
         let mut after = self.clone();
-        after.keepers[b] = Memory { view: Some((state.head, state.marks)), uncopied: false };
+        after.keepers[b].view = Some((state.head, state.marks));
+        after.keepers[b].uncopied = false;
         match self.phase(b) {
             Phase::Idle | Phase::Settling => Ok(after),
             Phase::Committed => refuse("marks.json is written first"),
@@ -267,7 +298,10 @@ impl Known {
 
     fn swaps(&self, protocol: &Protocol, event: &Value) -> Step {
         let mut why = "nothing was sent".to_string();
-        for (index, request) in self.state.network.iter().enumerate() {
+        // One that arrives late is of a sender that waits no more.
+        let from = event["b"].as_u64().unwrap_or(BOOKKEEPERS as u64);
+        let sent = self.state.network.iter().enumerate().filter(|(_, request)| request.from as u64 == from);
+        for (index, request) in sent {
             if request.reply.is_some() || request.adds != slots(event, "adds") {
                 why = format!("a commit of {:?} was sent", members(request.adds).collect::<Vec<_>>());
                 continue;
@@ -296,12 +330,13 @@ impl Known {
             if keeper.phase != Phase::Committed {
                 return refuse("it is not in");
             }
-            after.keepers[b] = Memory { view: Some((keeper.marks.snapshot, keeper.marks)), uncopied: false };
+            after.keepers[b].view = Some((keeper.marks.snapshot, keeper.marks));
             return Ok(after);
         }
         // It goes on with what it listed, after another load.
         let keeper = self.state.bookkeepers[b];
         let mut after = self.ends(b, true);
+        after.keepers[b] = Memory { view: None, uncopied: false, ..self.keepers[b] };
         let again = Bookkeeper { phase: Phase::Listed, twice: keeper.twice, found: keeper.found, ..IDLE };
         after.state.bookkeepers[b] = Bookkeeper { first_found: keeper.first_found, ..again };
         Ok(after)
@@ -328,10 +363,8 @@ impl Known {
         after.state.network.retain(|request| !(request.from == gone && request.reply.is_some()));
         after.state.network.sort();
         after.state.bookkeepers[b] = IDLE;
-        after.keepers[b].uncopied = false;
-        if dies {
-            after.keepers[b].view = None;
-        }
+        let view = if dies { None } else { self.keepers[b].view };
+        after.keepers[b] = Memory { view, ..Memory::default() };
         after
     }
 

@@ -12,7 +12,7 @@ mod state;
 mod trace;
 
 use protocol::{Protocol, RULES};
-use scenarios::scenarios;
+use scenarios::{scenarios, shown_in};
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
 
@@ -68,14 +68,11 @@ fn main() {
             if wanted.len() > 1 && !wanted.contains(&format!("{rule:?}")) {
                 continue;
             }
-            let found = scenarios().into_iter().find_map(|protocol| {
-                let name = protocol.name;
-                check(Protocol { broken: Some(rule), ..protocol }).1.map(|story| (name, story))
-            });
+            let name = shown_in(rule);
+            let found = scenarios().into_iter().find(|protocol| protocol.name == name);
+            let found = found.and_then(|protocol| check(Protocol { broken: Some(rule), ..protocol }).1);
             match found {
-                Some((name, (property, steps))) => {
-                    println!("without {rule:?}: {property} is false ({name})\n    {steps}")
-                }
+                Some((property, steps)) => println!("without {rule:?}: {property} is false ({name})\n    {steps}"),
                 None => {
                     println!("without {rule:?}: NOTHING FOUND");
                     failed = true;

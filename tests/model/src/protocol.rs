@@ -8,7 +8,9 @@ mod catalog;
 mod checks;
 mod others;
 mod plan;
+mod prune;
 mod reaper;
+mod replay;
 mod writer;
 
 use crate::state::*;
@@ -49,9 +51,23 @@ pub enum Rule {
     CopyNewer,
     /// a reply is believed only by the attempt that it answers
     OwnReply,
+    /// a replayed txlog stays in rejected/ until it is in
+    ReplayKeepsRejected,
+    /// a forced replay asks whether the files are in the table, or were
+    ReplayAsks,
+    /// a txlog from before the pruning, of an unknown incarnation, is rejected
+    PrunedRejected,
+    /// only marks of incarnations that were idle long are pruned
+    PruneIdle,
+    /// no mark is pruned that a name in the folder needs
+    PruneNamed,
+    /// the bound of pruning never passes the start of a run whose first txlog waits
+    PruneWaiting,
+    /// of a run that goes on after its mark was pruned, what is not in rejected/ counts as in
+    GoesOn,
 }
 
-pub const RULES: [Rule; 16] = [
+pub const RULES: [Rule; 23] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -68,6 +84,13 @@ pub const RULES: [Rule; 16] = [
     Rule::ReplacedLive,
     Rule::CopyNewer,
     Rule::OwnReply,
+    Rule::ReplayKeepsRejected,
+    Rule::ReplayAsks,
+    Rule::PrunedRejected,
+    Rule::PruneIdle,
+    Rule::PruneNamed,
+    Rule::PruneWaiting,
+    Rule::GoesOn,
 ];
 
 /// The bounds of one scenario: how often each thing may happen.
@@ -94,7 +117,17 @@ pub enum Action {
     Publishes(usize),
     /// a put that was applied before is applied once more
     Reappears(usize),
+    /// a person loads the table, and checks that it may take a rejected txlog
+    ReplayChecks(usize),
+    /// with --force: sends a commit that opens a hole for it
+    ReplaySends,
+    ReplayHears,
+    /// copies it back to pending/
     Replays(usize),
+    /// a txlog cannot be taken, until the person who replays it has mended the cause
+    Spoils(usize),
+    /// marks.keep passes: marks of day 0 are idle
+    DayPasses,
     Lists(usize),
     /// a listing that misses a name
     ListsWithout(usize, usize),
@@ -158,6 +191,12 @@ impl Model for Protocol {
             reaper: REAPER_IDLE,
             rewrite: Rewrite::None,
             rewritten: 0,
+            bad: 0,
+            spoiled: 0,
+            replay: Replay::None,
+            day: 0,
+            fresh: 0,
+            young: 0,
             repeated: false,
             spent: Spent::default(),
         }]
@@ -171,6 +210,7 @@ impl Model for Protocol {
         self.catalog_actions(state, actions);
         self.other_actions(state, actions);
         self.reaper_actions(state, actions);
+        self.replay_actions(state, actions);
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -180,6 +220,7 @@ impl Model for Protocol {
         self.catalog_step(&mut state, action);
         self.other_step(&mut state, action);
         self.reaper_step(&mut state, action);
+        self.replay_step(&mut state, action);
         (state != *last).then_some(state)
     }
 

@@ -1,6 +1,6 @@
 //! The bounds within which every interleaving is checked: small, and each with other things that may happen.
 
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Rule};
 use crate::state::Spent;
 
 pub fn scenarios() -> Vec<Protocol> {
@@ -28,6 +28,33 @@ pub fn scenarios() -> Vec<Protocol> {
             incarnations: &[2],
             network: 3,
             most: Spent { published: 2, waited: 1, doubled: 1, crashes: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "replay",
+            incarnations: &[2],
+            most: Spent { published: 2, spoiled: 1, replayed: 2, crashes: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "reread",
+            incarnations: &[0, 1],
+            bookkeepers: 1,
+            most: Spent { published: 3, spoiled: 1, replayed: 1, crashes: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "prune",
+            incarnations: &[0, 2],
+            bookkeepers: 1,
+            most: Spent { published: 3, days: 1, reappeared: 1, replayed: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "waiting",
+            incarnations: &[0, 2, 3],
+            bookkeepers: 1,
+            most: Spent { published: 3, days: 1, ..Spent::default() },
             ..base.clone()
         },
         Protocol {
@@ -71,4 +98,20 @@ pub fn scenarios() -> Vec<Protocol> {
         },
         base,
     ]
+}
+
+/// A scenario in which a property is false without the rule.
+pub fn shown_in(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Guard | Rule::MarksInCommit | Rule::Prefix | Rule::FileFirst => "listings",
+        Rule::LookByName | Rule::ListFirst | Rule::CopyFirst | Rule::RejectFirst | Rule::Positions => "sources",
+        Rule::WriterListsFirst | Rule::CopyNewer => "sources",
+        Rule::Halt => "rollback",
+        Rule::ExpireGuard | Rule::Verify => "expiry",
+        Rule::ReplacedLive => "rewrite",
+        Rule::OwnReply => "replies",
+        Rule::ReplayKeepsRejected => "replay",
+        Rule::ReplayAsks | Rule::PrunedRejected | Rule::PruneIdle | Rule::PruneNamed | Rule::GoesOn => "prune",
+        Rule::PruneWaiting => "waiting",
+    }
 }

@@ -33,7 +33,12 @@ pub const SLOTS: usize = INCARNATIONS * SEQUENCES;
 pub const OF_TXLOGS: Files = (1 << SLOTS) - 1;
 pub const REWRITTEN: usize = SLOTS;
 pub const BOOKKEEPERS: usize = 2;
+/// Senders of requests beside the bookkeepers: one that is gone, and the command `replay`.
+pub const GONE: u8 = BOOKKEEPERS as u8;
+pub const REPLAY: u8 = GONE + 1;
 
+/// Incarnations, as bits.
+pub type Incarnations = u32;
 pub type SnapshotId = u8;
 pub const NONE: SnapshotId = u8::MAX;
 
@@ -53,6 +58,11 @@ pub fn has_positions(incarnation: usize) -> bool {
     incarnation < INCARNATIONS / 2
 }
 
+/// All slots of an incarnation.
+pub fn of_incarnation(incarnation: usize) -> Slots {
+    ((1 << SEQUENCES) - 1) << (incarnation * SEQUENCES)
+}
+
 pub fn members(slots: Slots) -> impl Iterator<Item = usize> {
     (0..SLOTS).filter(move |&slot| slots & bit(slot) != 0)
 }
@@ -68,16 +78,19 @@ pub struct Marks {
     pub position: u8,
     /// the snapshot that these marks came with
     pub snapshot: SnapshotId,
+    /// incarnations that were last seen on day 1, as bits
+    pub seen: Incarnations,
+    /// day 1 is the bound of pruning: what is older, of an unknown incarnation, may be in
+    pub pruned: bool,
 }
 
 impl Marks {
-    pub fn is_in(&self, slot: usize) -> bool {
-        sequence(slot) <= self.last[incarnation(slot)] && self.holes & bit(slot) == 0
+    pub fn is_known(&self, incarnation: usize) -> bool {
+        self.last[incarnation] != 0
     }
 
-    /// Whether a txlog is a hole that may still get in (replay).
-    pub fn is_hole(&self, slot: usize) -> bool {
-        self.holes & bit(slot) != 0
+    pub fn is_in(&self, slot: usize) -> bool {
+        sequence(slot) <= self.last[incarnation(slot)] && self.holes & bit(slot) == 0
     }
 }
 
@@ -182,6 +195,26 @@ pub enum Rewrite {
     Done,
 }
 
+/// `bookkeeper replay`, run by a person.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub enum Replay {
+    None,
+    /// --force: its hole must be opened by a commit first
+    Opens {
+        slot: usize,
+        head: SnapshotId,
+        marks: Marks,
+    },
+    /// the commit of the hole is sent
+    Sent {
+        slot: usize,
+    },
+    /// the table may take it: it is copied next
+    Checked {
+        slot: usize,
+    },
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub struct State {
     pub snapshots: Vec<Snapshot>,
@@ -203,6 +236,17 @@ pub struct State {
     pub rewrite: Rewrite,
     /// slots whose rows the file of the rewrite holds
     pub rewritten: Files,
+    /// pending txlogs that cannot be taken now, such as one of an unknown schema
+    pub bad: Slots,
+    /// ever bad
+    pub spoiled: Slots,
+    pub replay: Replay,
+    /// whether marks that were idle on day 0 may be pruned
+    pub day: u32,
+    /// txlogs that were created on day 1
+    pub fresh: Slots,
+    /// incarnations that began on day 1, as bits
+    pub young: Incarnations,
     /// a run of writer A began at a row that a txlog held already
     pub repeated: bool,
     pub spent: Spent,
@@ -223,9 +267,14 @@ pub struct Spent {
     pub waited: u8,
     /// requests that a proxy sent once more
     pub doubled: u8,
+    pub spoiled: u8,
+    pub days: u8,
 }
 
-pub const NO_MARKS: Marks = Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE };
+pub const NO_MARKS: Marks =
+    Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE, seen: 0, pruned: false };
+pub const NO_REQUEST: Request =
+    Request { from: GONE, base: NONE, adds: 0, removes: 0, rewrites: false, marks: NO_MARKS, reply: None };
 pub const IDLE: Bookkeeper = Bookkeeper {
     phase: Phase::Idle,
     twice: false,
@@ -307,12 +356,32 @@ impl State {
         self.head = (self.snapshots.len() - 1) as SnapshotId;
     }
 
+    /// Whether a request's sender waits for its reply.
+    pub fn is_awaited(&self, request: &Request) -> bool {
+        match request.from {
+            GONE => false,
+            REPLAY => true,
+            b => self.bookkeepers[b as usize].phase == Phase::Sent,
+        }
+    }
+
+    /// The files that kept snapshots of `main` took out.
+    pub fn removed(&self) -> Files {
+        let (mut removed, mut at) = (0, self.head);
+        while at != NONE && !self.snapshots[at as usize].expired {
+            let parent = self.snapshots[at as usize].parent;
+            removed |= self.live(parent) & !self.live(at);
+            at = parent;
+        }
+        removed
+    }
+
     /// Nothing waits for the replies to this bookkeeper's requests any more.
     pub fn disown(&mut self, b: usize) {
         for request in self.network.iter_mut().filter(|request| request.from == b as u8) {
-            request.from = BOOKKEEPERS as u8;
+            request.from = GONE;
         }
-        self.network.retain(|request| !(request.from == BOOKKEEPERS as u8 && request.reply.is_some()));
+        self.network.retain(|request| !(request.from == GONE && request.reply.is_some()));
         self.network.sort();
     }
 

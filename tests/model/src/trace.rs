@@ -17,18 +17,7 @@ pub struct Followed {
 }
 
 pub fn protocol() -> Protocol {
-    let one = Spent {
-        published: 1,
-        missed: 1,
-        reappeared: 1,
-        foreign: 1,
-        rolled_back: 1,
-        retained: 1,
-        replayed: 1,
-        crashes: 1,
-        waited: 1,
-        doubled: 1,
-    };
+    let one = Spent { published: 1, reappeared: 1, foreign: 1, rolled_back: 1, ..Spent::default() };
     let all: &'static [usize] = Box::leak((0..INCARNATIONS).collect());
     Protocol {
         name: "trace",

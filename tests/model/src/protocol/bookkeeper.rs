@@ -11,6 +11,18 @@ impl Protocol {
         }
     }
 
+    /// The steps of a reject: durable in rejected/ before it leaves pending/.
+    fn moves(&self, state: &State, b: usize, slots: Slots, actions: &mut Vec<Action>) {
+        for slot in members(slots) {
+            if state.rejected & bit(slot) == 0 {
+                actions.push(Action::Rejects(b, slot));
+            }
+            if state.rejected & bit(slot) != 0 || !self.keeps(Rule::RejectFirst) {
+                actions.push(Action::Unpends(b, slot));
+            }
+        }
+    }
+
     pub fn bookkeeper_actions(&self, state: &State, b: usize, actions: &mut Vec<Action>) {
         let keeper = &state.bookkeepers[b];
         let room = state.snapshots.len() < self.snapshots && state.network.len() < self.network;
@@ -41,6 +53,8 @@ impl Protocol {
                 actions.push(Action::Plans(b));
             }
             Phase::Planned => {
+                // What is bad is rejected before the commit, if the storage lets it.
+                self.moves(state, b, keeper.rejects & state.pending & state.bad, actions);
                 if room || keeper.batch == 0 {
                     actions.push(Action::Sends(b));
                 }
@@ -61,14 +75,7 @@ impl Protocol {
             }
             Phase::Settling => {
                 let left = keeper.rejects & state.pending;
-                for slot in members(left) {
-                    if state.rejected & bit(slot) == 0 {
-                        actions.push(Action::Rejects(b, slot));
-                    }
-                    if state.rejected & bit(slot) != 0 || !self.keeps(Rule::RejectFirst) {
-                        actions.push(Action::Unpends(b, slot));
-                    }
-                }
+                self.moves(state, b, left, actions);
                 if left == 0 {
                     for slot in members(keeper.batch & state.pending) {
                         actions.push(Action::Deletes(b, slot));
@@ -124,9 +131,11 @@ impl Protocol {
                     keeper.phase = Phase::Listed;
                     return;
                 }
+                let bad = keeper.found & state.pending & state.bad;
                 let keeper = &mut state.bookkeepers[b];
                 keeper.batch = plan.batch;
-                keeper.rejects = plan.rejects & keeper.first_found;
+                // One that only the second listing shows is not rejected: that listing may have missed what came before.
+                keeper.rejects = plan.rejects & keeper.first_found | bad;
                 keeper.marks = plan.marks;
                 keeper.phase = Phase::Planned;
             }
@@ -140,10 +149,8 @@ impl Protocol {
                     from: b as u8,
                     base: keeper.head,
                     adds: keeper.batch,
-                    removes: 0,
-                    rewrites: false,
-                    marks: keeper.marks,
-                    reply: None,
+                    marks: self.pruned(state, keeper.marks),
+                    ..NO_REQUEST
                 };
                 self.send(state, b, request);
             }

@@ -42,14 +42,13 @@ impl Protocol {
             Action::Applies(index) => {
                 self.apply(state, index);
                 // A request whose sender is gone is of no further interest.
-                let from = state.network[index].from;
-                if from as usize >= BOOKKEEPERS || state.bookkeepers[from as usize].phase != Phase::Sent {
+                if !state.is_awaited(&state.network[index]) {
                     state.network.remove(index);
                 }
                 state.network.sort();
             }
             Action::Doubles(index) => {
-                let request = Request { from: BOOKKEEPERS as u8, ..state.network[index] };
+                let request = Request { from: GONE, ..state.network[index] };
                 state.network.push(request);
                 state.network.sort();
                 state.spent.doubled += 1;

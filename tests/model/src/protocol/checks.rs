@@ -31,9 +31,14 @@ pub fn properties() -> Vec<Property<Protocol>> {
         Property::<Protocol>::always("no txlog of a source is rejected before its row is in", |_, state| {
             state.halted()
                 || state.rolled_back != 0
+                || members(state.spoiled).any(|slot| has_positions(incarnation(slot)))
                 || members(state.rejected)
                     .filter(|&slot| has_positions(incarnation(slot)))
                     .all(|slot| state.source_row(slot) < state.marks.position)
+        }),
+        Property::<Protocol>::always("no good txlog is rejected before its rows are in", |_, state| {
+            let accounted = state.appended(state.head) | state.rolled_back | state.spoiled;
+            members(state.rejected & !accounted).all(|slot| has_positions(incarnation(slot)))
         }),
         Property::<Protocol>::always("a writer goes on behind what was published", |_, state| !state.repeated),
         Property::<Protocol>::always("no needed file is gone", |_, state| {

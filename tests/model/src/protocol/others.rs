@@ -34,15 +34,8 @@ impl Protocol {
             Action::Retains(b) => {
                 let live = state.live(state.head);
                 let oldest = live & live.wrapping_neg();
-                let request = Request {
-                    from: b as u8,
-                    base: state.head,
-                    adds: 0,
-                    removes: oldest,
-                    rewrites: false,
-                    marks: state.marks,
-                    reply: None,
-                };
+                let request =
+                    Request { from: b as u8, base: state.head, removes: oldest, marks: state.marks, ..NO_REQUEST };
                 state.spent.retained += 1;
                 self.send(state, b, request);
                 state.bookkeepers[b].marks = state.marks;
@@ -71,11 +64,10 @@ impl Protocol {
                 let request = Request {
                     from: b as u8,
                     base: state.head,
-                    adds: 0,
                     removes: replaced,
                     rewrites: true,
                     marks: state.marks,
-                    reply: None,
+                    ..NO_REQUEST
                 };
                 self.send(state, b, request);
                 state.bookkeepers[b].marks = state.marks;

@@ -22,27 +22,32 @@ struct Planner<'a> {
     waiting: bool,
     reject_positions: bool,
     unfit: bool,
+    /// incarnations of which a txlog from before the pruning is rejected now
+    pruned: [bool; INCARNATIONS],
 }
 
 impl Protocol {
     pub fn plan(&self, state: &State, keeper: &Bookkeeper) -> Plan {
-        let found = members(keeper.found).filter(|&slot| !keeper.marks.is_in(slot)).fold(0, |all, slot| all | bit(slot));
+        let found =
+            members(keeper.found).filter(|&slot| !keeper.marks.is_in(slot)).fold(0, |all, slot| all | bit(slot));
+        let (marks, resumed) = self.resumed(state, found, keeper.marks);
         let mut planner = Planner {
             protocol: self,
             state,
-            plan: Plan { batch: 0, rejects: 0, marks: keeper.marks, doubtful: false },
+            plan: Plan { batch: 0, rejects: 0, marks, doubtful: false },
             found,
             stopped: [false; INCARNATIONS],
             waiting: false,
             reject_positions: false,
             unfit: false,
+            pruned: [false; INCARNATIONS],
         };
         while planner.goes_through() {}
         if planner.plan.batch != found {
             planner.reject_positions = true;
             planner.goes_through();
         }
-        planner.plan.doubtful |= planner.plan.rejects != 0;
+        planner.plan.doubtful |= planner.plan.rejects != 0 || resumed;
         planner.plan
     }
 
@@ -62,7 +67,7 @@ impl Planner<'_> {
         self.stopped = [false; INCARNATIONS];
         self.unfit = false;
         for slot in self.protocol.in_order(self.found) {
-            let settled = self.plan.batch | self.plan.rejects;
+            let settled = self.plan.batch | self.plan.rejects | self.state.bad & self.state.pending;
             if !self.stopped[incarnation(slot)] && settled & bit(slot) == 0 {
                 self.consider(slot);
             }
@@ -80,14 +85,20 @@ impl Planner<'_> {
         if blocked && self.protocol.keeps(Rule::Prefix) {
             return self.stop(i);
         }
+        if self.protocol.is_pruned(self.state, &self.plan.marks, slot) && self.protocol.keeps(Rule::PrunedRejected) {
+            self.pruned[i] = true;
+            self.plan.rejects |= bit(slot);
+            return;
+        }
+        if self.pruned[i] {
+            return self.wait(i); // until those before it lie in rejected/: then it is clear where it goes on
+        }
         if has_positions(i)
             && self.protocol.keeps(Rule::Positions)
             && self.state.source_row(slot) != self.plan.marks.position
         {
             if !self.reject_positions || self.waiting {
-                self.unfit = true;
-                self.stopped[i] = true;
-                return;
+                return self.wait(i);
             }
             self.plan.rejects |= bit(slot);
             return;
@@ -102,6 +113,11 @@ impl Planner<'_> {
         }
     }
 
+    fn wait(&mut self, i: usize) {
+        self.unfit = true;
+        self.stopped[i] = true;
+    }
+
     fn accept(&mut self, slot: usize, passed: Slots) {
         let (i, marks) = (incarnation(slot), &mut self.plan.marks);
         // A gap that lies in rejected/ is no doubt.
@@ -109,6 +125,7 @@ impl Planner<'_> {
         self.plan.batch |= bit(slot);
         marks.holes = (marks.holes | passed) & !bit(slot);
         marks.last[i] = marks.last[i].max(sequence(slot));
+        marks.seen |= self.state.day << i;
         if has_positions(i) {
             marks.position = self.state.source_row(slot) + 1;
         }
@@ -119,7 +136,7 @@ impl Planner<'_> {
         let (i, mut passed) = (incarnation(slot), 0);
         for earlier in self.plan.marks.last[i] + 1..sequence(slot) {
             let other = i * SEQUENCES + earlier as usize - 1;
-            let refused = self.plan.rejects & bit(other) != 0;
+            let refused = (self.plan.rejects | self.state.bad) & bit(other) != 0;
             let there = self.state.pending & bit(other) != 0 && !refused;
             if there && self.protocol.keeps(Rule::LookByName) {
                 return (0, true);

@@ -26,13 +26,6 @@ impl Protocol {
             if state.spent.reappeared < self.most.reappeared {
                 actions.push(Action::Reappears(slot));
             }
-            if state.spent.replayed < self.most.replayed
-                && state.rejected & bit(slot) != 0
-                && state.marks.is_hole(slot)
-                && !state.halted()
-            {
-                actions.push(Action::Replays(slot));
-            }
         }
     }
 
@@ -43,6 +36,7 @@ impl Protocol {
                 // The other way round: the position first, the names when it starts.
                 let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
                 state.writers[i] = Writer::Listed { found: first, published };
+                state.young |= state.day << i;
             }
             Action::WriterStarts(i) => {
                 let Writer::Listed { found, published } = state.writers[i] else { return };
@@ -58,8 +52,11 @@ impl Protocol {
                     at += 1;
                 }
                 if has_positions(i) {
-                    state.repeated |= members(published & !state.rejected & !state.rolled_back)
-                        .any(|slot| has_positions(incarnation(slot)) && state.source_row(slot) >= at);
+                    // Behind a txlog that could not be taken, the chain is broken: those rows are read again.
+                    let chained = !members(state.spoiled).any(|slot| has_positions(incarnation(slot)));
+                    state.repeated |= chained
+                        && members(published & !state.rejected & !state.rolled_back)
+                            .any(|slot| has_positions(incarnation(slot)) && state.source_row(slot) >= at);
                 }
                 let from = if has_positions(i) { at } else { 0 };
                 state.writers[i] = Writer::Running { from, next: 1, written: false };
@@ -74,16 +71,13 @@ impl Protocol {
                 let slot = i * SEQUENCES + next as usize - 1;
                 state.pending |= bit(slot);
                 state.published |= bit(slot);
+                state.fresh |= bit(slot) * state.day as Slots;
                 state.spent.published += 1;
                 state.writers[i] = Writer::Running { from, next: next + 1, written: false };
             }
             Action::Reappears(slot) => {
                 state.pending |= bit(slot);
                 state.spent.reappeared += 1;
-            }
-            Action::Replays(slot) => {
-                state.pending |= bit(slot);
-                state.spent.replayed += 1;
             }
             _ => {}
         }
