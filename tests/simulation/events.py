@@ -11,8 +11,10 @@ from tests.simulation.schedule import COMMITS, FAULTS, Event
 WEIGHTS = {
     "book-1": 60,
     "book-2": 45,
-    "plain-1": 8,
-    "plain-2": 6,
+    "plain-1": 6,
+    "plain-1b": 3,
+    "plain-2": 5,
+    "plain-2b": 1,
     "chain-1": 8,
     "chain-1b": 2,
     "reaper": 3,

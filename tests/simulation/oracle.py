@@ -100,8 +100,11 @@ class Oracle:
     _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict)
     _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     _deletes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    #: of each key the last version that was written and is in
+    #: of each key the last version that is in, by the order of its writer: incarnation, sequence, number
     latest: dict[str, str] = field(default_factory=dict)
+    _latest_rank: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: incarnation and sequence of data files
+    _ranks: dict[str, tuple[str, int]] = field(default_factory=dict)
     _needed: set[str] | None = None
     #: snapshots that expired
     _gone: set[int] = field(default_factory=set)
@@ -217,6 +220,7 @@ class Oracle:
             name = TxlogName.parse(location.rpartition("/")[2])
             if str(name) not in self.done and str(name) not in self.waiting:
                 self.waiting[str(name)] = tuple(file.path for file in decode(name, data, 2**26).files)
+                self._ranks.update(dict.fromkeys(self.waiting[str(name)], (name.incarnation, name.sequence)))
 
     def committed(self, before: TableMetadata, after: TableMetadata) -> None:
         """The catalog took a commit."""
@@ -271,7 +275,9 @@ class Oracle:
         for path in sorted(added):
             self.streamed += self.rows_of(path)
             for key, value in self.pairs(path) if self.keyed else ():
-                self.latest[key] = max(self.latest.get(key, value), value, key=_number)
+                rank = *self._ranks.get(path, ("", 0)), _number(value)
+                if rank > self._latest_rank.get(key, ()):
+                    self.latest[key], self._latest_rank[key] = value, rank
 
     def _refs(self, before: TableMetadata, after: TableMetadata) -> None:
         """An expiry may take off only a ref that was made after its plan: no commit can be guarded against that one."""

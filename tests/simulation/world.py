@@ -58,7 +58,6 @@ class Run:
 
     name: str
     writer: Any = None
-    sent: int = 0
     confirmed: list[str] = field(default_factory=list)
 
 
@@ -99,10 +98,13 @@ class World:
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
         self.books: dict[str, Bookkeeper] = {}
         self.runs: dict[str, Run] = {}
+        #: rows of each writer without positions, of all its runs
+        self.sent = Counter[str]()
         for name in BOOKS:
             self.scheduler.add(name, partial(self._tick, name), partial(self._forget, name), rolls=False)
         for name in PLAIN:
-            self._add_writer(name, name, self._publish)
+            for actor in (name, f"{name}b"):  # two runs, of which one may stand still for long
+                self._add_writer(actor, name, self._publish)
         for name in ("chain-1", "chain-1b"):
             self._add_writer(name, "chain-1", self._continue)
         self.scheduler.add("reaper", lambda dice: self._reap())
@@ -217,8 +219,8 @@ class World:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
         try:
             writer = self._open(run)
-            keys = [f"{run.name}-{run.sent + number}" for number in range(dice.randint(1, 3))]
-            run.sent += len(keys)
+            keys = [f"{run.name}-{self.sent[run.name] + number}" for number in range(dice.randint(1, 3))]
+            self.sent[run.name] += len(keys)
             self._write(writer, keys)
             writer.publish()
         except BookkeeperError:
