@@ -53,7 +53,7 @@ page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium
 	@$(BIN)/python -m tests.prepare chromium
 	@$(BIN)/python -m tests.http.show docs/page.png docs/page-phone.png
 
-check: lint types floors dockerfile ## what needs no test: style, types, who imports whom, Dockerfile
+check: lint types floors dockerfile ## what needs no test: style, types, imports, Dockerfile
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check --output-format concise

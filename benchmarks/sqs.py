@@ -1,5 +1,5 @@
 """
-An SQS queue in this process: what is told goes in, a bookkeeper receives and deletes over HTTP.
+An SQS queue in this process: messages go in, a bookkeeper receives and deletes over HTTP.
 
 It takes no credentials and loses nothing; moto's is too slow to measure beside.
 """

@@ -44,7 +44,7 @@ class Growth:
 
     def __init__(self, writer: Writer, form: Format) -> None:
         self._writer, self._form = writer, form
-        # Changes in an envelope are left to a person, and who ignores unknown fields wants no columns.
+        # Changes in an envelope are left to a person; where unknown fields are ignored no columns are wanted.
         self._fits = not (form.debezium or form.ignore_unknown or (form.retry and form.kind == "csv"))
         #: fields that are no columns, and were null
         self._empty: dict[str, None] = {}

@@ -345,7 +345,7 @@ class Folder:
 
         One conditional put, where it is still what was read or written here last. Where it is not (another
         bookkeeper, a person, or our own put whose reply was lost), it is read: the same is done, a newer one stays, a
-        missing one is created. `even_older` is for a person who took the table back on purpose.
+        missing one is created. `even_older` is for a table that was taken back on purpose.
         Raises StorageUnavailable; after a lost race against another bookkeeper it tries again.
         """
         known = self._known_marks

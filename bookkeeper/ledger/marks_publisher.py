@@ -55,8 +55,8 @@ class MarksPublisher:
         """
         Makes marks.json say what the table says, unless that is of a later commit; raises StorageUnavailable.
 
-        Sends nothing when it is known to say so; `verify` reads it all the same. `even_older` is for a person who took
-        the table back on purpose.
+        Sends nothing when it is known to say so; `verify` reads it all the same. `even_older` is for a table that
+        was taken back on purpose.
         """
         if view.marks.snapshot is None:
             return

@@ -1,4 +1,4 @@
-"""Makes the container `lake` in Azurite, once: Azure's own would be made by whoever runs the account."""
+"""Makes the container `lake` in Azurite, once: in Azure the owner of the account makes it."""
 
 import os
 

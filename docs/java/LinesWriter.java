@@ -209,7 +209,7 @@ public class LinesWriter {
       } catch (FileAlreadyExistsException taken) {
         byte[] there = read(folder.resolve("pending").resolve(txlog));
         if (there != null && !Arrays.equals(there, bytes)) {
-          throw new Fenced("somebody else publishes under " + txlog);
+          throw new Fenced("another process publishes under " + txlog);
         }
         return; // our own bytes, or consumed by now: it was published
       } catch (IOException trouble) {

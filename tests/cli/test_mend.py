@@ -79,7 +79,7 @@ def test_forget_drops_a_writers_position_in_a_commit_of_its_own(lake: Lake, writ
     assert run("forget", "w1").exit_code == 0
     assert lake.view().marks.writer("w1").position is None
     assert lake.operations() == ["append", "replace"]
-    assert run("forget", "nobody").exit_code == 1
+    assert run("forget", "unknown").exit_code == 1
 
 
 def test_accept_rollback_goes_on_without_the_abandoned_rows(lake: Lake, writer: Writes, run) -> None:

@@ -45,7 +45,7 @@ def existing(catalog: Any, **properties: str) -> Any:
     schema = Schema(
         NestedField(1, "when", TimestamptzType(), required=True), NestedField(2, "key", StringType(), required=False)
     )
-    return catalog.create_table("demo.events", schema, properties={"owner": "somebody", **properties})
+    return catalog.create_table("demo.events", schema, properties={"owner": "another", **properties})
 
 
 def test_init_makes_namespace_table_folder_and_marks(catalog: Any) -> None:

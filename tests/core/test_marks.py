@@ -24,7 +24,7 @@ positions = st.binary(max_size=4)
 spans = st.integers(0, 3 * HOUR)
 advance = st.tuples(st.just("advance"), st.lists(names, max_size=6), st.dictionaries(st.just("a"), positions), spans)
 prune = st.tuples(st.just("prune"), st.lists(names, max_size=2), spans)
-forget = st.tuples(st.just("forget"), st.sampled_from(["a", "b-1", "nobody"]))
+forget = st.tuples(st.just("forget"), st.sampled_from(["a", "b-1", "unknown"]))
 reopen = st.tuples(st.just("open"), names)
 histories = st.lists(st.one_of(advance, prune, forget, reopen), max_size=12)
 

@@ -79,9 +79,9 @@ class Machine:
             (Path(place) / "bookkeeper.toml").write_text(CONFIG.format(root=f"{place}/lake"))
             made = f"bookkeeper init --config {place}/bookkeeper.toml"
             rehearsal = "\n".join([made, *lines]).replace(str(self.root.parent), place)
-            who = map(str, (USERS[user], GROUP, UMASKS[user]))
+            identity = map(str, (USERS[user], GROUP, UMASKS[user]))
             done = subprocess.run(
-                [sys.executable, "-c", AS, *who], input=f"{rehearsal}\n----\n" + "\n".join(lines),
+                [sys.executable, "-c", AS, *identity], input=f"{rehearsal}\n----\n" + "\n".join(lines),
                 capture_output=True, text=True, timeout=120, cwd=ROOT,
             )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -196,7 +196,7 @@ class World:
         schema = table.schema()
         columns = {field.field_id for field in schema.fields}
         if any(field.source_id not in columns for field in spec.fields):
-            return None  # nobody can say any more what is in the partition
+            return None  # it is not known any more what is in the partition
         rows = [{number: row.get(number) for number in columns} for _, file in old for row in file.rows]
         name = str(UUID(int=self.dice.getrandbits(128)))
         new = files.write(self.lake.folder.card().data_path, f"{name}-1.parquet", schema, spec, rows)

@@ -125,7 +125,7 @@ def test_trouble_with_a_renewal_is_said_at_the_next_hold_and_then_asked_in_line_
 
 
 def test_a_tick_that_hangs_renews_nothing() -> None:
-    """Only a hold begins a renewal: while nobody asks, the lease ends, and another bookkeeper takes over."""
+    """Only a hold begins a renewal: without one the lease ends, and another bookkeeper takes over."""
     stores = BACKENDS["memory"](Path())
     mine, other = beside(PutLease(stores(), "lease", "me")), PutLease(stores(), "lease", "other")
     assert mine.hold(NOW) and not other.hold(NOW)

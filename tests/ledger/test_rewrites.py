@@ -332,7 +332,7 @@ def test_a_base_on_an_abandoned_line_of_history_is_rejected(lake: Lake) -> None:
 
 def test_a_base_that_is_expired_is_no_obstacle(lake: Lake) -> None:
     writer = filled(lake)
-    base = replace(base_of(lake), snapshot_id=1)  # as if nobody kept it
+    base = replace(base_of(lake), snapshot_id=1)  # as if it were not kept
     assert len(commit(lake, compacted(lake, live(lake), base)).good) == 1
     assert lake.keys() == sorted(writer.keys)
 

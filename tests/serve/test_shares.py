@@ -29,16 +29,16 @@ class Shared(Tables):
 
     def round(self) -> dict[str, set[str]]:
         """One txlog for each table; which daemon committed it."""
-        key, who = f"{self.rounds:04d}", dict[str, set[str]]()
+        key, shares_of = f"{self.rounds:04d}", dict[str, set[str]]()
         self.rounds += 1
         for name in NAMES:
             self.publish(name, key)
-        while len(who) < len(NAMES):
+        while len(shares_of) < len(NAMES):
             share, said = self.said.next()
             assert said.get("action") not in ("ended", "defect"), said
             if said.get("action") == "commit":
-                who[said["table"]] = {share}
-        return who
+                shares_of[said["table"]] = {share}
+        return shares_of
 
     def until(self, what: Callable[[dict[str, set[str]]], bool]) -> None:
         """Rounds until the tables are shared like this."""
@@ -59,17 +59,17 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 def test_two_daemons_split_the_tables_follow_each_other_and_give_back_and_every_row_is_in_once(shared: Shared) -> None:
     shared.start(FIRST)
     shared.start(SECOND)
-    shared.until(lambda who: who == MINE)
+    shared.until(lambda shares_of: shares_of == MINE)
     assert {share for shares in MINE.values() for share in shares} == {FIRST, SECOND}
 
     killed = shared.daemons.pop(FIRST)
     killed.signal(signal.SIGKILL)
     shared.said.until(action="ended")
     killed.end()
-    shared.until(lambda who: all(shares == {SECOND} for shares in who.values()))
+    shared.until(lambda shares_of: all(shares == {SECOND} for shares in shares_of.values()))
 
     shared.start(FIRST)
-    shared.until(lambda who: who == MINE)
+    shared.until(lambda shares_of: shares_of == MINE)
 
     keys = [f"{number:04d}" for number in range(shared.rounds)]
     for lake in shared.lakes.values():

@@ -25,7 +25,7 @@ def postgres() -> Iterator[Server]:
     A running, empty Postgres; gone with its data at the end. Raises Unavailable.
     """
     found()
-    # Not pytest's tmp_path: only its owner may enter that, and we may run as somebody else.
+    # Not pytest's tmp_path: only its owner may enter that, and we may run as another user.
     with tempfile.TemporaryDirectory(prefix="bookkeeper-postgres-") as place:
         server = _prepare(Path(place))
         server.start()

@@ -31,8 +31,8 @@ def operators(spark, table):
     Which programs committed between the first and the last commit of the other.
     """
     snapshots = spark.table(f"{name_of(table)}.snapshots").orderBy("committed_at").collect()
-    who = ["SparkStream" if "spark.app.id" in snapshot.summary else "Committer" for snapshot in snapshots]
-    return set(who[who.index("Committer") : len(who) - who[::-1].index("Committer")]) if "Committer" in who else set()
+    by = ["SparkStream" if "spark.app.id" in snapshot.summary else "Committer" for snapshot in snapshots]
+    return set(by[by.index("Committer") : len(by) - by[::-1].index("Committer")]) if "Committer" in by else set()
 
 
 def lines(folder, name, names):

@@ -225,7 +225,7 @@ def test_an_insert_is_not_replayed_after_a_delete(lake: Lake) -> None:
     path.write_bytes(content)
     with pytest.raises(OutOfOrder):
         replay(lake.folder, lake.book().ledger, lake.settings, insert, lake.clock.now)
-    lake.folder.replay(insert)  # whoever copies it by hand
+    lake.folder.replay(insert)  # as a person does by hand
     drain(lake)
     assert state(lake) == {}
     assert lake.rejected() == {str(insert): "OutOfOrder"}

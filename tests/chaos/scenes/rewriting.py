@@ -182,7 +182,7 @@ class AcceptingRollbackOfRewrites(AcceptingRollback):
         lake.tick(seconds=6)
         writer.publish("abandoned")
         lake.tick()
-        # One that read the abandoned snapshot, and one whose base nobody keeps any more.
+        # One that read the abandoned snapshot, and one with a base that is not kept any more.
         published(lake, self.old[2:])
         published(lake, self.old[2:], replace(base_of(lake), snapshot_id=1))
         lake.table().manage_snapshots().rollback_to_snapshot(before).commit()
