@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench day chaos simulate model image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench day chaos simulate soak model image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ chaos: $(INSTALLED) ## every fault there is, and rows missing and double by faul
 
 simulate: $(INSTALLED) ## the real programs on a simulated clock, storage and catalog, by seed; SEED=7 STEPS=100000, ARGS="--seconds 120"
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) $(ARGS)
+
+soak: spark ## two hours of real processes with everything on, killed now and then; ARGS="--minutes 3", ARGS="--folder DIR --seed 7"
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 model: ## check every interleaving of the protocol's model, and that each rule is needed; needs Cargo; ARGS=expiry for one
 	@cd tests/model && CARGO_TARGET_DIR=$(HOME)/.cache/iceberg-bookkeeper/model cargo run --quiet --release -- $(ARGS)

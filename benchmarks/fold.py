@@ -9,11 +9,13 @@ stopped. Spark's figures: docs/upserts.md.
 
 import io
 import json
+import multiprocessing
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,8 +134,12 @@ class Keyed:
         return computed - begun, time.perf_counter() - computed
 
 
-def duckdb(table: Keyed) -> int:
-    """The rows that DuckDB counts, through a column; raises TimeoutError after LONGEST."""
+Count = Callable[[], int]
+
+
+@contextmanager
+def duckdb(table: Keyed) -> Iterator[Count]:
+    """Counts rows with DuckDB, through a column; raises TimeoutError after LONGEST."""
     import duckdb as engine
     import duckdb_extension_avro
     import duckdb_extension_iceberg
@@ -144,29 +150,74 @@ def duckdb(table: Keyed) -> int:
         session.execute(f"LOAD '{binary}'")
     location = table.table().metadata_location.removeprefix("file://")
     stop = threading.Timer(LONGEST, session.interrupt)
-    stop.start()
+
+    def count() -> int:
+        stop.start()
+        try:
+            (row,) = session.execute(f"SELECT count(value) FROM iceberg_scan('{location}')").fetchall()
+        except engine.InterruptException as exc:
+            raise TimeoutError from exc
+        return int(row[0])
+
     try:
-        (row,) = session.execute(f"SELECT count(value) FROM iceberg_scan('{location}')").fetchall()
-    except engine.InterruptException as exc:
-        raise TimeoutError from exc
+        yield count
     finally:
         stop.cancel()
-    return int(row[0])
+        session.close()
 
 
-def pyiceberg(table: Keyed) -> int:
-    """The rows that pyiceberg reads."""
-    return int(table.table().scan(selected_fields=("value",)).to_arrow().num_rows)
+@contextmanager
+def rust(table: Keyed) -> Iterator[Count]:
+    """
+    Counts them with iceberg-rust, in a process of its own: only its end stops iceberg-rust.
+    """
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.apply(load_rust)
+
+        def count() -> int:
+            try:
+                return pool.apply_async(count_by_rust, (table.table().metadata_location,)).get(LONGEST)
+            except multiprocessing.TimeoutError as exc:
+                raise TimeoutError from exc
+
+        yield count
 
 
-READERS: dict[str, Callable[[Keyed], int]] = {"DuckDB": duckdb, "pyiceberg": pyiceberg}
+def load_rust() -> None:
+    """Both are libraries of 100 MB."""
+    import datafusion  # noqa: F401
+    import pyiceberg_core.datafusion  # noqa: F401
 
 
-def seconds(read: Callable[[Keyed], int], table: Keyed, rows: int | None) -> str:
+def count_by_rust(location: str) -> int:
+    """The rows of the table at this location."""
+    from datafusion import SessionContext
+    from pyiceberg_core.datafusion import IcebergDataFusionTable
+
+    session = SessionContext()
+    session.register_table("events", IcebergDataFusionTable(["demo", "events"], location, {}))
+    return int(session.sql("SELECT count(value) FROM events").to_arrow_table()[0][0].as_py())
+
+
+@contextmanager
+def pyiceberg(table: Keyed) -> Iterator[Count]:
+    """Counts the rows that pyiceberg reads."""
+    yield lambda: int(table.table().scan(selected_fields=("value",)).to_arrow().num_rows)
+
+
+READERS: dict[str, Callable[[Keyed], AbstractContextManager[Count]]] = {
+    "DuckDB": duckdb,
+    "iceberg-rust": rust,
+    "pyiceberg": pyiceberg,
+}
+
+
+def seconds(read: Callable[[Keyed], AbstractContextManager[Count]], table: Keyed, rows: int | None) -> str:
     """What a reader needs; what it cannot do is said."""
     found = list[int]()
     try:
-        took = timed(lambda: found.append(read(table)))
+        with read(table) as count:
+            took = timed(lambda: found.append(count()))
     except TimeoutError:
         return f"> {LONGEST:.0f}"
     except Exception as exc:  # noqa: BLE001 - a reader that refuses such tables is a result

@@ -4,6 +4,7 @@ A reader of a table that shares no code with the project: what snapshots stand o
 
 import json
 import os
+import re
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,4 +97,5 @@ class Independent:
 
 
 def _path(location: str) -> Path:
-    return Path(location.removeprefix("file://"))
+    # Spark on this machine's disk writes file:/x.
+    return Path(re.sub("^file:/*", "/", location))

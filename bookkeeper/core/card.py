@@ -4,7 +4,7 @@ card.json: what a writer must know of the table, so that it needs no catalog and
 
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, get_origin
 
 from pyiceberg.partitioning import PartitionSpec
@@ -88,9 +88,12 @@ def dumps(card: Card) -> bytes:
     return json.dumps(data, indent=1, sort_keys=True).encode() + b"\n"
 
 
+@lru_cache(maxsize=64)
 def loads(data: bytes) -> Card:
     """
     The card in `data`; raises WrongFolder when it is none we know.
+
+    To check a card takes 0.5 ms, and the same bytes are read again by each run of a writer, and after each error.
     """
     try:
         raw = json.loads(data)

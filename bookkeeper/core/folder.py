@@ -104,6 +104,8 @@ class Folder:
         #: card.json and marks.json as they were when last read or written here, with their tags
         self._known_card: _KnownCard | None = None
         self._known_marks: tuple[MarksCopy | None, str] | None = None
+        #: the card that was compared last, and its bytes
+        self._compared: tuple[Card, bytes] | None = None
 
     def look(self) -> tuple[list[Found], list[str]]:
         """
@@ -307,7 +309,9 @@ class Folder:
 
     def write_card(self, card: Card) -> bool:
         """Replaces the card when something in it has changed since it was read last; returns whether it did."""
-        data = cards.dumps(card)
+        if self._compared is None or self._compared[0] != card:
+            self._compared = card, cards.dumps(card)
+        data = self._compared[1]
         if self._known_card is None:
             with suppress(Missing, WrongFolder):
                 self.card()

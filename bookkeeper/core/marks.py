@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bookkeeper.core.names import TxlogName, started_ms
@@ -308,9 +309,10 @@ def dumps(marks: Marks) -> str:
     return json.dumps(to_json(marks), separators=(",", ":"))
 
 
+@lru_cache(maxsize=16)
 def loads(text: str) -> Marks:
     """
-    The marks in a property's value; raises MarksLost.
+    The marks in a property's value; raises MarksLost. A table that is loaded again mostly has the same.
     """
     try:
         data = json.loads(text)

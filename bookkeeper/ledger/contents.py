@@ -17,6 +17,7 @@ from bookkeeper.errors import BookkeeperError, PathRefused, Reject
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest import Manifest
+from bookkeeper.format.manifest_list import decode_manifests
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, count_by_status
 from bookkeeper.ledger.commit_request import Unsent
 from bookkeeper.stores.store import Reading, Store, key_in
@@ -29,24 +30,29 @@ def read_list(store: Store, table: Table, snapshot: Snapshot) -> list[ManifestFi
     The manifests of a snapshot, through the store: one request, and errors of ours.
 
     pyiceberg reads S3 with the C++ client of pyarrow, which once ended the process when a connection broke. A list that
-    lies outside of the store is read as pyiceberg reads it. Raises what reading and decoding raise.
+    lies outside of the store is read as pyiceberg reads it, and one that our decoder does not take (format v1, another
+    codec) is decoded by pyiceberg. Raises what reading and decoding raise.
     """
     try:
         key = key_in(store, snapshot.manifest_list)
     except PathRefused:
         return list(snapshot.manifests(table.io))
-    return list(read_manifest_list(_StoreFile(store, key, snapshot.manifest_list)))
+    data = store.read(key, MANIFEST_BYTES)
+    try:
+        return decode_manifests(data, MANIFEST_BYTES)
+    except Reject:
+        return list(read_manifest_list(_ReadFile(data, snapshot.manifest_list)))
 
 
-class _StoreFile(InputFile):
-    """An object of a store, read whole when it is opened."""
+class _ReadFile(InputFile):
+    """An object that was read."""
 
-    def __init__(self, store: Store, key: str, location: str) -> None:
+    def __init__(self, data: bytes, location: str) -> None:
         super().__init__(location)
-        self._store, self._key = store, key
+        self._data = data
 
     def __len__(self) -> int:
-        return self._store.size(self._key)
+        return len(self._data)
 
     def exists(self) -> bool:
         """See InputFile."""
@@ -54,7 +60,7 @@ class _StoreFile(InputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """See InputFile."""
-        return cast(InputStream, io.BytesIO(self._store.read(self._key, MANIFEST_BYTES)))
+        return cast(InputStream, io.BytesIO(self._data))
 
 
 class ReadTogether:

@@ -19,6 +19,7 @@ from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
 from bookkeeper.format.partition import summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
+from bookkeeper.format.remembered import remembered
 from bookkeeper.ledger.block_cache import digester
 from bookkeeper.ledger.commit_request import Unsent
 from bookkeeper.stores.locations import join
@@ -40,7 +41,7 @@ class ManifestWriter:
     def header(self, schema: Schema, spec: PartitionSpec, content: ManifestContent = ManifestContent.DATA) -> "Header":
         """The header of manifests of data or deletes written with this schema and spec."""
         # By what is in them: two tables, or a table made anew, both have schema 0 and spec 0.
-        key = (content, schema.model_dump_json(), spec.model_dump_json())
+        key = (content, _text(schema), _text(spec))
         if key not in self._headers:
             _forget(self._headers, _HEADERS)
             self._headers[key] = Header(schema, spec, content)
@@ -145,6 +146,11 @@ class Header:
             for value, (kind, decimal) in zip(values, self.kinds, strict=True)
         )
         return entry if fitted == values else replace(entry, data_file=replace(entry.data_file, partition=fitted))
+
+
+@remembered
+def _text(made: Schema | PartitionSpec) -> str:
+    return made.model_dump_json()
 
 
 def _comparable(value: Any, decimal: bool) -> Any:

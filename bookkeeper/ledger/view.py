@@ -2,7 +2,7 @@
 One load of the table: everything a tick plans against, marks and head from the same metadata.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import NestedField
 
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import MarksCopy
@@ -21,6 +22,7 @@ from bookkeeper.core.history import ancestors, descends, is_ancestor, is_ours
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
+from bookkeeper.format.remembered import remembered
 from bookkeeper.stores.locations import inside, join
 
 TXLOGS = "bookkeeper.txlogs"
@@ -72,7 +74,7 @@ class View:
         """A schema with every column of the spec, the current one if possible; None when the table has none."""
         sources = {field.source_id for field in self.specs[spec_id].fields}
         known = (self.metadata.schema(), *reversed(self.metadata.schemas))
-        return next((schema for schema in known if sources <= index_by_id(schema).keys()), None)
+        return next((schema for schema in known if sources <= columns_of(schema).keys()), None)
 
     def with_manifests_of(self, known: "View | None") -> "View":
         """This view, with the manifests of `known` if both have the same head: a snapshot's manifests never change."""
@@ -121,6 +123,14 @@ def view(table: Table, folder: str, accept_rollback: bool = False) -> View:
         why = "no ancestor of main" if there else "not kept any more: expired, and perhaps rolled back before"
         raise HistoryChanged(f"{_name(table)}: the marks came with snapshot {marks.snapshot}, which is {why}")
     return View(table, marks)
+
+
+@remembered
+def columns_of(schema: Schema) -> Mapping[int, NestedField]:
+    """
+    Every field of a schema by its id: pyiceberg visits all of it to tell them.
+    """
+    return index_by_id(schema)
 
 
 def _name(table: Table) -> str:

@@ -3,6 +3,11 @@ The card of a table, made from one load of it and its settings.
 """
 
 import json
+from typing import Any
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
@@ -10,6 +15,7 @@ from bookkeeper.core.card import Card
 from bookkeeper.core.column_requests import ADD, WIDEN
 from bookkeeper.core.keyed import keyed_of, to_json
 from bookkeeper.format import bloom
+from bookkeeper.format.remembered import remembered
 from bookkeeper.ledger.view import View
 
 _METRICS = "write.metadata.metrics."
@@ -28,10 +34,10 @@ def card_of(view: View, settings: Table, folder: str) -> Card:
         folder=folder,
         location=metadata.location,
         data_path=view.data_path,
-        table_schema=json.loads(metadata.schema().model_dump_json()),
-        specs=tuple(json.loads(spec.model_dump_json()) for spec in metadata.partition_specs),
+        table_schema=_json(metadata.schema()),
+        specs=tuple(map(_json, metadata.partition_specs)),
         spec_id=metadata.default_spec_id,
-        sort_order=json.loads(metadata.sort_order().model_dump_json()),
+        sort_order=_json(metadata.sort_order()),
         file_format=settings.file_format,
         compression=settings.compression,
         target_file_size=settings.target_file_size,
@@ -43,3 +49,9 @@ def card_of(view: View, settings: Table, folder: str) -> Card:
         upserts={} if keyed is None else to_json(keyed),
         evolve={change: True for change in (ADD, WIDEN) if getattr(settings.evolve, change)},
     )
+
+
+@remembered
+def _json(part: Schema | PartitionSpec | SortOrder) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(part.model_dump_json())
+    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
@@ -24,7 +24,7 @@ from bookkeeper.format.layout import Physical, physical
 from bookkeeper.format.records import Prefix, write_prefix
 from bookkeeper.format.skim import EntrySummary, StatsShape
 from bookkeeper.format.skim.expressions import COUNTS, MOST_COUNT
-from bookkeeper.ledger.view import View
+from bookkeeper.ledger.view import View, columns_of
 from bookkeeper.stores.locations import normal
 
 #: the prefix of a record that inherits everything: ADDED, and three nulls
@@ -59,14 +59,14 @@ class Rules:
     @cached_property
     def columns(self) -> frozenset[int]:
         """Every field id any schema of the table has or had."""
-        return frozenset(number for schema in self.schemas.values() for number in index_by_id(schema))
+        return frozenset(number for schema in self.schemas.values() for number in columns_of(schema))
 
     @cached_property
     def widths(self) -> dict[int, set[int]]:
         """Bytes of a bound of each column of fixed width, in any schema: a widened column has two."""
         found: dict[int, set[int]] = {}
         for schema in self.schemas.values():
-            for number, field in index_by_id(schema).items():
+            for number, field in columns_of(schema).items():
                 width = _width(field.field_type)
                 if width is not None:
                     found.setdefault(number, set()).add(width)

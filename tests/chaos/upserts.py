@@ -1,7 +1,7 @@
 """
 Random histories of keyed tables, in which every program crashes: the rows are the replay of what the writers did.
 
-The rows are those by the spec's rule, DuckDB's and, where it reads the table, pyiceberg's. With Spark:
+The rows are those by the spec's rule, DuckDB's, iceberg-rust's and, where it reads the table, pyiceberg's. With Spark:
 `tests/spark/test_upsert_histories.py`.
 """
 

@@ -1,12 +1,16 @@
 """card.json: what a writer must know, refused when it is not whole."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bookkeeper.core.card import dumps, loads
+from bookkeeper.core import card as cards
+from bookkeeper.core.card import Card, dumps, loads
+from bookkeeper.core.folder import Folder
 from bookkeeper.errors import WrongFolder
+from bookkeeper.stores.local import LocalStore
 from tests.support.cards import card
 
 GOOD = json.loads(dumps(card()))
@@ -74,3 +78,25 @@ def test_a_card_of_another_version_asks_for_an_upgrade() -> None:
     with pytest.raises(WrongFolder, match="has version 2") as refused:
         loads(json.dumps(GOOD | {"version": 2}).encode())
     assert "Upgrade" in refused.value.hint
+
+
+def test_a_card_that_is_compared_again_is_not_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = list[Card]()
+
+    def counted(given: Card) -> bytes:
+        encoded.append(given)
+        return dumps(given)
+
+    monkeypatch.setattr(cards, "dumps", counted)
+    folder = Folder(LocalStore(str(tmp_path)), makes=True)
+    assert [folder.write_card(card()) for _ in range(3)] == [True, False, False]
+    assert folder.write_card(card(pending_limit=7))
+    assert Folder(LocalStore(str(tmp_path))).card() == card(pending_limit=7)
+    assert [folder.write_card(card()), folder.write_card(card())] == [True, False]
+    assert len(encoded) == 3
+
+
+def test_the_same_bytes_are_checked_once() -> None:
+    data = dumps(card(pending_limit=11))
+    assert loads(data) is loads(bytes(bytearray(data)))
+    assert loads(data) is not loads(dumps(card(pending_limit=12)))

@@ -1,13 +1,16 @@
-"""Other readers of a folded table: pyiceberg and DuckDB read the state by the spec's rule, as it was before."""
+"""Other readers of a folded table: pyiceberg, DuckDB and iceberg-rust read the state by the spec's rule, as before."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pyiceberg.types import LongType
 
+from bookkeeper.fold.write import NewFiles
 from tests.histories.decoded import local
-from tests.histories.readers import duckdb_session
+from tests.histories.readers import duckdb_session, rust_rows
 from tests.support.folds import NAME, data, fold, keys, lake_of, positions, put, state
 from tests.support.lake import Lake
 
@@ -48,13 +51,68 @@ def test_pyiceberg_reads_the_table_after_a_fold_and_not_before(lake: Lake) -> No
     assert by_pyiceberg(lake) == before == state(lake)
 
 
+def by_duckdb(lake: Lake, duckdb: Any) -> list[tuple[Any, ...]]:
+    location = local(lake.table().metadata_location)
+    found = duckdb.execute(f"SELECT id, name, region FROM iceberg_scan('{location}')").fetchall()
+    return sorted(found, key=repr)
+
+
+def by_rust(lake: Lake) -> list[tuple[Any, ...]]:
+    names = ", ".join(field.name for field in lake.table().schema().fields)
+    return sorted(rust_rows(lake.table(), names), key=repr)
+
+
 def test_duckdb_reads_the_table_after_a_fold(lake: Lake, duckdb: Any) -> None:
     # Before it, DuckDB 1.5.5 takes the deletes of one partition for deletes of all.
     before = state(lake)
     fold(lake)
-    location = local(lake.table().metadata_location)
-    found = duckdb.execute(f"SELECT id, name, region FROM iceberg_scan('{location}')").fetchall()
-    assert sorted(found, key=repr) == before
+    assert by_duckdb(lake, duckdb) == before
+
+
+def test_iceberg_rust_reads_the_table_before_a_fold_and_after_it(lake: Lake) -> None:
+    before = state(lake)
+    assert by_rust(lake) == before
+    fold(lake)
+    assert by_rust(lake) == before
+
+
+def test_each_reader_sees_a_position_that_a_fold_forgot(
+    lake: Lake, duckdb: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, whole = state(lake), NewFiles.add
+
+    def all_but_the_first(self: NewFiles, file: Any, positions: Any) -> Any:
+        return whole(self, file, positions.slice(len(positions) > 1))
+
+    monkeypatch.setattr(NewFiles, "add", all_but_the_first)
+    fold(lake)
+    for found in (by_pyiceberg(lake), by_duckdb(lake, duckdb), by_rust(lake)):
+        assert found == state(lake) and len(found) > len(before)
+
+
+# What iceberg-rust (pyiceberg-core 0.11) gets wrong before a fold: docs/upserts.md, "Readers".
+
+
+def test_iceberg_rust_refuses_deletes_of_uuids_until_they_are_folded(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, columns=({"name": "id", "type": "uuid"},))
+    one, two = UUID(int=1), UUID(int=2)
+    put(lake, data(lake, [{"id": one}, {"id": two}]))
+    put(lake, keys(lake, [{"id": two}]))
+    with pytest.raises(Exception, match="uuid"):
+        by_rust(lake)
+    fold(lake)
+    assert by_rust(lake) == [(one,)]
+
+
+def test_iceberg_rust_loses_rows_of_a_key_that_was_widened_until_a_fold(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, columns=({"name": "id", "type": "int"},))
+    put(lake, data(lake, [{"id": 1}]))
+    with lake.table().update_schema() as change:
+        change.update_column("id", LongType())
+    put(lake, keys(lake, [{"id": 2**40}]))
+    assert by_rust(lake) == [] != state(lake) == [(1,)]
+    fold(lake)
+    assert by_rust(lake) == [(1,)]
 
 
 def test_pyiceberg_filters_a_folded_table(lake: Lake) -> None:

@@ -12,13 +12,19 @@ from typing import Any
 
 import pytest
 from fastavro import schemaless_reader
-from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestFile,
+    PartitionFieldSummary,
+    read_manifest_list,
+    write_manifest_list,
+)
 
 from bookkeeper.catalogs.file_io import DiskFirst
 from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
-from bookkeeper.format.manifest_list import SCHEMA, KnownLines, Line, decode, encode, encode_line
+from bookkeeper.format.manifest_list import SCHEMA, KnownLines, Line, decode, decode_manifests, encode, encode_line
 
 COUNTS = [f"{status}_{what}_count" for status in ("added", "existing", "deleted") for what in ("files", "rows")]
 
@@ -58,13 +64,16 @@ def listed(count: int, path: str = "file:///{}.avro", **more: Any) -> list[Manif
             manifest_path=path.format(number),
             manifest_length=10 + number,
             partition_spec_id=number % 3,
-            content=ManifestContent.DATA,
-            sequence_number=3 + number,
-            min_sequence_number=2,
-            added_snapshot_id=7 + number,
-            partitions=[PartitionFieldSummary(True, None, b"a", None)],
-            key_metadata=None,
-            **{**dict.fromkeys(COUNTS, number), **more},
+            **{
+                "content": ManifestContent.DATA,
+                "sequence_number": 3 + number,
+                "min_sequence_number": 2,
+                "added_snapshot_id": 7 + number,
+                "partitions": [PartitionFieldSummary(True, None, b"a", None)],
+                "key_metadata": None,
+                **dict.fromkeys(COUNTS, number),
+                **more,
+            },
         )
         for number in range(count)
     ]
@@ -100,6 +109,28 @@ def theirs(manifests: list[ManifestFile]) -> bytes:
 def test_a_list_says_the_same_as_pyiceberg_reads(written: Callable[[list[ManifestFile]], bytes], count: int) -> None:
     manifests = listed(count)
     assert decode(written(manifests), 2**20, {}) == [facts(item) for item in manifests]
+
+
+SUMMARIES: dict[str, Any] = {
+    "no summaries": None,
+    "an empty list of them": [],
+    "bounds": [PartitionFieldSummary(True, None, b"a", None), PartitionFieldSummary(False, True, b"", b"\xff")],
+}
+
+
+@pytest.mark.parametrize("written", [ours, theirs])
+@pytest.mark.parametrize("summaries", SUMMARIES)
+def test_each_manifest_is_in_every_field_as_pyiceberg_reads_it(
+    written: Callable[[list[ManifestFile]], bytes], summaries: str, tmp_path: Path
+) -> None:
+    manifests = listed(3, partitions=SUMMARIES[summaries], key_metadata=b"k")
+    manifests += listed(2, path="file:///d{}.avro", content=ManifestContent.DELETES, partitions=SUMMARIES[summaries])
+    data = written(manifests)
+    (tmp_path / "list.avro").write_bytes(data)
+    expected = list(read_manifest_list(DiskFirst().new_input(str(tmp_path / "list.avro"))))
+    found = decode_manifests(data, 2**20)
+    assert [item._data for item in found] == [item._data for item in expected]
+    assert [type(item.content) for item in found] == [ManifestContent] * 5
 
 
 def test_an_empty_list_of_ours_has_no_line_and_pyicebergs_is_left_to_pyiceberg() -> None:
@@ -165,6 +196,12 @@ HOSTILE = {
     "partitions of another type": lambda: with_schema(
         lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"]["fields"][0].update({"type": "null"})
     ),
+    "bounds that are no bytes": lambda: with_schema(
+        lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"]["fields"][2].update({"type": "boolean"})
+    ),
+    "a bound twice": lambda: with_schema(
+        lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"]["fields"][2].update({"field-id": 511})
+    ),
     "more lines than bytes": lambda: with_block(lambda block: Block(10**9, block.payload)),
     "one line more": lambda: with_block(lambda block: Block(block.count + 1, block.payload)),
     "one line less": lambda: with_block(lambda block: Block(block.count - 1, block.payload)),
@@ -176,6 +213,29 @@ HOSTILE = {
 def test_what_is_no_list_is_refused(what: str) -> None:
     with pytest.raises(TxlogCorrupt):
         decode(HOSTILE[what](), 2**20, {})
+    with pytest.raises(TxlogCorrupt):
+        decode_manifests(HOSTILE[what](), 2**20)
+
+
+LEFT_TO_PYICEBERG = {
+    "no content": lambda: with_schema(lambda fields: fields.pop(FIELDS.index("content"))),
+    "a content that is not known": lambda: with_content(7),
+    "bounds without ids": lambda: with_schema(
+        lambda fields: fields[FIELDS.index("partitions")]["type"][1]["items"]["fields"][2].pop("field-id")
+    ),
+}
+
+
+def with_content(content: int) -> bytes:
+    first, second = map(encode_line, listed(2))
+    at = len("file:///0.avro") + 3  # behind the path, its length, the manifest's length and its spec
+    return encode(1, None, 1, [first[:at] + bytes([content << 1]) + first[at + 1 :], second])
+
+
+@pytest.mark.parametrize("what", LEFT_TO_PYICEBERG)
+def test_a_list_without_all_of_format_v2_is_left_to_pyiceberg(what: str) -> None:
+    with pytest.raises(TxlogCorrupt):
+        decode_manifests(LEFT_TO_PYICEBERG[what](), 2**20)
 
 
 def test_a_list_that_is_too_large_is_refused() -> None:

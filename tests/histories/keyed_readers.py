@@ -1,5 +1,6 @@
 """
-What other readers see of a keyed world: DuckDB each time, pyiceberg where no equality delete is live, Spark in the end.
+What other readers see of a keyed world: DuckDB and iceberg-rust each time, pyiceberg where no equality delete is live,
+Spark in the end.
 
 Spark reads many snapshots in one query, by time travel.
 """
@@ -11,7 +12,7 @@ from typing import Any
 
 from tests.histories.decoded import local
 from tests.histories.keyed_world import KeyedWorld
-from tests.histories.readers import duckdb_session
+from tests.histories.readers import duckdb_session, log_goes_back, rust_rows
 from tests.histories.sources import State
 
 #: snapshots that Spark reads in one query
@@ -41,6 +42,8 @@ class Readers:
     def __call__(self, world: KeyedWorld, expected: State) -> None:
         values, table = {(key, row[0]) for key, row in expected.items()}, world.lake.table()
         self._compare("DuckDB", self._duckdb(table), values)
+        if not log_goes_back(table):  # by a world's clock, which may be ahead of pyiceberg's
+            self._compare("iceberg-rust", rust_rows(table, "id, value"), values)
         if not world.has_equality_deletes():
             found = table.scan(selected_fields=("id", "value")).to_arrow().to_pylist()
             self._compare("pyiceberg", [tuple(row.values()) for row in found], values)

@@ -1,5 +1,5 @@
 """
-What others read, held against the model: pyiceberg's plans, scans and metadata tables, DuckDB's scans.
+What others read, held against the model: pyiceberg's plans, scans and metadata tables, DuckDB's scans; iceberg-rust.
 
 Rows are compared column by column under the table's schema of now, filtered ones too.
 """
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,24 @@ def duckdb_plans(world: World, session: Any) -> Iterator[str]:
     known = Counter((file.path, file.described.record_count) for file in world.model.live.values())
     if found != known:
         yield difference(found, known)
+
+
+# -- iceberg-rust
+
+
+def rust_rows(table: Any, columns: str) -> list[tuple[Any, ...]]:
+    """These columns of each row as iceberg-rust reads them; DataFusion understands the SQL."""
+    from datafusion import SessionContext
+    from pyiceberg_core.datafusion import IcebergDataFusionTable
+
+    session = SessionContext()
+    source = IcebergDataFusionTable(table.name(), table.metadata_location, {})
+    session.register_table("source", source)
+    found = session.sql(f"SELECT {columns} FROM source").to_arrow_table()
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def log_goes_back(table: Any) -> bool:
+    """Whether a snapshot is more than a minute older than the one before it; iceberg-rust and Java refuse that."""
+    stamps = [item.timestamp_ms for item in table.metadata.snapshot_log]
+    return any(later < earlier - 60_000 for earlier, later in pairwise(stamps))

@@ -1,5 +1,6 @@
 """
-Random histories of a keyed table are the replay of their writers' operations, by the spec's rule, DuckDB and pyiceberg.
+Random histories of a keyed table are the replay of their writers' operations, by the spec's rule, DuckDB,
+iceberg-rust and pyiceberg.
 
 Spark reads such histories in `tests/spark/test_upsert_histories.py`; `make chaos ARGS="--only upserts"` draws more.
 """
@@ -22,3 +23,4 @@ def test_a_keyed_table_is_the_replay_of_its_writers_operations(
     world = KeyedWorld(keyed_table(tmp_path / "lake", layout), layout, 2, expire=layout == "by key", read=readers)
     history(world, 40)
     assert readers.read["DuckDB"] == world.checks > 3 and world.crashes
+    assert readers.read["iceberg-rust"] > 3

@@ -20,13 +20,15 @@ def main() -> int:
     """The exit code: 1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first world's seed (default: 1)")
-    parser.add_argument("--steps", type=int, default=20_000, help="ticks of bookkeepers in all (default: 20000)")
-    parser.add_argument("--seconds", type=float, default=0, help="end after so many seconds, whatever --steps says")
+    parser.add_argument("--steps", type=int, help="ticks in all (default: 20000; with --seconds: no end)")
+    parser.add_argument("--seconds", type=float, default=0, help="end after so many seconds")
     parser.add_argument("--events", type=int, default=EVENTS, help="events of a world (default: 1000)")
     given = parser.parse_args()
     began, used = time.monotonic(), time.process_time()
+    steps = given.steps or (sys.maxsize if given.seconds else 20_000)
     seed, ticks, counts = given.seed, 0, Counter[str]()
-    while ticks < given.steps and not (given.seconds and time.monotonic() - began > given.seconds):
+    print(f"worlds of {given.events} events, from seed {seed}", flush=True)
+    while ticks < steps and not (given.seconds and time.monotonic() - began > given.seconds):
         played = play(seed, list(events(seed, given.events, quiet=True)))
         ticks += played.ticks
         counts += played.counts

@@ -15,15 +15,28 @@ WEIGHTS = {
     "plain-2": 6,
     "chain-1": 8,
     "chain-1b": 2,
-    "reaper": 2,
+    "reaper": 3,
     "compactor-1": 4,
     "compactor-2": 3,
     "consumer": 4,
-    "foreign": 1,
+    "foreign": 0.7,
+    "refs": 0.7,
+    "rewriter": 1,
+    "expirer": 0.5,
     "operator": 1,
 }
+#: how often at least they do the whole of what they do, and after how many calls they are left otherwise
+WHOLE = {"reaper": (0.4, 80)}
+#: who comes in between, and how often, where these are left in the middle of what they do
+BETWEEN = {
+    "reaper": (0.6, ("refs", "refs", "refs", "expirer", "rewriter")),
+    "compactor": (0.3, ("rewriter", "refs", "expirer")),
+    "book": (0.03, ("rewriter", "refs", "expirer", "reaper")),
+}
+#: the same after a whole round: before a bookkeeper looks at what they published
+AFTER = {"compactor": (0.2, ("rewriter",))}
 #: meet no faults: they are not what is tried
-CALM = frozenset({"foreign", "operator", "disk"})
+CALM = frozenset({"foreign", "refs", "rewriter", "expirer", "operator", "disk"})
 
 
 def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
@@ -46,9 +59,14 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
             continue
         who = dice.choices(names, weights)[0]
         if who in CALM:
-            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.8 else dice.randint(1, 8))
+            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.7 else dice.randint(1, 30))
             continue
-        calls = 0 if dice.random() < 0.7 + calm / 4 else dice.randint(1, 25)
+        kind = who.partition("-")[0]
+        whole, most = WHOLE.get(kind, (0.7, 25))
+        calls = 0 if dice.random() < whole + calm / 4 else dice.randint(1, most)
         fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
         at = 0 if dice.random() < 0.3 and fault in COMMITS else dice.choice((1, 1, 2, 2, 3, 4, 5, 7, 10, 15))
         yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)
+        often, others = (BETWEEN if calls else AFTER).get(kind, (0.0, ()))
+        if dice.random() < often:
+            yield Event(dice.choice(others), 0.1, dice.getrandbits(32))

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
-from bookkeeper.core.rewrite import REWRITES
-from bookkeeper.errors import ReplacedFilesChanged
+from bookkeeper.core.rewrite import REWRITES, file_key
 from bookkeeper.ledger import ledger, summary
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
 from bookkeeper.retention import rule as retention_rule
@@ -42,12 +42,10 @@ def fold_as_replace(id: int, operation: Operation, manifests: Any, counts: Any, 
     return NewSnapshot(id, Operation.REPLACE if fold else operation, manifests, counts, *rest)
 
 
-def only_live_ones(checker: Any, rewrite: Any, partition: Any) -> list[Any]:
-    """Of the files that a rewrite replaces, those that are gone are passed over."""
-    found = [file for key in rewrite.replaced for file in checker.live.get(key, [])]
-    if not found:
-        raise ReplacedFilesChanged("none is live")
-    return found
+def believed(checker: Any, rewrite: Any, partition: Any) -> list[Any]:
+    """Of the files that a rewrite replaces, those that are gone are taken for what the rewrite says of them."""
+    said = {file_key(row.path): SimpleNamespace(row=row) for row in rewrite.body.rows}
+    return [file for key in rewrite.replaced for file in checker.live.get(key, [said[key]])]
 
 
 def all_data_of(metadata: Any, reader: Any, expire: Collection[int]) -> Files:
@@ -145,7 +143,7 @@ MUTATIONS: dict[str, Patches] = {
         ("bookkeeper.tick.writer_order.WriterOrder.check", lambda *given: None)
     ],
     "retention two hours early": [("bookkeeper.retention.apply.rules.rule", too_early)],
-    "a rewrite of files that are gone": [("bookkeeper.tick.check_rewrites._Head._replaced_files", only_live_ones)],
+    "a rewrite of files that are gone": [("bookkeeper.tick.check_rewrites._Head._replaced_files", believed)],
     "new files of a rejected rewrite are deleted": [("bookkeeper.core.pending_rewrites.reject", new_files_deleted)],
     "the reaper deletes all data of what expires": [("reaper.run.deletable", all_data_of)],
     "the reaper deletes before it commits": [

@@ -6,14 +6,17 @@ Rows are known by their keys, which writers never use twice on a table that is a
 
 import io
 import json
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
+from fastavro import parse_schema, schemaless_reader
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -27,6 +30,20 @@ from tests.simulation.memory import Disk
 
 DELETED = 2
 DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
+#: the header of an Avro file, and what its blocks begin with
+_FIELDS: dict[str, Any] = {
+    "magic": {"type": "fixed", "name": "Magic", "size": 4},
+    "meta": {"type": "map", "values": "bytes"},
+    "sync": {"type": "fixed", "name": "Sync", "size": 16},
+}
+_HEADER = parse_schema(
+    {"type": "record", "name": "Header", "fields": [{"name": name, "type": kind} for name, kind in _FIELDS.items()]}
+)
+_LONG, _BYTES = parse_schema({"type": "long"}), parse_schema({"type": "bytes"})
+_CODECS: dict[bytes, Callable[[Any], bytes]] = {
+    b"null": bytes,
+    b"deflate": lambda block: zlib.decompressobj(-15).decompress(block),
+}
 
 
 class Wrong(BaseException):
@@ -86,6 +103,8 @@ class Oracle:
     #: of each key the last version that was written and is in
     latest: dict[str, str] = field(default_factory=dict)
     _needed: set[str] | None = None
+    #: snapshots that expired
+    _gone: set[int] = field(default_factory=set)
     commits: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -104,7 +123,7 @@ class Oracle:
         return self._rows[path]
 
     def _table(self, path: str, columns: list[str] | None = None) -> Any:
-        return pq.ParquetFile(io.BytesIO(self._stored(path))).read(columns=columns, use_threads=False)
+        return pq.ParquetFile(pa.BufferReader(self._stored(path))).read(columns=columns, use_threads=False)
 
     def _stored(self, path: str) -> bytes:
         if not self.disk.has(path):
@@ -114,16 +133,15 @@ class Oracle:
     def _manifests_of(self, snapshot: Snapshot) -> tuple[Listed, ...]:
         at = snapshot.manifest_list
         if at not in self._lists:
-            lines: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(at)))
+            lines = _records(self._stored(at))
             self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
         return self._lists[at]
 
     def _lines(self, manifest: str) -> tuple[Line, ...]:
         if manifest not in self._manifests:
-            entries: Iterable[Any] = fastavro.reader(io.BytesIO(self._stored(manifest)))
             self._manifests[manifest] = tuple(
                 Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
-                for entry in entries
+                for entry in _records(self._stored(manifest))
                 for file in [entry["data_file"]]
             )
         return self._manifests[manifest]
@@ -204,8 +222,9 @@ class Oracle:
         """The catalog took a commit."""
         self.commits += 1
         self.metadata, self._needed = after, None
+        self._refs(before, after)
         known = {item.snapshot_id for item in before.snapshots}
-        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        new = [item for item in after.snapshots if item.snapshot_id not in known and item.snapshot_id not in self._live]
         by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
         for snapshot in new:
             self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
@@ -232,10 +251,7 @@ class Oracle:
         elif operation == "replace":
             if more := self._delete_files(snapshot) - (self._delete_files(parent) if parent is not None else set()):
                 raise Wrong(f"{about} adds delete files: {sorted(more)}")
-            mine = Counter(row for path in added for row in self.rows_of(path))
-            theirs = Counter(row for path in gone for row in self.rows_of(path))
-            if mine != theirs:
-                raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+            self._replaced(about, added, gone, ours=any("bookkeeper" in name for name in summary.additional_properties))
         elif added:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
@@ -257,9 +273,36 @@ class Oracle:
             for key, value in self.pairs(path) if self.keyed else ():
                 self.latest[key] = max(self.latest.get(key, value), value, key=_number)
 
+    def _refs(self, before: TableMetadata, after: TableMetadata) -> None:
+        """An expiry may take off only a ref that was made after its plan: no commit can be guarded against that one."""
+        kept, journal = {item.snapshot_id for item in after.snapshots}, f"{self.folder}/reaper/journal.json"
+        lost = {name for name in before.refs.keys() - after.refs.keys() if before.refs[name].snapshot_id not in kept}
+        if lost:
+            planned = json.loads(self.disk.get(journal).data)["refs"] if self.disk.has(journal) else before.refs
+            if known := lost & planned.keys():
+                raise Wrong(f"an expiry took off {sorted(known)}, which its plan knew")
+            self.counts["refs taken off by an expiry"] += len(lost)
+        if back := [item for item in after.snapshots if item.snapshot_id in self._gone]:
+            self.counts["snapshots restored"] += len(back)
+        self._gone |= {item.snapshot_id for item in before.snapshots} - kept
+        self._gone -= kept
+
+    def _replaced(self, about: str, added: frozenset[str], gone: frozenset[str], ours: bool) -> None:
+        """The same rows; other programs leave out those that deletes hide."""
+        mine = Counter(row for path in added for row in self.rows_of(path))
+        theirs = Counter(row for path in gone for row in self.rows_of(path))
+        hidden = Counter[str]() if ours else Counter(self._dead(gone))
+        if mine - theirs or theirs - mine - hidden:
+            raise Wrong(f"{about} changed rows: {mine - theirs} came, {theirs - mine} went")
+        self.dropped |= (theirs - mine).keys()
+
+    def _dead(self, paths: Iterable[str]) -> set[str]:
+        """Versions of which no reader sees anything any more."""
+        return {value for path in paths for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+
     def _taken_out(self, about: str, gone: frozenset[str]) -> None:
         """Only rows that are old enough may go, and files of a keyed table of which no reader sees a row any more."""
-        dead = {value for path in gone for key, value in self.pairs(path) if self.latest.get(key, value) != value}
+        dead = self._dead(gone)
         rows = {row for path in gone for row in self.rows_of(path)}
         young = [row for row in rows - dead if self.clock() - self.born.get(row, self.clock()) < self.keep]
         if young:
@@ -332,14 +375,7 @@ class Oracle:
 
     def needed(self) -> set[str]:
         """Locations that a kept snapshot, a pending txlog or a pending rewrite names."""
-        if self._needed is None:
-            assert self.metadata is not None
-            self._needed = set()
-            for snapshot in self.metadata.snapshots:
-                self._needed.add(snapshot.manifest_list)
-                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
-                self._needed |= {path for _, path, _ in self._files(snapshot)}
-        found = set(self._needed)
+        found = set(self.needed_by_snapshots())
         for text, paths in self.waiting.items():
             if self.disk.has(f"{self.folder}/pending/{text}"):
                 found.update(paths)
@@ -350,6 +386,36 @@ class Oracle:
                 continue
             found.update(row.path for row in rewrite.added)
         return found
+
+    def needed_by_snapshots(self) -> set[str]:
+        """Locations that a kept snapshot names."""
+        if self._needed is None:
+            assert self.metadata is not None
+            self._needed = set()
+            for snapshot in self.metadata.snapshots:
+                self._needed.add(snapshot.manifest_list)
+                self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
+                self._needed |= {path for _, path, _ in self._files(snapshot)}
+        return self._needed
+
+
+def _records(data: bytes) -> Iterator[Any]:
+    """The records of an Avro file, by fastavro, which would parse the schema of each file anew."""
+    stream = io.BytesIO(data)
+    header: Any = schemaless_reader(stream, _HEADER, None)
+    schema, unpack = _parsed(header["meta"]["avro.schema"]), _CODECS[header["meta"].get("avro.codec", b"null")]
+    while stream.tell() < len(data):
+        count: Any = schemaless_reader(stream, _LONG, None)
+        payload = io.BytesIO(unpack(schemaless_reader(stream, _BYTES, None)))
+        if stream.read(16) != header["sync"]:
+            raise Wrong("a sync marker of an Avro file is not that of its header")
+        for _ in range(count):
+            yield schemaless_reader(payload, schema, None)
+
+
+@lru_cache(maxsize=64)
+def _parsed(schema: bytes) -> Any:
+    return parse_schema(json.loads(schema))
 
 
 def _number(version: str) -> int:

@@ -1,26 +1,14 @@
 """
-Who else is at work on the simulated table: compactors, a consumer, other programs by Iceberg's own rules, an operator.
+Who else is at work on the simulated table: compactors, a consumer, an operator; other programs: `foreign`.
 """
 
-import io
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from random import Random
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.table import snapshots
-from pyiceberg.table.update import (
-    AssertRefSnapshotId,
-    RemoveSnapshotRefUpdate,
-    SetPropertiesUpdate,
-    SetSnapshotRefUpdate,
-)
-from pyiceberg.types import StringType
 
 from bookkeeper.catalogs.open import load_table
 from bookkeeper.commands.live_files import check_files
@@ -33,11 +21,11 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.streams.consumer import Consumer
+from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
 from tests.simulation.oracle import Wrong
-from tests.support.pyiceberg_files import parquet_file
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -114,6 +102,8 @@ class Reading:
         self.before = set[str]()
         #: whether rows were given up: a rollback, or snapshots that others expired
         self.skipped = False
+        #: whether its place lay on snapshots that were abandoned and expired: then it reads all that is kept once more
+        self.repeats = False
 
     def die(self) -> None:
         self.consumer = None
@@ -126,6 +116,8 @@ class Reading:
                 raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
             self.skipped = True
             assert self.consumer is not None
+            oldest = MainHistory(self.world.metadata).snapshots[:1]
+            self.repeats |= isinstance(error, PlaceExpired) and oldest[0].timestamp_ms < self.consumer.place.at
             self.consumer.skip_lost()
             raise
         except BookkeeperError:
@@ -160,7 +152,7 @@ class Reading:
     def look(self) -> None:
         """After all is read."""
         rows = self.output.rows
-        if len(set(rows)) != len(rows):
+        if len(set(rows)) != len(rows) and not self.repeats:
             twice = sorted({row for row in rows if rows.count(row) > 1})
             raise Wrong(f"a consumer has rows twice: {twice[:5]}")
         if not self.skipped:
@@ -173,83 +165,6 @@ def compactor(world: "World", name: str) -> Compactor:
     """A compactor that knows nothing yet."""
     worker = partial(rewrite, clock=world.scheduler.seconds, random=world.random)
     return Compactor(world.settings, worker, world.scheduler.clock, name, open_store=world.store)
-
-
-class Foreign:
-    """Other programs, by Iceberg's rules and pyiceberg's code."""
-
-    def __init__(self, world: "World") -> None:
-        self.world, self.count = world, 0
-
-    def step(self, dice: Random) -> None:
-        what = dice.choices(
-            ["append", "rollback", "tag", "untag", "property", "column"], [2, world_rollbacks(self.world), 2, 2, 2, 0.5]
-        )[0]
-        self.world.scheduler.tell(f"   another program: {what}")
-        self.count += 1
-        try:
-            getattr(self, f"_{what}")(self.world.catalog.load_table(self.world.settings.identifier), dice)
-        except (BookkeeperError, AssertionError):
-            raise
-        except Exception as error:  # noqa: BLE001 - of pyiceberg's: its commit lost a race, or a file was expired
-            self.world.counts[f"foreign {what} failed: {type(error).__name__}"] += 1
-            return
-        self.world.counts[f"foreign {what}"] += 1
-
-    def _append(self, table: Any, dice: Random) -> None:
-        """One file, in a snapshot of pyiceberg's."""
-        rows = self.world.rows([f"foreign-{self.count}-{number}" for number in range(dice.randint(1, 2))])
-        out, path = io.BytesIO(), f"{table.location()}/data/foreign-{self.count}.parquet"
-        pq.write_table(rows, out)
-        self.world.disk.put(path, out.getvalue())
-        day = int(self.world.scheduler.now.timestamp()) // 86_400
-        partition = () if self.world.keyed else (day,)
-        micros = int(self.world.scheduler.now.timestamp() * 1_000_000).to_bytes(8, "little")
-        sizes: dict[str, Any] = {"record_count": rows.num_rows, "file_size_in_bytes": len(out.getvalue())}
-        bounds: dict[str, Any] = {"lower_bounds": {1: micros}, "upper_bounds": {1: micros}}
-        made = parquet_file(path, table.spec().spec_id, partition, **sizes, **bounds)
-        virtual = SimpleNamespace(time=self.world.scheduler.epoch_seconds)
-        with (
-            mock.patch.object(snapshots, "time", virtual),
-            table.transaction() as change,
-            change.update_snapshot().fast_append() as producer,
-        ):
-            producer.append_data_file(made)
-
-    def _rollback(self, table: Any, dice: Random) -> None:
-        metadata = table.metadata
-        head = metadata.current_snapshot()
-        for _ in range(dice.randint(1, 3)):
-            if head is None or metadata.snapshot_by_id(head.parent_snapshot_id or 0) is None:
-                break
-            head = metadata.snapshot_by_id(head.parent_snapshot_id)
-        if head is not None and head.snapshot_id != metadata.current_snapshot_id:
-            move = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=head.snapshot_id)
-            guard = AssertRefSnapshotId(ref="main", snapshot_id=metadata.current_snapshot_id)
-            table.catalog.commit_table(table, (guard,), (move,))
-
-    def _tag(self, table: Any, dice: Random) -> None:
-        if (head := table.metadata.current_snapshot()) is not None:
-            tag = SetSnapshotRefUpdate(ref_name=f"t{self.count}", type="tag", snapshot_id=head.snapshot_id)
-            table.catalog.commit_table(table, (), (tag,))
-
-    def _untag(self, table: Any, dice: Random) -> None:
-        tags = sorted(name for name in table.metadata.refs if name != "main")
-        if tags:
-            table.catalog.commit_table(table, (), (RemoveSnapshotRefUpdate(ref_name=dice.choice(tags)),))
-
-    def _property(self, table: Any, dice: Random) -> None:
-        table.catalog.commit_table(table, (), (SetPropertiesUpdate(updates={"foreign": str(self.count)}),))
-
-    def _column(self, table: Any, dice: Random) -> None:
-        if len(table.schema().fields) < 6:
-            with table.update_schema() as change:
-                change.add_column(f"c{self.count}", StringType())
-
-
-def world_rollbacks(world: "World") -> float:
-    """How often others roll the table back."""
-    return 1.0 if world.rollbacks else 0.0
 
 
 def operate(world: "World") -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 #: far from today, so that the catalog's own time never matters
 START = datetime(2050, 1, 1, 9, tzinfo=UTC)
 
-BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAGE = FAULTS = (
+BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAGE, ADRIFT = FAULTS = (
     "error before",
     "reply lost",
     "late",
@@ -33,6 +34,7 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAG
     "refused",
     "stale listing",
     "outage",
+    "crash, and it arrives late",
 )
 
 
@@ -44,8 +46,8 @@ class Event(NamedTuple):
     """
     One step: `who` goes on, or begins anew, `seconds` later, for `calls` calls (0: to the end of what it does).
 
-    Its `at`-th call that can meets the `fault`; with `at` 0 its next commit. `seed` is the
-    dice of what it begins.
+    Its `at`-th call that can meets the `fault`; with `at` 0 its next commit (a writer: its txlog). `seed` is
+    the dice of what it begins.
     """
 
     who: str
@@ -68,7 +70,7 @@ class Call(NamedTuple):
 
 READS = frozenset({BEFORE, CRASH, CRASH_AFTER})
 LISTS = READS | {STALE}
-WRITES = READS | {LOST, LATE, TWICE, ECHO, OUTAGE}
+WRITES = READS | {LOST, LATE, TWICE, ECHO, OUTAGE, ADRIFT}
 UPLOADS = WRITES | {TORN}
 COMMITS = WRITES | {REFUSED}
 
@@ -80,12 +82,16 @@ class Actor:
     name: str
     begin: Callable[[Random], None]
     die: Callable[[], None]
+    #: whether what it does depends on the event's dice, which cost 10 us
+    rolls: bool = True
     #: what is under way
     running: greenlet | None = None
     calls_left: int = 0
     fault: str = ""
     fault_in: int = 0
     to_commit: bool = False
+    #: what it commits by
+    commits_by: str = "commit"
 
 
 @dataclass
@@ -125,8 +131,15 @@ class Scheduler:
         """The time as `time.time` gives it."""
         return self.now.timestamp()
 
-    def add(self, name: str, begin: Callable[[Random], None], die: Callable[[], None] = lambda: None) -> None:
-        self.actors[name] = Actor(name, begin, die)
+    def add(
+        self,
+        name: str,
+        begin: Callable[[Random], None],
+        die: Callable[[], None] = lambda: None,
+        rolls: bool = True,
+        by: str = "commit",
+    ) -> None:
+        self.actors[name] = Actor(name, begin, die, rolls, commits_by=by)
 
     def run(self, event: Event) -> None:
         """Takes one event; raises what is a defect."""
@@ -139,7 +152,8 @@ class Scheduler:
         actor.fault, actor.fault_in, actor.to_commit = event.fault, event.at, event.at == 0
         began = actor.running is None
         if actor.running is None:
-            actor.running = greenlet(lambda: self._work(actor, Random(event.seed)))
+            dice = Random(event.seed) if actor.rolls else self.dice
+            actor.running = greenlet(partial(self._work, actor, dice))
         self.current = actor
         try:
             actor.running.switch()
@@ -206,7 +220,7 @@ class Scheduler:
         if not actor.fault or actor.fault not in call.able:
             return act()
         if actor.to_commit:
-            if call.verb != "commit":
+            if call.verb != actor.commits_by:
                 return act()
         else:
             actor.fault_in -= 1
@@ -227,7 +241,9 @@ class Scheduler:
         return True
 
     def _broken(self, fault: str, call: Call, act: Callable[[], T], error: Callable[[str], Exception]) -> T:
-        if fault == CRASH:
+        if fault == ADRIFT:
+            self._send_later(call, act)
+        if fault in (CRASH, ADRIFT):
             raise Crash(f"{call.verb} {call.what}")
         if fault == OUTAGE:
             self.full_until = self.now + timedelta(seconds=60)

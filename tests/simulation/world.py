@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 from unittest import mock
@@ -28,10 +29,12 @@ from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
-from tests.simulation.others import Foreign, Inline, Reading, compactor, operate
+from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler
+from tests.simulation.shortcuts import shortcuts
 from writers.writer import Writer
 
 KEYS = 11
@@ -68,7 +71,8 @@ class World:
         self.rollbacks = seed % 3 == 0
         #: whether rows are versions of keys in this one
         self.keyed = seed % 3 == 1
-        self.foreign_expiry = False
+        #: whether others expire snapshots in this one, and whether they have
+        self.expires, self.foreign_expiry = seed // 3 % 2 == 1, False
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
@@ -96,7 +100,7 @@ class World:
         self.books: dict[str, Bookkeeper] = {}
         self.runs: dict[str, Run] = {}
         for name in BOOKS:
-            self.scheduler.add(name, lambda dice, name=name: self._tick(name), lambda name=name: self._forget(name))  # type: ignore[misc]
+            self.scheduler.add(name, partial(self._tick, name), partial(self._forget, name), rolls=False)
         for name in PLAIN:
             self._add_writer(name, name, self._publish)
         for name in ("chain-1", "chain-1b"):
@@ -111,7 +115,8 @@ class World:
             )
         self.reading, self.foreign = Reading(self), Foreign(self)
         self.scheduler.add("consumer", self.reading.step, self.reading.die)
-        self.scheduler.add("foreign", self.foreign.step)
+        for name in DOES:
+            self.scheduler.add(name, lambda dice, name=name: self.foreign.step(name, dice))  # type: ignore[misc]
         self.scheduler.add("operator", lambda dice: operate(self))
         self.scheduler.add("disk", self._disk)
         self.scheduler.add("clock", lambda dice: None)
@@ -148,7 +153,7 @@ class World:
         def die() -> None:
             run.writer = None
 
-        self.scheduler.add(actor, lambda dice: act(run, dice), die)
+        self.scheduler.add(actor, lambda dice: act(run, dice), die, by="create")
 
     # -- bookkeepers
 
@@ -160,7 +165,7 @@ class World:
     def _forget(self, name: str) -> None:
         self.books.pop(name, None)
 
-    def _tick(self, name: str) -> None:
+    def _tick(self, name: str, dice: Random) -> None:
         book = self.books.get(name)
         if book is None:
             book = self.books[name] = self.book()
@@ -285,6 +290,9 @@ class World:
                 self.run(Event(name, 11))
         for _ in range(3):
             self.run(Event("consumer", 61))
+        for _ in range(2):
+            self.run(Event("reaper", 61))
+        self.foreign.look()
         self.reading.look()
         self._look()
 
@@ -358,5 +366,6 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
         mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+        shortcuts(),
     ):
         yield dice

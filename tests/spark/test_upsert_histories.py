@@ -54,7 +54,8 @@ def test_each_state_of_a_keyed_table_is_the_replay_of_its_writers_operations(
         if sum(item.checks for item in done) >= CHECKS:
             break
     readers.by_spark(spark)
-    assert readers.read["Spark"] == readers.read["DuckDB"] == sum(world.checks for world in done) >= CHECKS
+    each = {name: readers.read[name] for name in ("Spark", "DuckDB", "iceberg-rust")}
+    assert {*each.values()} == {sum(world.checks for world in done)} and min(each.values()) >= CHECKS
     if "UPSERT_CHECKS" in os.environ:
         with capsys.disabled():
             print("", *table_of(done, readers), sep="\n")

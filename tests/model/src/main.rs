@@ -2,77 +2,19 @@
 //!
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario
-//!     cargo run --release -- rules     each rule left out
+//!     cargo run --release -- rules     each rule left out; with names, only these
+//!     cargo run --release --features long -- trace FILE     recorded runs of the code
 
+mod finer;
 mod protocol;
+mod scenarios;
 mod state;
+mod trace;
 
 use protocol::{Protocol, RULES};
-use state::Spent;
+use scenarios::scenarios;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
-
-fn scenarios() -> Vec<Protocol> {
-    let base = Protocol {
-        name: "commit",
-        incarnations: &[0, 2],
-        bookkeepers: 2,
-        snapshots: 4,
-        network: 2,
-        most: Spent { published: 3, crashes: 1, ..Spent::default() },
-        reaper: false,
-        rewrite: false,
-        broken: None,
-    };
-    vec![
-        Protocol {
-            name: "listings",
-            incarnations: &[2],
-            most: Spent { published: 2, missed: 1, reappeared: 1, crashes: 1, ..Spent::default() },
-            ..base.clone()
-        },
-        Protocol {
-            name: "rollback",
-            incarnations: &[2],
-            most: Spent { published: 2, rolled_back: 1, foreign: 1, crashes: 1, ..Spent::default() },
-            ..base.clone()
-        },
-        Protocol {
-            name: "expiry",
-            incarnations: &[2],
-            bookkeepers: 1,
-            reaper: true,
-            most: Spent {
-                published: 2,
-                retained: 1,
-                foreign: 1,
-                reappeared: 1,
-                rolled_back: 1,
-                crashes: 1,
-                ..Spent::default()
-            },
-            ..base.clone()
-        },
-        Protocol {
-            name: "rewrite",
-            incarnations: &[2],
-            bookkeepers: 1,
-            reaper: true,
-            rewrite: true,
-            snapshots: 5,
-            most: Spent { published: 2, retained: 1, foreign: 1, crashes: 1, ..Spent::default() },
-            ..base.clone()
-        },
-        Protocol {
-            name: "sources",
-            incarnations: &[0, 1],
-            bookkeepers: 2,
-            most: Spent { published: 3, missed: 1, ..Spent::default() },
-            ..base.clone()
-        },
-        base,
-    ]
-}
 
 fn check(protocol: Protocol) -> (usize, Option<(String, String)>) {
     let checker = protocol.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -84,8 +26,30 @@ fn check(protocol: Protocol) -> (usize, Option<(String, String)>) {
     (checker.unique_state_count(), story)
 }
 
+/// Follows the runs in a file; the exit code.
+fn trace(file: &str) -> i32 {
+    let text = std::fs::read_to_string(file).expect("the file of runs");
+    match trace::follow(&text) {
+        Ok(runs) => {
+            let events: usize = runs.iter().map(|run| run.events).sum();
+            let widest = runs.iter().map(|run| run.widest).max().unwrap_or(0);
+            println!("{} runs accepted: {events} events, at most {widest} states at once", runs.len());
+            0
+        }
+        Err(why) => {
+            println!("{why}");
+            1
+        }
+    }
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, file] = wanted.as_slice() {
+        if command == "trace" {
+            std::process::exit(trace(file));
+        }
+    }
     let mut failed = false;
     for protocol in scenarios() {
         if !wanted.is_empty() && !wanted.iter().any(|name| name == protocol.name) {
@@ -99,14 +63,19 @@ fn main() {
             failed = true;
         }
     }
-    if wanted.is_empty() || wanted == ["rules"] {
+    if wanted.first().is_none_or(|first| first == "rules") {
         for rule in RULES {
+            if wanted.len() > 1 && !wanted.contains(&format!("{rule:?}")) {
+                continue;
+            }
             let found = scenarios().into_iter().find_map(|protocol| {
                 let name = protocol.name;
                 check(Protocol { broken: Some(rule), ..protocol }).1.map(|story| (name, story))
             });
             match found {
-                Some((name, (property, steps))) => println!("without {rule:?}: {property} is false ({name})\n    {steps}"),
+                Some((name, (property, steps))) => {
+                    println!("without {rule:?}: {property} is false ({name})\n    {steps}")
+                }
                 None => {
                     println!("without {rule:?}: NOTHING FOUND");
                     failed = true;

@@ -3,17 +3,37 @@
 //! A txlog is a *slot*: incarnation * SEQUENCES + sequence - 1. Sets of slots are bits of a byte. The data file of a slot
 //! has the slot's number; the file of the rewrite is REWRITTEN.
 
-/// Writer A has positions and two incarnations (0, 1), writer B has none (2, 3).
-pub const INCARNATIONS: usize = 4;
-pub const SEQUENCES: usize = 2;
+/// Writer A has positions and the first half of the incarnations, writer B has none.
+#[cfg(not(feature = "long"))]
+mod bounds {
+    pub const INCARNATIONS: usize = 4;
+    pub const SEQUENCES: usize = 2;
+    /// The source that writer A copies has so many rows; a txlog of A holds one.
+    pub const SOURCE_ROWS: u8 = 2;
+    pub type Slots = u8;
+    pub type Files = u16;
+    pub type Snapshots = u16;
+}
+
+/// For recorded runs (trace.rs): too large for a search of all interleavings, and only one is followed.
+#[cfg(feature = "long")]
+mod bounds {
+    pub const INCARNATIONS: usize = 24;
+    pub const SEQUENCES: usize = 5;
+    pub const SOURCE_ROWS: u8 = 120;
+    pub type Slots = u128;
+    pub type Files = u128;
+    pub type Snapshots = u128;
+}
+
+pub use bounds::*;
+
 pub const SLOTS: usize = INCARNATIONS * SEQUENCES;
-/// The source that writer A copies has so many rows; a txlog of A holds one.
-pub const SOURCE_ROWS: u8 = 2;
+/// The data files of txlogs.
+pub const OF_TXLOGS: Files = (1 << SLOTS) - 1;
 pub const REWRITTEN: usize = SLOTS;
 pub const BOOKKEEPERS: usize = 2;
 
-pub type Slots = u8;
-pub type Files = u16;
 pub type SnapshotId = u8;
 pub const NONE: SnapshotId = u8::MAX;
 
@@ -30,7 +50,7 @@ pub fn sequence(slot: usize) -> u8 {
 }
 
 pub fn has_positions(incarnation: usize) -> bool {
-    incarnation < 2
+    incarnation < INCARNATIONS / 2
 }
 
 pub fn members(slots: Slots) -> impl Iterator<Item = usize> {
@@ -90,9 +110,16 @@ pub struct Request {
 pub enum Writer {
     New,
     /// listed pending/, when so much was published: marks.json is read next
-    Listed { found: Slots, published: Slots },
+    Listed {
+        found: Slots,
+        published: Slots,
+    },
     /// the source position it began at, the sequence it publishes next, and whether the data file of that is durable
-    Running { from: u8, next: u8, written: bool },
+    Running {
+        from: u8,
+        next: u8,
+        written: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -138,7 +165,7 @@ pub struct Reaper {
     pub phase: ReaperPhase,
     pub guard: SnapshotId,
     /// snapshots to expire, as bits
-    pub snapshots: u16,
+    pub snapshots: Snapshots,
     pub files: Files,
 }
 
@@ -146,8 +173,12 @@ pub struct Reaper {
 pub enum Rewrite {
     None,
     /// read at this head; the new file is durable
-    Read { replaced: Files },
-    Pending { replaced: Files },
+    Read {
+        replaced: Files,
+    },
+    Pending {
+        replaced: Files,
+    },
     Done,
 }
 
@@ -188,4 +219,104 @@ pub struct Spent {
     pub retained: u8,
     pub replayed: u8,
     pub crashes: u8,
+    /// senders that gave up waiting for a reply
+    pub waited: u8,
+    /// requests that a proxy sent once more
+    pub doubled: u8,
+}
+
+pub const NO_MARKS: Marks = Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE };
+pub const IDLE: Bookkeeper = Bookkeeper {
+    phase: Phase::Idle,
+    twice: false,
+    found: 0,
+    first_found: 0,
+    head: NONE,
+    marks: NO_MARKS,
+    batch: 0,
+    rejects: 0,
+};
+pub const REAPER_IDLE: Reaper = Reaper { phase: ReaperPhase::Idle, guard: NONE, snapshots: 0, files: 0 };
+
+pub fn file(slot: usize) -> Files {
+    1 << slot
+}
+
+impl State {
+    pub fn writer_from(&self, incarnation: usize) -> u8 {
+        match self.writers[incarnation] {
+            Writer::Running { from, .. } => from,
+            _ => 0,
+        }
+    }
+
+    /// The source row, and previous position, of a txlog of writer A.
+    pub fn source_row(&self, slot: usize) -> u8 {
+        self.writer_from(incarnation(slot)) + sequence(slot) - 1
+    }
+
+    pub fn is_ancestor(&self, id: SnapshotId, of: SnapshotId) -> bool {
+        let mut at = of;
+        while at != NONE {
+            if at == id {
+                return true;
+            }
+            at = self.snapshots[at as usize].parent;
+        }
+        id == NONE
+    }
+
+    pub fn halted(&self) -> bool {
+        !self.is_ancestor(self.marks.snapshot, self.head)
+    }
+
+    pub fn live(&self, id: SnapshotId) -> Files {
+        if id == NONE {
+            0
+        } else {
+            self.snapshots[id as usize].live
+        }
+    }
+
+    pub fn appended(&self, id: SnapshotId) -> Slots {
+        if id == NONE {
+            0
+        } else {
+            self.snapshots[id as usize].appended
+        }
+    }
+
+    /// The slots whose rows a batch reader finds at the head, and whether it finds one twice.
+    pub fn readable(&self) -> (Slots, bool) {
+        let live = self.live(self.head);
+        let direct = (live & OF_TXLOGS) as Slots;
+        let merged = if live & file(REWRITTEN) != 0 { self.rewritten as Slots } else { 0 };
+        (direct | merged, direct & merged != 0)
+    }
+
+    pub fn add_snapshot(&mut self, live: Files, adds: Slots) {
+        let appended = self.appended(self.head);
+        let before = self.head != NONE && self.snapshots[self.head as usize].twice;
+        self.snapshots.push(Snapshot {
+            parent: self.head,
+            live,
+            appended: appended | adds,
+            twice: before || appended & adds != 0,
+            expired: false,
+        });
+        self.head = (self.snapshots.len() - 1) as SnapshotId;
+    }
+
+    /// Nothing waits for the replies to this bookkeeper's requests any more.
+    pub fn disown(&mut self, b: usize) {
+        for request in self.network.iter_mut().filter(|request| request.from == b as u8) {
+            request.from = BOOKKEEPERS as u8;
+        }
+        self.network.retain(|request| !(request.from == BOOKKEEPERS as u8 && request.reply.is_some()));
+        self.network.sort();
+    }
+
+    pub fn idle(&mut self, b: usize) {
+        self.bookkeepers[b] = IDLE;
+    }
 }

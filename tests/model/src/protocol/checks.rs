@@ -1,0 +1,59 @@
+//! What must hold in every state (docs/guarantees.md).
+
+use super::Protocol;
+use crate::state::*;
+use stateright::Property;
+
+pub fn properties() -> Vec<Property<Protocol>> {
+    vec![
+        Property::<Protocol>::always("no stream sees a row twice", |_, state| {
+            state.head == NONE || !state.snapshots[state.head as usize].twice
+        }),
+        Property::<Protocol>::always("no reader finds a row twice", |_, state| !state.readable().1),
+        Property::<Protocol>::always("no row of a source is in twice", |_, state| {
+            let slots: Vec<usize> =
+                members(state.appended(state.head)).filter(|&slot| has_positions(incarnation(slot))).collect();
+            (0..SOURCE_ROWS).all(|row| slots.iter().filter(|&&slot| state.source_row(slot) == row).count() <= 1)
+        }),
+        Property::<Protocol>::always("no published row is lost", |_, state| {
+            let kept = state.pending | state.rejected | state.appended(state.head) | state.rolled_back;
+            state.published & !kept == 0
+        }),
+        Property::<Protocol>::always("no row of a source is passed over", |_, state| {
+            // A rejected txlog of a source is one whose row another holds, or which its writer reads again.
+            let held = state.appended(state.head) | state.pending | state.rolled_back;
+            let rows: Vec<u8> = members(held)
+                .filter(|&slot| has_positions(incarnation(slot)))
+                .map(|slot| state.source_row(slot))
+                .collect();
+            (0..state.marks.position).all(|row| rows.contains(&row))
+        }),
+        Property::<Protocol>::always("no txlog of a source is rejected before its row is in", |_, state| {
+            state.halted()
+                || state.rolled_back != 0
+                || members(state.rejected)
+                    .filter(|&slot| has_positions(incarnation(slot)))
+                    .all(|slot| state.source_row(slot) < state.marks.position)
+        }),
+        Property::<Protocol>::always("a writer goes on behind what was published", |_, state| !state.repeated),
+        Property::<Protocol>::always("no needed file is gone", |_, state| {
+            let mut needed: Files = state.pending as Files;
+            for snapshot in state.snapshots.iter().filter(|snapshot| !snapshot.expired) {
+                needed |= snapshot.live;
+            }
+            // Of a txlog that came back after it was committed, the file may be gone: it is recognised by its mark.
+            let in_already: Files = members(state.pending)
+                .filter(|&slot| state.marks.is_in(slot))
+                .fold(0, |files, slot| files | file(slot));
+            let mut live: Files = 0;
+            for snapshot in state.snapshots.iter().filter(|snapshot| !snapshot.expired) {
+                live |= snapshot.live;
+            }
+            (needed & !(in_already & !live)) & !state.disk == 0
+        }),
+        Property::<Protocol>::always("what the marks say is in, is in", |_, state| {
+            state.halted()
+                || (0..SLOTS).all(|slot| !state.marks.is_in(slot) || state.appended(state.head) & bit(slot) != 0)
+        }),
+    ]
+}

@@ -1,0 +1,91 @@
+//! Writers: a data file, then the txlog that names it; at a start, pending/ first and marks.json second.
+
+use super::{Action, Protocol, Rule};
+use crate::state::*;
+
+impl Protocol {
+    pub fn writer_actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for &i in self.incarnations {
+            match state.writers[i] {
+                Writer::New => actions.push(Action::WriterLists(i)),
+                Writer::Listed { .. } => actions.push(Action::WriterStarts(i)),
+                Writer::Running { from, next, written } => {
+                    let more = next as usize <= SEQUENCES
+                        && !(has_positions(i) && from + next - 1 >= SOURCE_ROWS)
+                        && state.spent.published < self.most.published;
+                    if more && (written || !self.keeps(Rule::FileFirst)) {
+                        actions.push(Action::Publishes(i));
+                    }
+                    if more && !written {
+                        actions.push(Action::WritesFile(i));
+                    }
+                }
+            }
+        }
+        for slot in members(state.published & !state.pending) {
+            if state.spent.reappeared < self.most.reappeared {
+                actions.push(Action::Reappears(slot));
+            }
+            if state.spent.replayed < self.most.replayed
+                && state.rejected & bit(slot) != 0
+                && state.marks.is_hole(slot)
+                && !state.halted()
+            {
+                actions.push(Action::Replays(slot));
+            }
+        }
+    }
+
+    pub fn writer_step(&self, state: &mut State, action: Action) {
+        match action {
+            Action::WriterLists(i) => {
+                let published = state.published;
+                // The other way round: the position first, the names when it starts.
+                let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
+                state.writers[i] = Writer::Listed { found: first, published };
+            }
+            Action::WriterStarts(i) => {
+                let Writer::Listed { found, published } = state.writers[i] else { return };
+                let (mut at, pending) = if self.keeps(Rule::WriterListsFirst) {
+                    (state.copy.1.position, found)
+                } else {
+                    (found as u8, state.pending)
+                };
+                let copy = state.copy.1;
+                let left: Vec<usize> =
+                    members(pending).filter(|&slot| has_positions(incarnation(slot)) && !copy.is_in(slot)).collect();
+                while left.iter().any(|&slot| state.source_row(slot) == at) {
+                    at += 1;
+                }
+                if has_positions(i) {
+                    state.repeated |= members(published & !state.rejected & !state.rolled_back)
+                        .any(|slot| has_positions(incarnation(slot)) && state.source_row(slot) >= at);
+                }
+                let from = if has_positions(i) { at } else { 0 };
+                state.writers[i] = Writer::Running { from, next: 1, written: false };
+            }
+            Action::WritesFile(i) => {
+                let Writer::Running { from, next, .. } = state.writers[i] else { return };
+                state.disk |= file(i * SEQUENCES + next as usize - 1);
+                state.writers[i] = Writer::Running { from, next, written: true };
+            }
+            Action::Publishes(i) => {
+                let Writer::Running { from, next, .. } = state.writers[i] else { return };
+                let slot = i * SEQUENCES + next as usize - 1;
+                state.pending |= bit(slot);
+                state.published |= bit(slot);
+                state.spent.published += 1;
+                state.writers[i] = Writer::Running { from, next: next + 1, written: false };
+            }
+            Action::Reappears(slot) => {
+                state.pending |= bit(slot);
+                state.spent.reappeared += 1;
+            }
+            Action::Replays(slot) => {
+                state.pending |= bit(slot);
+                state.spent.replayed += 1;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,343 @@
+"""
+Records runs of the code as steps of the model (docs/model.md), for `cargo run --features long -- trace FILE`.
+
+`python -m tests.simulation.trace --seed 1 --worlds 200 > FILE`. Only what reached the disk and the catalog is recorded,
+and only what the model knows may happen: writers of one row a txlog, two bookkeepers, other committers.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from unittest import mock
+
+from greenlet import getcurrent
+from pyiceberg.exceptions import CommitFailedException
+
+from bookkeeper.core.folder import SUFFIX, Found
+from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
+from bookkeeper.core.names import TxlogName
+from bookkeeper.tick.select import in_order
+from tests.simulation import world as worlds
+from tests.simulation.memory import Object
+from tests.simulation.oracle import Wrong
+from tests.simulation.schedule import (
+    BEFORE,
+    CRASH,
+    CRASH_AFTER,
+    FAULTS,
+    LOST,
+    STALE,
+    TORN,
+    TWICE,
+    Call,
+    Event,
+    Scheduler,
+)
+from tests.simulation.world import BOOKS, World, repeatable
+
+#: as in tests/model/src/state.rs; the first half of the incarnations has positions
+INCARNATIONS, SEQUENCES = 24, 5
+EVENTS = 120
+WEIGHTS = {"book-1": 60, "book-2": 45, "plain-1": 9, "plain-2": 6, "chain-1": 9, "chain-1b": 5, "foreign": 1.5}
+DIES = frozenset({CRASH, CRASH_AFTER})
+Patches = Sequence[tuple[str, Any]]
+
+
+class Within(Scheduler):
+    """A call meets only the faults that the model knows."""
+
+    def call(self, call: Call, act: Callable[[], Any], error: Callable[[str], Exception]) -> Any:
+        return super().call(call._replace(able=call.able & _known(call)), act, error)
+
+
+def _known(call: Call) -> frozenset[str]:
+    pending = "/pending/" in call.what
+    if call.verb == "commit" or (call.verb == "create" and pending) or call.verb == "upload":
+        return frozenset(FAULTS) - {TORN}
+    if call.verb == "delete" and pending:
+        return DIES | {BEFORE, TWICE}
+    if call.what.endswith("/marks.json"):
+        return DIES | {BEFORE, LOST, TWICE}
+    return DIES if call.verb in ("read", "create") else DIES | {BEFORE}
+
+
+@dataclass
+class Trace:
+    """The events of one run, with small numbers in place of names and snapshot ids."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    #: the number of each incarnation that has opened
+    incarnations: dict[str, int] = field(default_factory=dict)
+    snapshots: dict[int, int] = field(default_factory=dict)
+    commits: int = 0
+    #: incarnations with positions and without, so far
+    begun: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, do: str, **more: Any) -> dict[str, Any]:
+        self.lines.append({"do": do, **more})
+        return self.lines[-1]
+
+    def begin(self, positioned: bool) -> int:
+        kind = 0 if positioned else 1
+        self.begun[kind] += 1
+        return kind * INCARNATIONS // 2 + self.begun[kind] - 1
+
+    def is_full(self, positioned: bool) -> bool:
+        return self.begun[0 if positioned else 1] == INCARNATIONS // 2
+
+    def slot(self, incarnation: str, sequence: int) -> int:
+        return self.incarnations[incarnation] * SEQUENCES + sequence - 1
+
+    def slot_of(self, location: str) -> int:
+        """Of a txlog or a data file."""
+        name = location.rpartition("/")[2]
+        if name.endswith(SUFFIX):
+            txlog = TxlogName.parse(name)
+            return self.slot(txlog.incarnation, txlog.sequence)
+        stem, sequence, _ = name.rsplit("-", 2)
+        return self.slot(stem[-36:], int(sequence))
+
+    def snapshot(self, number: int | None) -> int | None:
+        return None if number is None else self.snapshots[number]
+
+    def marks(self, marks: Marks) -> dict[str, Any]:
+        last, holes, position = dict[str, int](), list[int](), 0
+        for writer in marks.writers.values():
+            position = max(position, int(writer.position or b"0"))
+            for incarnation, mark in writer.incarnations.items():
+                last[str(self.incarnations[incarnation])] = mark.last
+                holes += [self.slot(incarnation, hole) for hole in mark.holes]
+        told = {"last": last, "holes": sorted(holes), "position": position}
+        return told | {"snapshot": self.snapshots.get(marks.snapshot or 0)}
+
+
+class RecordedWorld(World):
+    """A world whose calls are recorded; each writer publishes one row at a time."""
+
+    def __init__(self, seed: int, dice: Random) -> None:
+        self.trace = Trace()
+        self.opening = dict[str, int]()
+        super().__init__(seed, dice)
+        self.catalog_loads, self.catalog_commits = self.catalog.load_table, self.catalog.commit_table
+        self.hooks()
+
+    @property
+    def who(self) -> str:
+        """Whose call it is; empty for one that arrives late."""
+        actor = self.scheduler.current
+        return actor.name if actor is not None and actor.running is getcurrent() else ""
+
+    def hooks(self) -> None:
+        disk, catalog, oracle = self.disk, self.catalog, self.oracle
+        under, get = disk.under, disk.get
+
+        def listed(root: str) -> Any:
+            found = under(root)
+            if root == f"{self.folder_url}/pending":
+                self._listed(found)
+            return found
+
+        def read(location: str) -> Any:
+            if location == f"{self.folder_url}/marks.json" and self.who in self.opening:
+                self.starts = self.trace.add("writer-starts", i=self.opening[self.who])
+            return get(location)
+
+        def created(location: str, data: bytes) -> None:
+            self._created(location, data)
+            oracle.created(location, data)
+
+        def deleting(location: str) -> None:
+            self._deleting(location)
+            oracle.deleting(location)
+
+        def committed(before: Any, after: Any) -> None:
+            oracle.metadata = after
+            self._committed(before, after)
+            oracle.committed(before, after)
+
+        disk.under, disk.get = listed, read  # type: ignore[method-assign]
+        disk.created, disk.deleting, catalog.committed = created, deleting, committed
+        catalog.load_table, catalog.commit_table = self._load, self._commit  # type: ignore[method-assign]
+
+    # -- what is seen
+
+    def _listed(self, listed: Iterable[tuple[str, Object]]) -> None:
+        if self.who in BOOKS:
+            names = [(TxlogName.parse(at.rpartition("/")[2]), item) for at, item in listed if at.endswith(SUFFIX)]
+            found = in_order([Found(name, len(item.data), item.modified) for name, item in names])
+            slots = [self.trace.slot(item.name.incarnation, item.name.sequence) for item in found]
+            self.trace.add("list", b=self._b(), found=slots)
+        elif self.who in self.opening:
+            self.opening[self.who] = i = self.trace.begin(self.who.startswith("chain"))
+            self.trace.add("writer-lists", i=i)
+
+    def _created(self, location: str, data: bytes) -> None:
+        trace, folder = self.trace, self.folder_url
+        if location == f"{folder}/marks.json":
+            marks = from_json(json.loads(data)["marks"])
+            trace.add("copy", b=self._b(), marks=trace.marks(marks))
+        elif location.startswith(f"{folder}/pending/"):
+            trace.add("put", slot=trace.slot_of(location))
+        elif location.startswith(f"{folder}/rejected/") and location.endswith(SUFFIX):
+            trace.add("reject", b=self._b(), slot=trace.slot_of(location))
+        elif location.endswith(".parquet") and "foreign-" not in location:
+            slot = trace.slot_of(location)
+            if not any(line["do"] == "file" and line["slot"] == slot for line in trace.lines):
+                trace.add("file", slot=slot)
+
+    def _deleting(self, location: str) -> None:
+        if location.startswith(f"{self.folder_url}/pending/"):
+            self.trace.add("unpend", b=self._b(), slot=self.trace.slot_of(location))
+        elif location.startswith(f"{self.folder_url}/rejected/") and location.endswith(SUFFIX):
+            self.trace.add("sweep", slot=self.trace.slot_of(location))
+
+    def _b(self) -> int | None:
+        return BOOKS.index(self.who) if self.who in BOOKS else None
+
+    def _committed(self, before: Any, after: Any) -> None:
+        trace = self.trace
+        known = {item.snapshot_id for item in before.snapshots}
+        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        moved = before.current_snapshot_id != after.current_snapshot_id
+        for item in new:
+            trace.snapshots[item.snapshot_id] = trace.commits
+        trace.commits += bool(new)
+        was, live = (
+            self.oracle.live(metadata.current_snapshot()) if metadata.current_snapshot() else frozenset[str]()
+            for metadata in (before, after)
+        )
+        marks = (before.properties.get(PROPERTY), after.properties.get(PROPERTY))
+        if moved and not new:
+            trace.add("rollback", head=trace.snapshot(after.current_snapshot_id))
+        elif new and marks[0] == marks[1] and not any("foreign-" not in path for path in live ^ was):
+            trace.add("append")
+        elif new or marks[0] != marks[1]:
+            adds, removes = (sorted(map(trace.slot_of, paths)) for paths in (live - was, was - live))
+            trace.add("swap", adds=adds, removes=removes, marks=trace.marks(loads(marks[1])))
+
+    def _load(self, identifier: Any) -> Any:
+        table = self.catalog_loads(identifier)
+        if self.who in BOOKS:
+            marks = self.trace.marks(loads(table.metadata.properties[PROPERTY]))
+            head = self.trace.snapshot(table.metadata.current_snapshot_id)
+            self.trace.add("load", b=self._b(), head=head, marks=marks)
+        return table
+
+    def _commit(self, table: Any, requirements: Any, updates: Any) -> Any:
+        if self.who not in BOOKS:
+            return self.catalog_commits(table, requirements, updates)
+        b = self._b()
+        texts = [update.updates[PROPERTY] for update in updates if PROPERTY in getattr(update, "updates", ())]
+        self.trace.add("send", b=b, marks=self.trace.marks(loads(texts[0])) if texts else None)
+        try:
+            done = self.catalog_commits(table, requirements, updates)
+        except (CommitFailedException, TimeoutError):
+            self.trace.add("answer", b=b, ok=False)
+            raise
+        self.trace.add("answer", b=b, ok=True)
+        return done
+
+    # -- what begins and ends
+
+    def _tick(self, name: str) -> None:
+        self.trace.add("tick", b=BOOKS.index(name))
+        try:
+            super()._tick(name)
+        except Exception:
+            self.trace.add("rest", b=BOOKS.index(name))
+            raise
+        self.trace.add("rest", b=BOOKS.index(name))
+
+    def _forget(self, name: str) -> None:
+        self.trace.add("die", b=BOOKS.index(name))
+        super()._forget(name)
+
+    def _open(self, run: Any) -> Any:
+        if run.writer is not None:
+            return run.writer
+        who = self.who
+        self.opening[who] = -1
+        try:
+            writer = super()._open(run)
+            self.trace.incarnations[writer.incarnation] = self.opening[who]
+            if run.name.startswith("chain"):
+                self.starts["from"] = int(writer.position or b"0")
+            return writer
+        finally:
+            del self.opening[who]
+
+    def _is_over(self, run: Any) -> bool:
+        """Whether the model has no number left for what the writer would publish."""
+        if run.writer is not None and run.writer._publisher.sequence > SEQUENCES:
+            run.writer = None
+        return run.writer is None and self.trace.is_full(run.name.startswith("chain"))
+
+    def _publish(self, run: Any, dice: Random) -> None:
+        if not self._is_over(run):
+            super()._publish(run, _One())
+
+    def _continue(self, run: Any, dice: Random) -> None:
+        if not self._is_over(run):
+            super()._continue(run, _One())
+
+
+class _One(Random):
+    """Writers ask it how many rows to write."""
+
+    def randint(self, a: int, b: int) -> int:
+        return 1
+
+
+def steps(seed: int, count: int = EVENTS) -> Iterator[Event]:
+    """The events of a recorded run, by seed: seconds apart."""
+    dice = Random(seed)
+    names, weights = list(WEIGHTS), list(WEIGHTS.values())
+    calm = dice.random() * 0.8
+    for _ in range(count):
+        who, seconds = dice.choices(names, weights)[0], dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
+        if who == "foreign":
+            yield Event(who, seconds, dice.getrandbits(32))
+            continue
+        calls = 0 if dice.random() < 0.6 + calm / 3 else dice.randint(1, 25)
+        fault = dice.choice([fault for fault in FAULTS if fault != STALE]) if dice.random() < 0.3 * (1 - calm) else ""
+        yield Event(who, seconds, dice.getrandbits(32), calls, fault, dice.choice((0, 1, 1, 2, 2, 3, 4, 5, 7, 10, 15)))
+
+
+def record(seed: int, events: Iterable[Event], patches: Patches = ()) -> list[dict[str, Any]]:
+    """The header and the events of a run; where the oracle finds something wrong, up to there."""
+    with ExitStack() as stack:
+        dice = stack.enter_context(repeatable(seed))
+        stack.enter_context(mock.patch.object(worlds, "Scheduler", Within))
+        for where, what in patches:
+            stack.enter_context(mock.patch(where, what))
+        world = RecordedWorld(seed, dice)
+        stack.callback(world.end)
+        try:
+            for event in events:
+                world.run(event)
+        except Wrong as wrong:
+            print(f"seed {seed}: {wrong}", file=sys.stderr)
+        lines = [dict(line) for line in world.trace.lines]
+    return [{"run": seed, "incarnations": INCARNATIONS, "sequences": SEQUENCES}, *lines]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.trace", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--worlds", type=int, default=1)
+    parser.add_argument("--events", type=int, default=EVENTS)
+    given = parser.parse_args()
+    for seed in range(given.seed, given.seed + given.worlds):
+        if seed % 3 != 1:  # a keyed world
+            for line in record(seed, steps(seed, given.events)):
+                print(json.dumps(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

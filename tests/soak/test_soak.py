@@ -1,0 +1,112 @@
+"""
+A short soak without Spark is even; and its account is red once a row of it is taken away, or put in twice.
+"""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.soak.account import Account, copied, events, files, outputs, state
+from tests.soak.crew import descendants, identity
+from tests.soak.plan import Plan
+from tests.soak.soak import Soak
+
+
+@pytest.fixture(scope="module")
+def soak(tmp_path_factory):
+    root = tmp_path_factory.mktemp("soak") / "lake"
+    made = Soak(Plan(root, minutes=1 / 3, seed=7, spark=False, names=("plain-0", "source-0", "keyed-0")))
+    assert made.run(), made.account.wrong
+    return made
+
+
+def wrong(part, soak, *more):
+    """What a part of the account says is wrong."""
+    account = Account()
+    part(soak.ground, account, *more)
+    return account.wrong
+
+
+def test_it_publishes_kills_and_says_so(soak):
+    report = (soak.plan.root / "report.txt").read_text()
+
+    assert soak.kills.total() >= 1 and report.endswith("rc 0\n")
+    assert soak.status.published == soak.status.committed > 50
+    assert sum(copied(soak.plan.output).values()) > 50
+    assert (soak.plan.root / "status.log").read_text().startswith("minute")
+
+
+def test_a_row_that_the_consumer_lost_or_has_twice_is_seen(soak):
+    assert wrong(outputs, soak) == []
+    with closing(sqlite3.connect(soak.plan.output, isolation_level=None)) as output:
+        row = output.execute("SELECT writer, number FROM seen LIMIT 1").fetchone()
+        output.execute("INSERT INTO seen VALUES (?, ?)", row)
+        (double,) = wrong(outputs, soak)
+        output.execute("DELETE FROM seen WHERE writer = ? AND number = ?", row)
+        (lost,) = wrong(outputs, soak)
+        output.execute("INSERT INTO seen VALUES (?, ?)", row)
+
+    assert "consumer: rows more than once: 1" in double
+    assert "consumer: published rows that are missing: 1" in lost
+
+
+def test_a_row_that_the_keyed_table_lost_or_has_twice_is_seen(soak):
+    assert wrong(state, soak) == []
+    table = soak.ground.table("state")
+    row = table.scan(limit=1).to_arrow()
+    table.append(row)
+    double = wrong(state, soak)
+    table.delete(f"id = {row['id'][0].as_py()}")
+    lost = wrong(state, soak)
+
+    assert [item.partition(", ")[0] for item in double] == [
+        "state by pyiceberg: rows more than once: 1",
+        "state by DuckDB: rows more than once: 1",
+    ]
+    assert [item.partition(", ")[0] for item in lost] == [
+        "state by pyiceberg: rows that are missing: 1",
+        "state by DuckDB: rows that are missing: 1",
+    ]
+
+
+def test_a_row_that_the_append_only_table_has_twice_is_seen(soak):
+    table, at = soak.ground.table("events"), soak.quiet
+    row = table.scan(limit=1).to_arrow()
+    if not row.num_rows:
+        pytest.skip("on a slow machine retention has dropped all rows")
+    assert wrong(events, soak, at) == []
+    table.append(row)
+
+    (double,) = wrong(events, soak, at)
+
+    assert "events: rows more than once: 1" in double
+
+
+def test_a_file_that_is_needed_and_gone_is_seen(soak):
+    assert wrong(files, soak) == []
+    path = next((soak.plan.root / "wh" / "demo" / "state" / "data").rglob("*.parquet"))
+    path.unlink()
+
+    (gone,) = wrong(files, soak)
+
+    assert "state: files that are needed and gone: 1" in gone and path.name in gone
+
+
+def test_sigterm_ends_all_processes_without_an_account(tmp_path):
+    words = ["--minutes", "5", "--folder", str(tmp_path / "lake"), "--no-spark", "--cores-light", "--seed", "1"]
+    process = subprocess.Popen([sys.executable, "-m", "tests.soak", *words])
+    deadline, wanted = time.monotonic() + 120, len(Plan(tmp_path, 5, 1, spark=False).commands())
+    while len(descendants(process.pid)) < wanted:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    children = descendants(process.pid)
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(60) == 2
+    assert [child for child in children if identity(child[0]) == child] == []
+    assert not (tmp_path / "lake" / "report.txt").exists()
