@@ -35,7 +35,6 @@ def operators(spark, table):
     return set(by[by.index("Committer") : len(by) - by[::-1].index("Committer")]) if "Committer" in by else set()
 
 
-
 def lines(folder, name, names):
     folder.mkdir(exist_ok=True)
     text = "".join(json.dumps({"timestamp": START.isoformat(), "key": key, "value": "AA=="}) + "\n" for key in names)
