@@ -153,7 +153,7 @@ def settle(ground: Ground, account: Account, quiet: float) -> None:
     """
     Everything is at rest, since the writers stopped at `quiet` (ms): counts all.
     """
-    _work(ground, account)
+    work(ground, account)
     outputs(ground, account)
     _once(ground, account)
     events(ground, account, quiet)
@@ -187,10 +187,12 @@ def events(ground: Ground, account: Account, quiet: float) -> None:
     account.none("rows that the consumer saw in no snapshot", live.keys() - copied(ground.plan.output).keys())
 
 
-def _work(ground: Ground, account: Account) -> None:
-    """What the programs say that they did."""
-    work = WORK | (LONG_WORK if ground.plan.seconds >= LONG_SECONDS else {})
-    for what, (role, message) in work.items():
+def work(ground: Ground, account: Account) -> None:
+    """
+    What the programs and the writers say that they did: a soak without work proves nothing.
+    """
+    expected = WORK | (LONG_WORK if ground.plan.seconds >= LONG_SECONDS else {})
+    for what, (role, message) in expected.items():
         log = (ground.plan.root / "logs" / f"{role}.log").read_text("utf-8", "replace")
         account.some(what, log.count(f'"message": "{message}"'))
     for name in ground.plan.writers:

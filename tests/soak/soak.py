@@ -70,7 +70,8 @@ class Soak:
             if role.partition("-")[2] == "0":
                 self._await_consumer()
             self.crew.start(role)
-        self._await(lambda: all(txlogs(self.plan.root / "journal" / name) for name in self.plan.writers))
+        journals = [self.plan.root / "journal" / name for name in self.plan.writers]
+        self._await("each writer has published", lambda: all(map(txlogs, journals)))
 
     def _await_consumer(self) -> None:
         registry = Registry(self.ground.folder("events").store)
@@ -131,18 +132,19 @@ class Soak:
         self.quiet = time.time() * 1000
         for role in self.plan.writers:
             self._stopped(role)
-        self._await(lambda: not any(self.ground.folder(name).pending() for name in ("events", "state")))
+        folders = [self.ground.folder(name) for name in ("events", "state")]
+        self._await("nothing is pending", lambda: not any(folder.pending() for folder in folders))
         self._stopped(COPY)
         self._done(COPY, [*self.crew.commands[COPY], "once"])
         if self.plan.spark:
             self._stopped(SPARK)
             self._done(SPARK, self.plan.stream("available-now"))
         if "job" in self.crew.running:
-            self._await(lambda: self.crew.running["job"].poll() is not None)
-            self._note_job(self.crew.running.pop("job").returncode)
+            self._await("the job has ended", lambda: self.crew.running["job"].poll() is not None)
+            self._look_after()
         for role in list(self.crew.running):
             self._stopped(role)
-        self._await(lambda: not self.crew.helpers)
+        self._await("killed processes left nothing", lambda: not self.crew.helpers)
 
     def _stopped(self, role: str) -> None:
         code = self.crew.stop(role)
@@ -160,12 +162,12 @@ class Soak:
         if code:
             self.account.wrong.append(f"{role} could not read the rest: exit code {code}")
 
-    def _await(self, done: Callable[[], bool]) -> None:
+    def _await(self, what: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DRAIN_SECONDS
         while not done():
             self.account.wrong += self.crew.left_behind()
             if time.monotonic() > deadline:
-                self.account.wrong.append("the end took too long")
+                self.account.wrong.append(f"{what}: not within {DRAIN_SECONDS} s")
                 return
             time.sleep(0.5)
 
@@ -184,8 +186,11 @@ class Soak:
         return f"minute {(time.monotonic() - self.status.began) / 60:.1f}"
 
     def _line(self) -> None:
-        self.status.line(self.latest)
-        self.latest = []
+        kills, self.latest = self.latest, []
+        try:
+            self.status.line(kills)
+        except Exception as exc:  # noqa: BLE001 - hours of work do not end for a line
+            self.account.wrong.append(f"{self._minute()}: no status line: {exc!r}")
         (self.plan.root / "wrong.log").write_text("".join(f"{item}\n" for item in self.account.wrong), "utf-8")
 
     def _report(self) -> None:

@@ -11,10 +11,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.soak.account import Account, copied, events, files, outputs, state
+from tests.soak.account import Account, copied, events, files, outputs, state, work
 from tests.soak.crew import descendants, identity
 from tests.soak.plan import Plan
 from tests.soak.soak import Soak
+from tests.soak.status import Status
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,33 @@ def test_a_file_that_is_needed_and_gone_is_seen(soak):
     (gone,) = wrong(files, soak)
 
     assert "state: files that are needed and gone: 1" in gone and path.name in gone
+
+
+def test_what_ends_by_itself_or_cannot_be_read_is_wrong_and_the_soak_goes_on(tmp_path):
+    made = Soak(Plan(tmp_path / "lake", minutes=1, seed=7, spark=False, names=()))
+    made.crew.commands = {"daemon": [sys.executable, "-c", "import time; time.sleep(600)"]}
+    made.status = Status(made.ground, made.crew, watch=None, began=time.monotonic())
+    try:
+        made.crew.start("daemon").kill()
+        made.crew.running["daemon"].wait(60)
+        made._look_after()
+        made._line()
+        assert made.crew.running["daemon"].poll() is None
+    finally:
+        made.crew.close()
+
+    ended, line = made.account.wrong
+    assert "daemon ended by itself with exit code -9" in ended and "no status line" in line
+
+
+def test_a_soak_in_which_nothing_was_done_is_wrong(tmp_path):
+    made = Soak(Plan(tmp_path / "lake", minutes=1, seed=7, spark=False))
+    for role in ("daemon", "reaper"):
+        (made.plan.root / "logs" / f"{role}.log").touch()
+
+    found = wrong(work, made)
+
+    assert {"commits: 0", "folds: 0", "plain-0: txlogs: 0"} <= {*found}
 
 
 def test_sigterm_ends_all_processes_without_an_account(tmp_path):
