@@ -20,6 +20,7 @@ from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import CannotRead
 from bookkeeper.fold.keys import DeletedKeys
 from bookkeeper.fold.read import KeyColumns, position_rows, read_files
+from bookkeeper.fold.read_columns import read_columns
 from bookkeeper.format.entries import EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.ledger import contents
 from bookkeeper.stores.store import Store
@@ -122,7 +123,13 @@ def _deleted_keys(store: Store, columns: KeyColumns, files: Iterable[tuple[Delet
 
 def _live_keys(audit: Audit, store: Store, columns: KeyColumns, deletes: _Deletes) -> Iterator[pa.Table]:
     items = {item.entry.data_file.path: item for item in _files(audit, ManifestContent.DATA)}
-    for file, data in _read(store, [item.entry for item in items.values()]):
+
+    def names_in(file: DataFile, source: pa.Schema) -> list[str] | None:
+        return columns.names_in(file, items[file.path].spec_id, source)
+
+    for file, data in read_columns(store, [item.entry.data_file for item in items.values()], names_in):
+        if isinstance(data, CannotRead):
+            raise data
         item = items[file.path]
         yield deletes.live(item, columns.of_data(file, item.spec_id, data))
 

@@ -23,6 +23,7 @@ from bookkeeper.fold.bounds import Values
 from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
 from bookkeeper.fold.keys import DeletedKeys
 from bookkeeper.fold.read import KeyColumns, positions_of, read_files
+from bookkeeper.fold.read_columns import read_columns
 from bookkeeper.fold.select import Candidate, Group, LiveDelete, Selection
 from bookkeeper.fold.write import NewFiles
 from bookkeeper.format.entries import DataFile
@@ -91,6 +92,9 @@ class _Fold:
 
     def _groups_of(self, item: Candidate) -> list[Group]:
         return [group for group in item.groups if group in self.selection.groups]
+
+    def _keys_of(self, item: Candidate) -> set[tuple[int, ...]]:
+        return {group.key_ids for group in self._groups_of(item)}
 
     def set_dangling_aside(self) -> None:
         """Takes deletes that apply to no live data file, as after a rewrite that applied them: they go unread."""
@@ -192,11 +196,21 @@ class _Fold:
     def read_keys(self) -> None:
         """Reads the key columns of data files, and finds their dead rows, batch by batch."""
         by_path, batch = {item.file.path: item for item in self.reading.values()}, _Batch()
-        for file, data in read_files(self.store, [item.file for item in self.reading.values()]):
+
+        def names_in(file: DataFile, source: pa.Schema) -> set[str] | None:
+            item, names = by_path[file.path], set[str]()
+            for key_ids in self._keys_of(item):
+                found = self.columns[key_ids].names_in(file, item.spec_id, source)
+                if found is None:
+                    return None
+                names.update(found)
+            return names
+
+        for file, data in read_columns(self.store, [item.file for item in self.reading.values()], names_in):
             item = by_path[file.path]
             self.read += 1
             try:
-                for key_ids in {group.key_ids for group in self._groups_of(item)}:
+                for key_ids in self._keys_of(item):
                     if isinstance(data, CannotRead):
                         raise data
                     batch.add(item, key_ids, self.columns[key_ids].of_data(file, item.spec_id, data))

@@ -20,6 +20,7 @@ from bookkeeper.errors import BookkeeperError, CannotRead, PathRefused, StorageU
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.projection import Projection, constants
 from bookkeeper.format.read_parquet import batches
+from bookkeeper.format.sparse_file import Content
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.store import Store, key_in
@@ -30,7 +31,7 @@ POSITIONS_SCHEMA = Schema(
     NestedField(FILE_PATH, "file_path", StringType(), required=True),
     NestedField(POSITION, "pos", LongType(), required=True),
 )
-#: a file is read whole
+#: of a file, by its entry
 MOST_FILE_BYTES = 512 * 2**20
 #: of the columns that are read of one file, in Arrow: texts in a dictionary take a millionth of that in the file
 MOST_ARROW_BYTES = 2**30
@@ -47,16 +48,22 @@ class KeyColumns:
         self.arrow: pa.Schema = schema_to_pyarrow(self.schema)
         self._mapping, self._view = view.table.name_mapping(), view
 
-    def of_data(self, file: DataFile, spec_id: int, data: bytes) -> pa.Table:
+    def of_data(self, file: DataFile, spec_id: int, data: Content) -> pa.Table:
         """The keys of a data file, row by row; a column that is newer than the file has its value there."""
-        known = constants(self._view.specs[spec_id], file.partition, self.schema, self.arrow)
-        return self._read(file, data, known, complete=False)
+        return self._read(file, data, self._constants(file, spec_id), complete=False)
 
-    def of_deletes(self, file: DataFile, data: bytes) -> pa.Table:
+    def names_in(self, file: DataFile, spec_id: int, source: pa.Schema) -> list[str] | None:
+        """The columns that `of_data` reads of a data file with this schema, None: all; raises CannotRead."""
+        return Projection(source, self.schema, self.arrow, self._mapping, self._constants(file, spec_id)).names
+
+    def _constants(self, file: DataFile, spec_id: int) -> Mapping[int, pa.Array]:
+        return constants(self._view.specs[spec_id], file.partition, self.schema, self.arrow)
+
+    def of_deletes(self, file: DataFile, data: Content) -> pa.Table:
         """The keys of an equality delete file, which must have all columns: one it lacks would delete nulls."""
         return self._read(file, data, {}, complete=True)
 
-    def _read(self, file: DataFile, data: bytes, known: Mapping[int, pa.Array], complete: bool) -> pa.Table:
+    def _read(self, file: DataFile, data: Content, known: Mapping[int, pa.Array], complete: bool) -> pa.Table:
         def projection_of(source: pa.Schema) -> Projection:
             found = Projection(source, self.schema, self.arrow, self._mapping, known)
             if complete and found.missing:
@@ -91,7 +98,7 @@ def position_rows(file: DataFile, data: bytes) -> pa.Table:
     return _rows(file, data, _POSITIONS_ARROW, projection_of)
 
 
-def _rows(file: DataFile, data: bytes, schema: pa.Schema, projection_of: Any) -> pa.Table:
+def _rows(file: DataFile, data: Content, schema: pa.Schema, projection_of: Any) -> pa.Table:
     try:
         if len(data) != file.size_bytes:
             raise CannotRead(f"it has {len(data)} bytes, the table says {file.size_bytes}")
@@ -121,19 +128,28 @@ def read_files(store: Store, files: Iterable[DataFile]) -> Iterator[tuple[DataFi
 
 
 def _together(store: Store, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes | CannotRead]]:
-    keys = {file.path: _key(store, file) for file in files}
+    keys = {file.path: key_of(store, file) for file in files}
     wanted = {key: file.size_bytes for file in files if isinstance(key := keys[file.path], str)}
     found = store.read_many([*wanted], wanted) if wanted else {}
     for file in files:
         key = keys[file.path]
         data = found[key] if isinstance(key, str) else key
-        if isinstance(data, StorageUnavailable):
-            raise data
-        yield file, CannotRead(f"{file.path[:300]}: {data}") if isinstance(data, BookkeeperError) else data
+        yield file, why_not(file, data) if isinstance(data, BookkeeperError) else data
 
 
-def _key(store: Store, file: DataFile) -> str | BookkeeperError:
-    """Its key in the store, or why it is not worth a read."""
+def why_not(file: DataFile, error: BookkeeperError) -> CannotRead:
+    """
+    Why the file cannot be read; raises StorageUnavailable, which says nothing of the file.
+    """
+    if isinstance(error, StorageUnavailable):
+        raise error
+    return CannotRead(f"{file.path[:300]}: {error}")
+
+
+def key_of(store: Store, file: DataFile) -> str | BookkeeperError:
+    """
+    Its key in the store, or why it is not worth a read.
+    """
     if file.file_format.upper() != "PARQUET":
         return CannotRead(f"only Parquet files are read, it is {file.file_format[:40]}")
     if file.key_metadata is not None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.errors import CannotRead
 from bookkeeper.format.page_headers import Pages, pages
+from bookkeeper.format.sparse_file import Content, content_file
 
 #: bytes of a batch, on average and at most
 BATCH_BYTES, MOST_BATCH_BYTES = 8 * 2**20, 64 * 2**20
@@ -29,15 +30,13 @@ MOST_DELTA_BYTES = 4096 * MOST_BATCH_BYTES
 _VALUE_BYTES = 16
 
 
-def batch_rows(data: bytes, footer: pq.FileMetaData, names: Collection[str] | None = None) -> int:
+def batch_rows(data: Content, footer: pq.FileMetaData, names: Collection[str] | None = None) -> int:
     """
     Rows to decode at once, at least one, of the columns with these `names` (None: all); raises CannotRead where one
     row may be too much.
     """
     rows: int = footer.num_rows
-    columns = {at: footer.schema.column(at) for at in range(footer.num_columns)}
-    if names is not None:
-        columns = {at: column for at, column in columns.items() if _is_below(column.path, names)}
+    columns = columns_below(footer, names)
     chunks = [chunk for index in range(footer.num_row_groups) for chunk in _chunks(data, footer, index, columns)]
     size = sum(chunk.pages.bytes for chunk in chunks)
     wide: int = MOST_BATCH_BYTES // max(sum(map(_width, columns.values())), 1)
@@ -47,6 +46,14 @@ def batch_rows(data: bytes, footer: pq.FileMetaData, names: Collection[str] | No
     ):
         return most  # even if every row had all bytes of the file: so it is with small ones
     return min([most, *(limit for chunk in chunks for limit in _limits(data, footer, chunk, most))])
+
+
+def columns_below(footer: pq.FileMetaData, names: Collection[str] | None) -> dict[int, Any]:
+    """
+    The columns that `names` have (None: all), by their place in the file.
+    """
+    columns = {at: footer.schema.column(at) for at in range(footer.num_columns)}
+    return {at: column for at, column in columns.items() if names is None or _is_below(column.path, names)}
 
 
 def _is_below(path: str, names: Collection[str]) -> bool:
@@ -71,7 +78,7 @@ def _width(column: Any) -> int:
     return max(_VALUE_BYTES, column.length or 0)  # a null of fixed width takes its room too
 
 
-def _chunks(data: bytes, footer: pq.FileMetaData, index: int, columns: Mapping[int, Any]) -> Iterator[_Chunk]:
+def _chunks(data: Content, footer: pq.FileMetaData, index: int, columns: Mapping[int, Any]) -> Iterator[_Chunk]:
     # A damaged description of a column makes pyarrow end the process when it is asked for, and is an error when it is
     # read: so it is read first.
     if _first_row(data, footer, index, [column.path for column in columns.values()]) is None:
@@ -90,7 +97,7 @@ def _chunks(data: bytes, footer: pq.FileMetaData, index: int, columns: Mapping[i
         yield _Chunk(index, group.num_rows, name, chunk.num_values, _width(column), repeated, text, found)
 
 
-def _limits(data: bytes, footer: pq.FileMetaData, chunk: _Chunk, rows: int) -> Iterator[int]:
+def _limits(data: Content, footer: pq.FileMetaData, chunk: _Chunk, rows: int) -> Iterator[int]:
     values = -(-chunk.values // max(chunk.rows, 1))  # of a row, on average
     widest = chunk.width
     if values * widest > MOST_BATCH_BYTES:
@@ -110,7 +117,7 @@ def _limits(data: bytes, footer: pq.FileMetaData, chunk: _Chunk, rows: int) -> I
     yield max(1, MOST_BATCH_BYTES // max(values * widest, 1))
 
 
-def _check_lists(data: bytes, footer: pq.FileMetaData, chunk: _Chunk) -> None:
+def _check_lists(data: Content, footer: pq.FileMetaData, chunk: _Chunk) -> None:
     """Counts the bytes of all texts in lists, without making them: their dictionary and its indices are read."""
     size = 0
     for batch in _dictionaries(data, footer, chunk, MOST_BATCH_ROWS):
@@ -123,7 +130,7 @@ def _check_lists(data: bytes, footer: pq.FileMetaData, chunk: _Chunk) -> None:
             raise CannotRead(f"lists in column {chunk.name[:100]!r} have more than {MOST_LISTS_BYTES} bytes")
 
 
-def _longest(data: bytes, footer: pq.FileMetaData, chunk: _Chunk) -> int:
+def _longest(data: Content, footer: pq.FileMetaData, chunk: _Chunk) -> int:
     """The bytes of the longest value in a column's dictionary; of all values where that cannot be told."""
     array = next((_texts(batch) for batch in _dictionaries(data, footer, chunk, 1)), None)
     if array is None or not len(array.dictionary):
@@ -131,16 +138,16 @@ def _longest(data: bytes, footer: pq.FileMetaData, chunk: _Chunk) -> int:
     return int(pc.max(pc.binary_length(array.dictionary)).as_py())
 
 
-def _dictionaries(data: bytes, footer: pq.FileMetaData, chunk: _Chunk, rows: int) -> Iterator[pa.RecordBatch]:
+def _dictionaries(data: Content, footer: pq.FileMetaData, chunk: _Chunk, rows: int) -> Iterator[pa.RecordBatch]:
     """A column of a row group, so many rows at once, with its dictionary."""
     name = [chunk.name]
-    with pq.ParquetFile(pa.BufferReader(data), metadata=footer, read_dictionary=name) as opened:
+    with pq.ParquetFile(content_file(data), metadata=footer, read_dictionary=name) as opened:
         yield from opened.iter_batches(rows, row_groups=[chunk.group], columns=name, use_threads=False)
 
 
-def _first_row(data: bytes, footer: pq.FileMetaData, group: int, paths: list[str]) -> pa.RecordBatch | None:
+def _first_row(data: Content, footer: pq.FileMetaData, group: int, paths: list[str]) -> pa.RecordBatch | None:
     """The first row of a row group."""
-    with pq.ParquetFile(pa.BufferReader(data), metadata=footer) as opened:
+    with pq.ParquetFile(content_file(data), metadata=footer) as opened:
         return next(opened.iter_batches(1, row_groups=[group], columns=paths, use_threads=False), None)
 
 

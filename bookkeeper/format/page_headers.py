@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bookkeeper.errors import CannotRead
+from bookkeeper.format.sparse_file import Content
 
 #: of one column in one row group: a header costs about 10 microseconds
 MOST_PAGES = 100_000
@@ -29,7 +30,7 @@ class Pages:
     delta: bool
 
 
-def pages(data: bytes, begin: int, size: int) -> Pages:
+def pages(data: Content, begin: int, size: int) -> Pages:
     """The pages in these bytes of a file; raises CannotRead for other bytes."""
     total, kinds, encodings = 0, set[Any](), set[Any]()
     try:
@@ -45,7 +46,7 @@ def pages(data: bytes, begin: int, size: int) -> Pages:
     return Pages(total, _DICTIONARY_PAGE in kinds or bool(encodings & _DICTIONARIES), _DELTA_BYTE_ARRAY in encodings)
 
 
-def _headers(data: bytes, begin: int, size: int) -> Iterator[dict[int, Any]]:
+def _headers(data: Content, begin: int, size: int) -> Iterator[dict[int, Any]]:
     """The headers as {field id: value}; `data` from `begin` has `size` bytes of pages."""
     at, end = begin, begin + size
     if not 0 < begin < end <= len(data):
@@ -58,7 +59,7 @@ def _headers(data: bytes, begin: int, size: int) -> Iterator[dict[int, Any]]:
         at += header[3]
 
 
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+def _struct(data: Content, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     if depth > _MOST_DEPTH:
         raise ValueError("too deep")
     found, number = dict[int, Any](), 0
@@ -72,7 +73,7 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     return found, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _value(data: Content, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (1, 2):  # true, false
         return kind == 1, at
     if kind in (4, 5, 6):  # integers
@@ -85,12 +86,12 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     raise ValueError(f"a value of type {kind}")  # a page's header has no others
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
+def _integer(data: Content, at: int) -> tuple[int, int]:
     value, at = _varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: Content, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 64:
         byte = data[at]

@@ -68,6 +68,8 @@ class Projection:
         self.missing = wanted - found.keys()
         #: of its columns, the ones to read; all, where the table has none of them: their number of rows is needed
         self.source = pa.schema([source.field(index) for index in kept]) if kept else source
+        #: their names, None: all
+        self.names: list[str] | None = None if len(self.source) == len(source) else self.source.names
         self._target = target
         self._convert = _struct(list(self.source), schema.as_struct(), list(target), names, constants, "")
 

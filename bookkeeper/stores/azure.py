@@ -21,8 +21,8 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobLeaseClient
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import BLOCK, NoRange, Transient, Unchanged, delete_each, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
+from bookkeeper.stores.object_store import BLOCK, NoRange, Transient, Unchanged, delete_each, whole_part, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
     "connection_string": "adls.connection-string",
@@ -106,6 +106,15 @@ class AzureRemote:
         self._check(path, stream.properties.metadata)
         size = whole_size(stream.properties.content_range)
         return Head(len(start) if size is None else size, bytes(start))
+
+    async def part(self, path: str, begin: int, end: int) -> Part:
+        with self._translated(path):
+            stream = await self._blob(path).download_blob(
+                begin, end - begin, max_concurrency=4, decompress=False, **_ONCE
+            )
+            data = await stream.readall()
+        self._check(path, stream.properties.metadata)
+        return whole_part(self._where(path), stream.properties.content_range, begin, end, bytes(data))
 
     async def modified(self, path: str) -> datetime:
         with self._translated(path):

@@ -19,8 +19,8 @@ from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import RANGE, NoRange, Transient, Unchanged, delete_each, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
+from bookkeeper.stores.object_store import RANGE, NoRange, Transient, Unchanged, delete_each, whole_part, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
     "project": "gcs.project-id",
@@ -65,6 +65,11 @@ class GcsRemote:
         headers, start = await self._object("GET", path, more={"Range": RANGE}, alt="media")
         size = whole_size(headers.get("Content-Range"))
         return Head(len(start) if size is None else size, start[:HEAD_BYTES])
+
+    async def part(self, path: str, begin: int, end: int) -> Part:
+        asked = {"Range": f"bytes={begin}-{end - 1}"}
+        headers, data = await self._object("GET", path, end - begin, more=asked, alt="media")
+        return whole_part(self._where(path), headers.get("Content-Range"), begin, end, data)
 
     async def modified(self, path: str) -> datetime:
         return datetime.fromisoformat((await self._about(path))["updated"])

@@ -22,6 +22,8 @@ from bookkeeper.stores.store import (
     Listed,
     Most,
     ObjectVersion,
+    Part,
+    Range,
     Store,
     bound_of,
     checked_key,
@@ -71,6 +73,13 @@ class LocalStore:
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
         return each(lambda key: self.read(key, bound_of(key, most)), keys)
+
+    def read_ranges(self, ranges: Sequence[Range]) -> Mapping[Range, Part | Missing | Unfit | StorageUnavailable]:
+        return each(self._read_range, ranges)
+
+    def _read_range(self, wanted: Range) -> Part:
+        with self._reading(wanted.key):
+            return disk.read_range(self._path(wanted.key), wanted.begin, wanted.end)
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         data = self.read(key, most)

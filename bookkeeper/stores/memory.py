@@ -18,6 +18,8 @@ from bookkeeper.stores.store import (
     Listed,
     Most,
     ObjectVersion,
+    Part,
+    Range,
     bound_of,
     check_bound,
     checked_key,
@@ -49,6 +51,13 @@ class MemoryStore:
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
         return each(lambda key: self.read(key, bound_of(key, most)), keys)
+
+    def read_ranges(self, ranges: Sequence[Range]) -> Mapping[Range, Part | Missing | Unfit | StorageUnavailable]:
+        def read(wanted: Range) -> Part:
+            data = self.read(wanted.key)
+            return Part(len(data), data[wanted.begin : wanted.end])
+
+        return each(read, ranges)
 
     def read_versions(
         self, known: Mapping[str, str], most: Most = None

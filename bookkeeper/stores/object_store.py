@@ -10,6 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,8 @@ from bookkeeper.stores.store import (
     Listed,
     Most,
     ObjectVersion,
+    Part,
+    Range,
     bound_of,
     check_bound,
     checked_key,
@@ -67,6 +70,18 @@ def whole_size(content_range: str | None) -> int | None:
     return int(total) if total.isdecimal() else None
 
 
+def whole_part(where: str, content_range: str | None, begin: int, end: int, data: bytes) -> Part:
+    """
+    The answer to a ranged read; raises Unfit where a server sent other bytes, and Transient where some are missing.
+    """
+    size = whole_size(content_range)
+    if size is None or not (content_range or "").startswith(f"bytes {begin}-"):
+        raise Unfit(f"{where}: the storage does not keep to the range that was asked for")
+    if len(data) != min(end, size) - begin:
+        raise Transient(f"{where}: {len(data)} bytes came, of {begin} to {end}")
+    return Part(size, data)
+
+
 async def delete_each(delete: Callable[[str], Awaitable[None]], paths: Sequence[str]) -> None:
     """
     Deletes one object by each request, where the storage has no request for many.
@@ -103,6 +118,9 @@ class Remote(Protocol):
 
     async def head(self, path: str) -> Head:
         """Bytes, and the first HEAD_BYTES of them, by one ranged read; raises Missing, and NoRange for no bytes."""
+
+    async def part(self, path: str, begin: int, end: int) -> Part:
+        """Bytes, and those from `begin` to `end`, by one ranged read; raises Missing, and NoRange for none of them."""
 
     async def modified(self, path: str) -> datetime:
         """When it was written; raises Missing."""
@@ -162,6 +180,19 @@ class ObjectStore:
             return (await self._get(path, bound_of(key, most))).data
 
         return self._each(read, keys)
+
+    def read_ranges(self, ranges: Sequence[Range]) -> Mapping[Range, Part | Missing | Unfit | StorageUnavailable]:
+        for wanted in ranges:
+            checked_key(wanted.key)
+        asked = [self._outcome(partial(self._part, wanted), wanted.key) for wanted in ranges]
+        return dict(zip(ranges, self._wait(self._all(asked, AT_ONCE)), strict=True))
+
+    async def _part(self, wanted: Range, key: str, path: str) -> Part:
+        begin, end = wanted.begin, wanted.end
+        try:
+            return await self._retry(self.remote.part, path, begin, end, slow=(end - begin) / _SLOWEST)
+        except NoRange:  # the object is shorter
+            return Part(await self._size(key, path), b"")
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         found = self._wait(self._get(self._readable_path(key), most))

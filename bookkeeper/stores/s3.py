@@ -18,9 +18,9 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  
 from botocore.utils import parse_timestamp as botocore_time  # type: ignore[import-untyped]
 from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
-from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable
-from bookkeeper.stores.object_store import AT_ONCE, BLOCK, RANGE, NoRange, Transient, Unchanged, whole_size
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, check_bound
+from bookkeeper.errors import Changed, ConfigInvalid, Missing, StorageUnavailable, Unfit
+from bookkeeper.stores.object_store import AT_ONCE, BLOCK, RANGE, NoRange, Transient, Unchanged, whole_part, whole_size
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
 _KEYS = {
     "endpoint_url": ("s3.endpoint",),
@@ -128,6 +128,16 @@ class S3Remote:
                 start = await body.read(HEAD_BYTES)
         size = whole_size(reply.get("ContentRange"))
         return Head(int(reply["ContentLength"]) if size is None else size, start)
+
+    async def part(self, path: str, begin: int, end: int) -> Part:
+        reply = await self._ask("get_object", path, Range=f"bytes={begin}-{end - 1}")
+        with self._translated(path):
+            async with reply["Body"] as body:
+                if reply["ContentLength"] > end - begin:
+                    body.close()  # all of it would be transferred
+                    raise Unfit(f"{self._where(path)}: the storage ignores ranges")
+                data = await body.read()
+        return whole_part(self._where(path), reply.get("ContentRange"), begin, end, data)
 
     async def modified(self, path: str) -> datetime:
         await self.size(path)  # raises Missing for a missing object

@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bookkeeper.errors import AlreadyExists, Missing, PathRefused, StorageUnavailable, TooLarge, Unfit
 from bookkeeper.stores.locations import inside, normal
 
 _KEY = re.compile(r"(?!\.\.?(?:/|\Z))[^/\0]+(?:/(?!\.\.?(?:/|\Z))[^/\0]+)*")
+K = TypeVar("K")
 Buffer = Any  # bytes, bytearray, memoryview, pyarrow.Buffer
 #: the most bytes to read of an object: one bound for all, or one by key; None for objects whose writer is trusted
 Most = int | Mapping[str, int] | None
@@ -38,6 +39,21 @@ class Head(NamedTuple):
 
     size: int
     start: bytes | None
+
+
+class Range(NamedTuple):
+    """Bytes of an object, from `begin` to before `end`."""
+
+    key: str
+    begin: int
+    end: int
+
+
+class Part(NamedTuple):
+    """An object's size in bytes, and those bytes of a range that it has."""
+
+    size: int
+    data: bytes
 
 
 class ObjectVersion(NamedTuple):
@@ -72,6 +88,13 @@ class Store(Protocol):
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, "bytes | Missing | Unfit | StorageUnavailable"]:
         """Each object, or the error of reading it; the error of one key does not affect the others."""
+
+    def read_ranges(self, ranges: Sequence[Range]) -> "Mapping[Range, Part | Missing | Unfit | StorageUnavailable]":
+        """
+        The bytes of each range, or the error of reading them; one request each, all at once.
+
+        Safe for objects that others can write, as a bounded read is: no more is read than was asked for.
+        """
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         """The object and the tag of the version that was read. Raises Missing, NotAFile, and TooLarge with the tag."""
@@ -154,11 +177,11 @@ def bound_of(key: str, most: Most) -> int | None:
     return most if most is None or isinstance(most, int) else most[key]
 
 
-def each(act: Callable[[str], object], keys: Iterable[str]) -> dict[str, Any]:
+def each(act: Callable[[K], object], keys: Iterable[K]) -> dict[K, Any]:
     """
     What `act` returns for each key, or the error it raises; the error of one key does not affect the others.
     """
-    found: dict[str, Any] = {}
+    found: dict[K, Any] = {}
     for key in keys:
         try:
             found[key] = act(key)

@@ -3,7 +3,7 @@
 import pytest
 
 from bookkeeper.stores.open import open_store
-from bookkeeper.stores.store import Head
+from bookkeeper.stores.store import Head, Part, Range
 from tests.servers.shared import place, wanted
 from tests.stores.wires import OBJECTS
 
@@ -43,3 +43,5 @@ def test_an_object_that_says_it_is_compressed_is_read_as_it_is_stored(kind: str)
     put_encoded(kind, url)
     assert store.read_many(["a", "b"]) == {"a": DATA, "b": b"2"}
     assert store.heads(["a"]) == {"a": Head(len(DATA), DATA[:4])}
+    inside = Range("a", 2, 7)
+    assert store.read_ranges([inside]) == {inside: Part(len(DATA), DATA[2:7])}

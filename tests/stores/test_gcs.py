@@ -13,11 +13,11 @@ import pytest
 from bookkeeper.config.settings import Table
 from bookkeeper.discover.discovery import Listing
 from bookkeeper.discover.open import open_discovery
-from bookkeeper.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge
+from bookkeeper.errors import AlreadyExists, Changed, ConfigInvalid, Missing, StorageUnavailable, TooLarge, Unfit
 from bookkeeper.stores.gcs import GcsRemote
-from bookkeeper.stores.object_store import MOST_COPIED, ObjectStore
+from bookkeeper.stores.object_store import MOST_COPIED, ObjectStore, Transient
 from bookkeeper.stores.open import open_store
-from bookkeeper.stores.store import Head, ObjectVersion, create_once
+from bookkeeper.stores.store import Head, ObjectVersion, Part, Range, create_once
 
 NO_OBJECT = (404, b"No such object: b/root/a")
 NO_BUCKET = (404, json.dumps({"error": {"code": 404, "message": "The specified bucket does not exist."}}).encode())
@@ -143,6 +143,27 @@ def test_a_look_at_an_object_is_one_read_of_its_first_bytes() -> None:
     made, google = store((206, b"PAR1", {"Content-Range": "bytes 0-3/1234"}))
     assert made.heads(["a"]) == {"a": Head(1234, b"PAR1")}
     assert (google.asked[0][2], google.headers) == ({"alt": "media"}, [{"Range": "bytes=0-3"}])
+
+
+def test_a_range_is_one_read_of_it() -> None:
+    wanted = Range("a", 4, 9)
+    made, google = store((206, b"12345", {"Content-Range": "bytes 4-8/1234"}))
+    assert made.read_ranges([wanted]) == {wanted: Part(1234, b"12345")}
+    assert (google.asked[0][2], google.headers) == ({"alt": "media"}, [{"Range": "bytes=4-8"}])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((200, b"12345"), Unfit),  # no range
+        ((200, b"123456"), TooLarge),  # the whole object
+        ((206, b"12345", {"Content-Range": "bytes 0-4/1234"}), Unfit),  # others
+        ((206, b"123", {"Content-Range": "bytes 4-8/1234"}), Transient),  # cut off
+    ],
+)
+def test_an_answer_with_other_bytes_than_those_of_the_range_is_not_taken(answer: Any, error: type) -> None:
+    wanted = Range("a", 4, 9)
+    assert type(store(answer)[0].read_ranges([wanted])[wanted]) is error
 
 
 def test_a_look_at_an_object_that_is_empty_or_missing() -> None:

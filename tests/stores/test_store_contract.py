@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.errors import AlreadyExists, Changed, Missing, PathRefused, StorageUnavailable, TooLarge
-from bookkeeper.stores.store import Head, ObjectVersion, Store, key_in
+from bookkeeper.stores.store import Head, ObjectVersion, Part, Range, Store, key_in
 from tests.support.stores import Opener, open_at, rounds
 from tests.support.threads import at_once, meanwhile
 
@@ -235,8 +235,28 @@ def test_heads_answer_for_each_key_with_size_and_first_bytes(store: Store) -> No
     assert [isinstance(heads[key], Missing) for key in ("gone", "b", "a/b")] == [True] * 3
 
 
+def test_ranges_are_answered_each_with_the_size_and_what_there_is_of_them(store: Store) -> None:
+    data = bytes(range(256)) * 1000
+    store.upload("a", data)
+    store.create("empty", b"")
+    inside = [Range("a", begin, end) for begin, end in ((0, 4), (4, 5), (1000, 200_000), (255_992, 256_000))]
+    beyond = [Range("a", 255_000, 300_000), Range("a", 256_000, 256_001), Range("a", 900_000, 900_009)]
+    found = store.read_ranges([*inside, *beyond, Range("empty", 0, 8)])
+    for wanted in (*inside, *beyond):
+        assert found[wanted] == Part(len(data), data[wanted.begin : wanted.end])
+    assert found[Range("empty", 0, 8)] == Part(0, b"")
+    gone = [Range(key, 0, 4) for key in ("gone", "b", "a/b")]
+    assert [isinstance(error, Missing) for error in store.read_ranges(gone).values()] == [True] * 3
+
+
+def test_a_range_of_a_key_that_leaves_the_root_is_refused(store: Store) -> None:
+    with pytest.raises(PathRefused):
+        store.read_ranges([Range("../a", 0, 4)])
+
+
 def test_read_many_sizes_and_heads_of_nothing_are_empty(store: Store) -> None:
-    assert [dict(act([])) for act in (store.read_many, store.sizes, store.heads)] == [{}] * 3
+    acts = (store.read_many, store.sizes, store.heads, store.read_ranges)
+    assert [dict(act([])) for act in acts] == [{}] * 4
 
 
 def test_deleting_passes_over_what_is_not_there(store: Store) -> None:

@@ -24,7 +24,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.leases.lease import FileLease
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.stores.store import create_once
+from bookkeeper.stores.store import Range, create_once
 from tests.support.cards import card
 
 TB = 2**40
@@ -85,6 +85,8 @@ def test_what_is_no_regular_file_is_neither_followed_nor_waited_for(
         with pytest.raises(NotAFile, match="pending/x is no regular file"):
             act("pending/x", 100)
     assert isinstance(store.read_many(["pending/x"], 100)["pending/x"], NotAFile)
+    (of_range,) = store.read_ranges([Range("pending/x", 0, 4)]).values()
+    assert isinstance(of_range, NotAFile)
 
 
 def test_a_directory_is_no_object_and_a_link_above_is_followed(root: Path, store: LocalStore, tmp_path: Path) -> None:

@@ -165,6 +165,18 @@ class FaultyStore:
     def read_many(self, keys: list[str], most: Any = None) -> dict[str, Any]:
         return {key: self._outcome(lambda key: self.read(key, bound_of(key, most)), key) for key in keys}
 
+    def read_ranges(self, ranges: list[Any]) -> dict[Any, Any]:
+        return {wanted: self._outcome(self._range, wanted) for wanted in ranges}
+
+    def _range(self, wanted: Any) -> Any:
+        def read() -> Any:
+            found = self.store.read_ranges([wanted])[wanted]
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return self._do("read", wanted.key, read)
+
     def read_versions(self, known: dict[str, str], most: Any = None) -> dict[str, Any]:
         return {key: self._outcome(partial(self._version, known, most), key) for key in known}
 

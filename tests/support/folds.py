@@ -39,6 +39,7 @@ COLUMNS = (
     {"name": "region", "type": "string", "required": False},
 )
 ID, NAME, REGION = 1, 2, 3
+ROWS_OF_A_GROUP = 3
 Row = dict[str, Any]
 
 
@@ -66,7 +67,7 @@ class Put:
 def _stored(lake: Lake, table: pa.Table, schema: Schema | None, partition: tuple[Any, ...]) -> DataFile:
     out, footers, place = io.BytesIO(), list[Any](), lake.view().data_path
     with pq.ParquetWriter(out, table.schema, metadata_collector=footers) as writer:
-        writer.write_table(table, row_group_size=3)
+        writer.write_table(table, row_group_size=ROWS_OF_A_GROUP)
     name = f"{uuid.uuid4()}.parquet"
     lake.store(place).upload(name, out.getvalue())
     file = DataFile(f"{place}/{name}", "PARQUET", partition, table.num_rows, out.tell())
