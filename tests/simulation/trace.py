@@ -10,14 +10,15 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from random import Random
 from typing import Any
 from unittest import mock
 
 from greenlet import getcurrent
-from pyiceberg.exceptions import CommitFailedException
 
+from bookkeeper.config.settings import Retention
 from bookkeeper.core.folder import SUFFIX, Found
 from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
 from bookkeeper.core.names import TxlogName
@@ -43,7 +44,18 @@ from tests.simulation.world import BOOKS, World, repeatable
 #: as in tests/model/src/state.rs; the first half of the incarnations has positions
 INCARNATIONS, SEQUENCES = 24, 5
 EVENTS = 120
-WEIGHTS = {"book-1": 60, "book-2": 45, "plain-1": 9, "plain-2": 6, "chain-1": 9, "chain-1b": 5, "foreign": 1.5}
+FOREIGN = "foreign-"
+KEEP, AGES = timedelta(minutes=10), timedelta(days=30)
+WEIGHTS = {
+    "book-1": 60,
+    "book-2": 45,
+    "plain-1": 9,
+    "plain-2": 6,
+    "chain-1": 9,
+    "chain-1b": 5,
+    "foreign": 1.5,
+    "reaper": 2.5,
+}
 DIES = frozenset({CRASH, CRASH_AFTER})
 Patches = Sequence[tuple[str, Any]]
 
@@ -123,6 +135,10 @@ class RecordedWorld(World):
         self.trace = Trace()
         self.opening = dict[str, int]()
         super().__init__(seed, dice)
+        # What goes by age beside data files is not in the model: pruned marks, swept txlogs, orphans.
+        ages = {"marks_keep": AGES, "orphan_age": AGES, "retention": Retention(keep=KEEP, brake=0.9)}
+        self.settings = replace(self.settings, **ages)  # type: ignore[arg-type]
+        self.oracle.keep = KEEP - timedelta(minutes=1)
         self.catalog_loads, self.catalog_commits = self.catalog.load_table, self.catalog.commit_table
         self.hooks()
 
@@ -159,7 +175,10 @@ class RecordedWorld(World):
 
         def committed(before: Any, after: Any) -> None:
             oracle.metadata = after
-            self._committed(before, after)
+            try:
+                self._committed(before, after)
+            except Exception as error:  # the code under test would take it for a refusal
+                raise Wrong(f"not recorded: {error!r}") from error
             oracle.committed(before, after)
 
         disk.under, disk.get = listed, read  # type: ignore[method-assign]
@@ -187,7 +206,7 @@ class RecordedWorld(World):
             trace.add("put", slot=trace.slot_of(location))
         elif location.startswith(f"{folder}/rejected/") and location.endswith(SUFFIX):
             trace.add("reject", b=self._b(), slot=trace.slot_of(location))
-        elif location.endswith(".parquet") and "foreign-" not in location:
+        elif location.endswith(".parquet") and FOREIGN not in location:
             slot = trace.slot_of(location)
             if not any(line["do"] == "file" and line["slot"] == slot for line in trace.lines):
                 trace.add("file", slot=slot)
@@ -197,6 +216,8 @@ class RecordedWorld(World):
             self.trace.add("unpend", b=self._b(), slot=self.trace.slot_of(location))
         elif location.startswith(f"{self.folder_url}/rejected/") and location.endswith(SUFFIX):
             self.trace.add("sweep", slot=self.trace.slot_of(location))
+        elif location.endswith(".parquet") and FOREIGN not in location:
+            self.trace.add("gone", slot=self.trace.slot_of(location))
 
     def _b(self) -> int | None:
         return BOOKS.index(self.who) if self.who in BOOKS else None
@@ -209,18 +230,24 @@ class RecordedWorld(World):
         for item in new:
             trace.snapshots[item.snapshot_id] = trace.commits
         trace.commits += bool(new)
-        was, live = (
-            self.oracle.live(metadata.current_snapshot()) if metadata.current_snapshot() else frozenset[str]()
-            for metadata in (before, after)
-        )
+        was, live = (self._live(metadata.current_snapshot()) for metadata in (before, after))
         marks = (before.properties.get(PROPERTY), after.properties.get(PROPERTY))
+        left = {self.trace.snapshots[item.snapshot_id] for item in after.snapshots}
+        gone = {self.trace.snapshots[item.snapshot_id] for item in before.snapshots} - left
+        if gone:
+            trace.add("expire", snapshots=sorted(gone))
         if moved and not new:
             trace.add("rollback", head=trace.snapshot(after.current_snapshot_id))
-        elif new and marks[0] == marks[1] and not any("foreign-" not in path for path in live ^ was):
+        elif new and marks[0] == marks[1] and live == was:
             trace.add("append")
         elif new or marks[0] != marks[1]:
-            adds, removes = (sorted(map(trace.slot_of, paths)) for paths in (live - was, was - live))
+            adds, removes = sorted(live - was), sorted(was - live)
             trace.add("swap", b=self._b(), adds=adds, removes=removes, marks=trace.marks(loads(marks[1])))
+
+    def _live(self, snapshot: Any) -> set[int]:
+        """The live files of writers: the model does not follow those of others."""
+        paths = self.oracle.live(snapshot) if snapshot is not None else ()
+        return {self.trace.slot_of(path) for path in paths if FOREIGN not in path}
 
     def _load(self, identifier: Any) -> Any:
         table = self.catalog_loads(identifier)
@@ -238,7 +265,7 @@ class RecordedWorld(World):
         self.trace.add("send", b=b, marks=self.trace.marks(loads(texts[0])) if texts else None)
         try:
             done = self.catalog_commits(table, requirements, updates)
-        except (CommitFailedException, TimeoutError):
+        except Exception:
             self.trace.add("answer", b=b, ok=False)
             raise
         self.trace.add("answer", b=b, ok=True)
@@ -302,6 +329,8 @@ def steps(seed: int, count: int = EVENTS) -> Iterator[Event]:
     calm = dice.random() * 0.8
     for _ in range(count):
         who, seconds = dice.choices(names, weights)[0], dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
+        if dice.random() < 0.03:
+            seconds = dice.choice((120.0, 500.0))
         if who == "foreign":
             yield Event(who, seconds, dice.getrandbits(32))
             continue

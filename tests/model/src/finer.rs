@@ -1,8 +1,9 @@
 //! The steps of the code, as steps of the model.
 //!
-//! In five things the code's bookkeeper is finer than the model's. It may use the view that it remembers, without a load;
+//! In six things the code's bookkeeper is finer than the model's. It may use the view that it remembers, without a load;
 //! it may load again, or list and load again, before it commits; it reads txlogs one after the other; it writes marks.json
-//! after a load only before it deletes; and it ticks where nothing is pending.
+//! after a load only before it deletes; it ticks where nothing is pending; and retention drops any number of files, as the
+//! reaper expires any of the snapshots that may go.
 
 use crate::protocol::{Action, Protocol};
 use crate::state::*;
@@ -173,6 +174,8 @@ impl Known {
             "unpend" => self.unpends(protocol, event),
             "rest" => Ok(self.ends(number(event, "b")?, false)),
             "die" => Ok(self.ends(number(event, "b")?, true)),
+            "expire" => self.expires(protocol, event),
+            "gone" => self.loses(protocol, number(event, "slot")?),
             "append" => self.act(protocol, Action::ForeignAppends),
             "rollback" => self.rolls_back(protocol, event),
             other => refuse(format!("the model has no step {other:?} here")),
@@ -287,13 +290,27 @@ impl Known {
     fn sends(&self, protocol: &Protocol, event: &Value) -> Step {
         let b = number(event, "b")?;
         let keeper = &self.state.bookkeepers[b];
-        if keeper.phase != Phase::Planned || keeper.batch == 0 {
-            return refuse(format!("nothing is sent in phase {:?}", keeper.phase));
+        match (keeper.phase, self.keepers[b].view) {
+            (Phase::Sent | Phase::Committed, _) => refuse(format!("nothing is sent in phase {:?}", keeper.phase)),
+            (Phase::Planned, _) if keeper.batch != 0 => match difference(event, &keeper.marks, false) {
+                Some(why) => refuse(why),
+                None => self.act(protocol, Action::Sends(b)),
+            },
+            (_, Some((base, marks))) => match difference(event, &marks, false) {
+                Some(why) => refuse(format!("no batch is planned, and {why}")),
+                None => Ok(self.retains(protocol, b, base, marks)),
+            },
+            (phase, None) => refuse(format!("nothing is sent in phase {phase:?}")),
         }
-        if let Some(why) = difference(event, &keeper.marks, false) {
-            return refuse(why);
-        }
-        self.act(protocol, Action::Sends(b))
+    }
+
+    /// What follows a batch: retention, or an empty commit that renews the marks. Which files it removes, the swap says.
+    fn retains(&self, protocol: &Protocol, b: usize, base: SnapshotId, marks: Marks) -> Known {
+        let mut after = self.clone();
+        after.state.bookkeepers[b] = Bookkeeper { marks, ..IDLE };
+        let request = Request { from: b as u8, base, adds: 0, removes: 0, rewrites: false, marks, reply: None };
+        protocol.send(&mut after.state, b, request);
+        after
     }
 
     fn swaps(&self, protocol: &Protocol, event: &Value) -> Step {
@@ -306,7 +323,14 @@ impl Known {
                 why = format!("a commit of {:?} was sent", members(request.adds).collect::<Vec<_>>());
                 continue;
             }
-            let after = self.act(protocol, Action::Applies(index))?;
+            let removes = slots(event, "removes") as Files;
+            if removes != 0 && (request.adds != 0 || removes & !self.state.live(self.state.head) != 0) {
+                why = "these files are not removed by it".to_string();
+                continue;
+            }
+            let mut before = self.clone();
+            before.state.network[index].removes = removes;
+            let after = before.act(protocol, Action::Applies(index))?;
             if after.state.head == self.state.head {
                 why = "the guard on main refuses it".to_string();
                 continue;
@@ -366,6 +390,39 @@ impl Known {
         let view = if dies { None } else { self.keepers[b].view };
         after.keepers[b] = Memory { view, ..Memory::default() };
         after
+    }
+
+    fn expires(&self, protocol: &Protocol, event: &Value) -> Step {
+        let listed = event["snapshots"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+        let snapshots: Snapshots = listed.fold(0, |all, id| all | 1 << id);
+        if snapshots == 0 || snapshots & !protocol.expirable(&self.state) != 0 {
+            return refuse("the reaper may not expire these snapshots");
+        }
+        let mut after = self.clone();
+        let (mut doomed, mut kept): (Files, Files) = (self.left_to_delete(), 0);
+        for (id, snapshot) in self.state.snapshots.iter().enumerate() {
+            if snapshots & (1 << id) != 0 {
+                doomed |= snapshot.live;
+            } else if !snapshot.expired {
+                kept |= snapshot.live;
+            }
+        }
+        let files = doomed & !kept;
+        after.state.reaper = Reaper { phase: ReaperPhase::Journaled, guard: self.state.head, snapshots, files };
+        after.act(protocol, Action::ReaperExpires)
+    }
+
+    /// What an earlier journal names is in the next one, too.
+    fn left_to_delete(&self) -> Files {
+        self.state.reaper.files & self.state.disk
+    }
+
+    fn loses(&self, protocol: &Protocol, slot: usize) -> Step {
+        let mut before = self.clone();
+        if before.state.reaper.phase == ReaperPhase::Journaled {
+            before = before.act(protocol, Action::ReaperVerifies)?;
+        }
+        before.act(protocol, Action::ReaperDeletes(slot))
     }
 
     fn rolls_back(&self, protocol: &Protocol, event: &Value) -> Step {

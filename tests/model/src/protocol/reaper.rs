@@ -32,7 +32,7 @@ impl Protocol {
     }
 
     /// The snapshots that may expire: ancestors of the head, but for the head and the snapshot of the marks.
-    fn expirable(&self, state: &State) -> Snapshots {
+    pub fn expirable(&self, state: &State) -> Snapshots {
         let mut found = 0;
         for (id, snapshot) in state.snapshots.iter().enumerate() {
             let id = id as SnapshotId;

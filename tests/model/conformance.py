@@ -1,0 +1,72 @@
+"""
+Whether recorded runs of the code are runs of the model: the model's binary, built by Cargo, follows them.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.servers import Unavailable
+from tests.simulation.trace import record, steps
+
+HERE = Path(__file__).parent
+#: as in the Makefile, so that `make model` has built most of it
+TARGET = Path.home() / ".cache" / "iceberg-bookkeeper" / "model"
+BUILD = ("build", "--quiet", "--release", "--features", "long")
+BUILD_SECONDS = 280
+
+
+@cache
+def binary() -> Path:
+    """The model with room for recorded runs; raises Unavailable."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise Unavailable("the model needs Cargo (https://rustup.rs)")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", TARGET)) / "long"
+    environ = {**os.environ, "CARGO_TARGET_DIR": str(target)}
+    try:
+        built = subprocess.run(
+            [cargo, *BUILD], cwd=HERE, env=environ, capture_output=True, text=True, timeout=BUILD_SECONDS
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise Unavailable(f"Cargo has not built the model after {BUILD_SECONDS} s") from exc
+    if built.returncode != 0:
+        raise Unavailable(f"Cargo cannot build the model: {built.stderr[-2000:]}")
+    return target / "release" / "protocol"
+
+
+def refusal(lines: Iterable[Mapping[str, Any]], path: Path) -> str:
+    """Why the model refuses these runs; empty where it takes them."""
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    followed = subprocess.run([str(binary()), "trace", str(path)], capture_output=True, text=True)
+    return followed.stdout if followed.returncode else ""
+
+
+def seeds(first: int, count: int) -> list[int]:
+    """So many seeds of worlds that the model knows: those of keyed tables are left out."""
+    return [seed for seed in range(first, first + 2 * count) if seed % 3 != 1][:count]
+
+
+def main() -> int:
+    """`python -m tests.model.conformance 200`: records so many runs, and follows them; the exit code."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
+    path = Path(os.environ.get("TRACE", "/dev/null"))
+    following = subprocess.Popen([str(binary()), "trace", "/dev/stdin"], stdin=subprocess.PIPE, text=True)
+    assert following.stdin is not None
+    with following.stdin as out, path.open("w") as kept:
+        for seed in seeds(1, count):
+            for line in record(seed, steps(seed)):
+                text = f"{json.dumps(line)}\n"
+                out.write(text)
+                kept.write(text)
+    return following.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

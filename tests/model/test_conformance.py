@@ -1,0 +1,131 @@
+"""Runs of the code are runs of the model, and what breaks a rule is refused where it does."""
+
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model.conformance import binary, refusal, seeds
+from tests.servers import Unavailable
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.schedule import Event
+from tests.simulation.trace import record, steps
+
+Lines = list[dict[str, Any]]
+#: of one tick of a bookkeeper that commits two txlogs of one writer, and of a reject
+QUIET = [Event("plain-1", 1.0), Event("plain-1", 1.0), Event("chain-1", 1.0), Event("book-1", 1.0)]
+FORK = [Event("chain-1", 1.0, 0, 1), Event("chain-1b", 1.0), Event("chain-1", 1.0), Event("book-1", 1.0)]
+#: rules of the code, and how many runs may pass before one without it is refused
+BROKEN = {
+    "the guard of main is left out": 8,
+    "marks in a commit after that of the files": 1,
+    "marks in a commit before that of the files": 1,
+    "old marks after an unknown outcome": 8,
+    "delete before the commit": 1,
+    "out of pending/ before it is in rejected/": 8,
+    "positions are not compared": 8,
+    "marks are not asked": 8,
+    "a txlog before its data files are durable": 2,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def model() -> None:
+    try:
+        binary()
+    except Unavailable as error:
+        if os.environ.get("CI") == "true" and "needs Cargo" not in str(error):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+def find(lines: Lines, do: str) -> int:
+    return next(number for number, line in enumerate(lines) if line["do" if number else "run"] == do)
+
+
+def marks_left_out(lines: Lines) -> None:
+    at = find(lines, "swap")
+    lines[at]["marks"] = {**lines[find(lines, "load")]["marks"], "snapshot": 0}
+
+
+def deleted_before_marks_json(lines: Lines) -> None:
+    copy = lines.pop(find(lines, "copy"))
+    lines.insert(find(lines, "unpend") + 1, copy)
+
+
+def committed_twice(lines: Lines) -> None:
+    at = find(lines, "swap")
+    again = deepcopy(lines[at]) | {"b": None}
+    again["marks"]["snapshot"] += 1
+    lines.insert(at + 1, again)
+
+
+def a_hole_passed_over(lines: Lines) -> None:
+    for do in ("send", "swap"):
+        line = lines[find(lines, do)]
+        line["marks"]["holes"] = [first := min(slot for slot in lines[find(lines, "list")]["found"] if slot > 50)]
+        if do == "swap":
+            line["adds"].remove(first)
+
+
+def a_needed_file_expired(lines: Lines) -> None:
+    at = find(lines, "swap")
+    lines.insert(at + 1, {"do": "gone", "slot": lines[at]["adds"][0]})
+
+
+def the_head_expired(lines: Lines) -> None:
+    lines.insert(find(lines, "swap") + 1, {"do": "expire", "snapshots": [0]})
+
+
+def a_txlog_before_its_file(lines: Lines) -> None:
+    del lines[find(lines, "file")]
+
+
+def loaded_before_listed(lines: Lines) -> None:
+    at = find(lines, "list")
+    lines[at], lines[at + 1] = lines[at + 1], lines[at]
+
+
+def deleted_before_it_is_rejected(lines: Lines) -> None:
+    at = find(lines, "reject")
+    lines[at], lines[at + 1] = lines[at + 1], lines[at]
+
+
+DOCTORED: dict[Callable[[Lines], None], tuple[list[Event], str, str]] = {
+    marks_left_out: (QUIET, "swap", "the marks have last 0"),
+    deleted_before_marks_json: (QUIET, "unpend", "in phase Committed does not delete it"),
+    committed_twice: (QUIET, "swap", "nothing was sent"),
+    a_hole_passed_over: (QUIET, "send", "the marks have holes"),
+    a_needed_file_expired: (QUIET, "gone", "the model cannot take ReaperDeletes"),
+    the_head_expired: (QUIET, "expire", "may not expire"),
+    a_txlog_before_its_file: (QUIET, "put", "the model cannot take Publishes"),
+    loaded_before_listed: (QUIET, "send", "no batch is planned"),
+    deleted_before_it_is_rejected: (FORK, "unpend", "does not delete it"),
+}
+
+
+def test_recorded_runs_of_the_code_are_runs_of_the_model(tmp_path: Path) -> None:
+    runs = [line for seed in seeds(1, 16) for line in record(seed, steps(seed))]
+    assert refusal(runs, tmp_path / "runs") == ""
+    seen = {line.get("do") for line in runs}
+    assert seen >= {"append", "copy", "die", "expire", "gone", "reject", "rollback", "swap", "unpend"}
+
+
+@pytest.mark.parametrize("doctor", DOCTORED)
+def test_a_doctored_run_is_refused_at_its_line(doctor: Callable[[Lines], None], tmp_path: Path) -> None:
+    events, do, why = DOCTORED[doctor]
+    lines = record(2, events)
+    assert refusal(lines, tmp_path / "run") == ""
+    doctor(lines)
+    refused = refusal(lines, tmp_path / "doctored")
+    assert f'"do": "{do}"' in refused.splitlines()[0]
+    assert why in refused
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_run_of_broken_code_is_refused(name: str, tmp_path: Path) -> None:
+    found = seeds(2, BROKEN[name])
+    assert any(refusal(record(seed, steps(seed), MUTATIONS[name]), tmp_path / "run") for seed in found)
