@@ -6,14 +6,14 @@ A world that fails is played again with fewer and fewer events, and what is left
 
 import argparse
 import sys
-import time
-from collections import Counter
 
-from tests.simulation.coverage import report
 from tests.simulation.events import events
+from tests.simulation.many import Total, worlds
 from tests.simulation.play import Played, play, shrink
 
 EVENTS = 1000
+#: seconds between two lines of progress
+TELL_EVERY = 60
 
 
 def main() -> int:
@@ -23,23 +23,23 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="ticks in all (default: 20000; with --seconds: no end)")
     parser.add_argument("--seconds", type=float, default=0, help="end after so many seconds")
     parser.add_argument("--events", type=int, default=EVENTS, help="events of a world (default: 1000)")
+    parser.add_argument("--cores", type=int, default=1, help="processes that play worlds (default: 1)")
     given = parser.parse_args()
-    began, used = time.monotonic(), time.process_time()
     steps = given.steps or (sys.maxsize if given.seconds else 20_000)
-    seed, ticks, counts = given.seed, 0, Counter[str]()
-    print(f"worlds of {given.events} events, from seed {seed}", flush=True)
-    while ticks < steps and not (given.seconds and time.monotonic() - began > given.seconds):
-        played = play(seed, list(events(seed, given.events, quiet=True)))
-        ticks += played.ticks
-        counts += played.counts
+    print(f"worlds of {given.events} events, from seed {given.seed}", flush=True)
+    total, told = Total(), 0.0
+    for seed, played, used in worlds(given.seed, given.events, given.cores):
+        total.add(played, used)
         if played.wrong:
             tell(seed, given.events, played)
             return 1
-        seed += 1
-    passed, used = time.monotonic() - began, time.process_time() - used
-    print(f"{seed - given.seed} worlds (seeds {given.seed} to {seed - 1}), {ticks} ticks in {passed:.0f} s")
-    print(f"{ticks / used:.0f} ticks and {counts['commits'] / used:.0f} commits per second of a core")
-    print(report(counts))
+        if total.ticks >= steps or (given.seconds and total.passed > given.seconds):
+            break
+        if total.passed - told >= TELL_EVERY:
+            told = total.passed
+            about = f"{told / 60:.0f} min: {total.worlds} worlds, {total.ticks} ticks, nothing wrong"
+            print(f"{about}; {total.speed()} per second of a core", file=sys.stderr, flush=True)
+    print(total.told(given.seed))
     return 0
 
 
