@@ -11,6 +11,8 @@ from tests.simulation.schedule import COMMITS, FAULTS, Event
 WEIGHTS = {
     "book-1": 60,
     "book-2": 45,
+    "fold-book-1": 12,
+    "fold-book-2": 9,
     "plain-1": 6,
     "plain-1b": 3,
     "plain-2": 5,
@@ -33,10 +35,11 @@ WHOLE = {"reaper": (0.4, 80)}
 BETWEEN = {
     "reaper": (0.6, ("refs", "refs", "refs", "expirer", "rewriter")),
     "compactor": (0.3, ("rewriter", "refs", "expirer")),
+    "fold": (0.3, ("rewriter",)),
     "book": (0.03, ("rewriter", "refs", "expirer", "reaper")),
 }
 #: the same after a whole round: before a bookkeeper looks at what they published
-AFTER = {"compactor": (0.2, ("rewriter",))}
+AFTER = {"compactor": (0.2, ("rewriter",)), "fold": (0.2, ("rewriter",))}
 #: meet no faults: they are not what is tried
 CALM = frozenset({"foreign", "refs", "rewriter", "expirer", "operator", "disk"})
 
@@ -61,7 +64,8 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
             continue
         who = dice.choices(names, weights)[0]
         if who in CALM:
-            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < 0.7 else dice.randint(1, 30))
+            whole = 0.4 if who == "rewriter" else 0.7
+            yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < whole else dice.randint(1, 30))
             continue
         kind = who.partition("-")[0]
         whole, most = WHOLE.get(kind, (0.7, 25))

@@ -97,11 +97,14 @@ class World:
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
         self.books: dict[str, Bookkeeper] = {}
+        #: what a bookkeeper gave its thread that plans folds
+        self.folds: dict[str, Callable[[], None]] = {}
         self.runs: dict[str, Run] = {}
         #: rows of each writer without positions, of all its runs
         self.sent = Counter[str]()
         for name in BOOKS:
             self.scheduler.add(name, partial(self._tick, name), partial(self._forget, name), rolls=False)
+            self.scheduler.add(f"fold-{name}", partial(self._fold, name), partial(self._forget, name), rolls=False)
         for name in PLAIN:
             for actor in (name, f"{name}b"):  # two runs, of which one may stand still for long
                 self._add_writer(actor, name, self._publish)
@@ -159,18 +162,28 @@ class World:
 
     # -- bookkeepers
 
-    def book(self) -> Bookkeeper:
-        """A bookkeeper that remembers nothing."""
+    def book(self, name: str) -> Bookkeeper:
+        """A bookkeeper that remembers nothing; its folds are planned by an actor, beside its ticks."""
+
+        def spawn(act: Callable[[], None], about: str) -> bool:
+            self.folds[name] = act
+            return True
+
         ledger = Ledger(self.catalog, IDENTIFIER, self.scheduler.clock, self.store)  # type: ignore[arg-type]
-        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store, folds=inline)
+        return Bookkeeper(self.settings, Folder(self.store(self.folder_url)), ledger, store=self.store, folds=spawn)
 
     def _forget(self, name: str) -> None:
         self.books.pop(name, None)
+        self.folds.pop(name, None)
+
+    def _fold(self, name: str, dice: Random) -> None:
+        if (act := self.folds.pop(name, None)) is not None:
+            act()
 
     def _tick(self, name: str, dice: Random) -> None:
         book = self.books.get(name)
         if book is None:
-            book = self.books[name] = self.book()
+            book = self.books[name] = self.book(name)
         self.counts["ticks"] += 1
         done = book.tick(self.scheduler.now)
         if done.commit is not None:
@@ -333,12 +346,6 @@ class World:
                 rows |= {row for path in paths for row in self.oracle.rows_of(path)}
         self.counts["rows refused for good"] += len(rows)
         return rows
-
-
-def inline(act: Callable[[], None], name: str) -> bool:
-    """Folds are planned within the tick."""
-    act()
-    return True
 
 
 class Listener(logging.Handler):
