@@ -215,7 +215,9 @@ class Oracle:
     # -- what happens
 
     def created(self, location: str, data: bytes) -> None:
-        """An object was put: a txlog is noted."""
+        """An object was put: a txlog is noted, and why something is rejected."""
+        if location.startswith(self.folder) and location.endswith(".reason.json"):
+            self.counts[f"rejected {json.loads(data)['error']}"] += 1
         if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
             name = TxlogName.parse(location.rpartition("/")[2])
             if str(name) not in self.done and str(name) not in self.waiting:

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.simulation import mutations
+from bookkeeper import errors
+from tests.simulation import coverage, mutations
 from tests.simulation.coverage import report, wanted
-from tests.simulation.events import events
+from tests.simulation.events import events as events_of
 from tests.simulation.play import play, shrink
 from tests.simulation.schedule import Event
 
@@ -47,7 +48,7 @@ FAILED = {
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_world_of_this_seed_keeps_every_promise(seed: int) -> None:
-    played = play(seed, list(events(seed, SEEDS[seed])))
+    played = play(seed, list(events_of(seed, SEEDS[seed])))
     assert played.wrong == "", "\n".join([*played.story, played.where])
     assert played.counts["ticks that committed"] > 10
 
@@ -60,19 +61,27 @@ def test_what_once_failed_holds(what: str) -> None:
 
 
 def test_a_seed_takes_the_same_way_every_time() -> None:
-    steps = list(events(12, 60))
+    steps = list(events_of(12, 60))
     assert play(12, steps).digest == play(12, steps).digest
 
 
 def test_a_failure_is_told_in_a_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
     for where, what in mutations.MUTATIONS["marks in a commit after that of the files"]:
         monkeypatch.setattr(where, what)
-    steps = list(events(1, 120))
+    steps = list(events_of(1, 120))
     played = play(1, steps)
     assert played.kind
     short = shrink(1, steps[: played.taken], played.kind)
     assert [event.who.partition("-")[0] for event in short] in (["plain"], ["chain"])
     assert play(1, short).kind == played.kind
+
+
+def test_every_error_is_looked_for_or_left_out_for_a_reason() -> None:
+    every = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    kinds = {"BookkeeperError", "Retry", "Reject", "RewriteRejected", "Hold", "Halt", "Refused"}
+    left_out = [name for names in coverage.LEFT_OUT.values() for name in names]
+    looked_for = {*coverage.ERRORS, *coverage.REJECTED} & every
+    assert sorted([*left_out, *looked_for]) == sorted(every - kinds)
 
 
 def test_a_run_says_what_it_never_met() -> None:

@@ -29,6 +29,7 @@ from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.coverage import errors_counted
 from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle, Wrong
@@ -125,6 +126,8 @@ class World:
         self.scheduler.add("operator", lambda dice: operate(self))
         self.scheduler.add("disk", self._disk)
         self.scheduler.add("clock", lambda dice: None)
+        self._errors = errors_counted(self.counts)
+        self._errors.start()
         self._listener = Listener(self.counts)
         self._loggers = [logging.getLogger(name) for name in ("bookkeeper", "reaper", "writers")]
         for logger in self._loggers:
@@ -134,6 +137,7 @@ class World:
 
     def end(self) -> None:
         """The log is listened to no more; what is under way ends here."""
+        self._errors.stop()
         for logger in self._loggers:
             logger.removeHandler(self._listener)
             logger.setLevel(logging.NOTSET)
