@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench day chaos simulate soak model image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench day chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ soak: spark ## two hours of real processes with everything on, killed now and th
 
 model: ## check every interleaving of the protocol's model, and that each rule is needed; needs Cargo; ARGS=expiry for one
 	@cd tests/model && CARGO_TARGET_DIR=$(HOME)/.cache/iceberg-bookkeeper/model cargo run --quiet --release -- $(ARGS)
+
+conform: $(INSTALLED) ## record 200 runs of the real programs, and check that the model takes each; needs Cargo; ARGS=1000 for more
+	@$(BIN)/python -m tests.model.conformance $(ARGS)
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
 	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py tests/deploy/test_compose_runs.py $(ARGS)

@@ -16,7 +16,7 @@ from tests.servers import Unavailable
 from tests.simulation.trace import record, steps
 
 HERE = Path(__file__).parent
-#: as in the Makefile, so that `make model` has built most of it
+#: as in the Makefile, so that what `make model` has built is not built again
 TARGET = Path.home() / ".cache" / "iceberg-bookkeeper" / "model"
 BUILD = ("build", "--quiet", "--release", "--features", "long")
 BUILD_SECONDS = 280
@@ -28,7 +28,7 @@ def binary() -> Path:
     cargo = shutil.which("cargo")
     if cargo is None:
         raise Unavailable("the model needs Cargo (https://rustup.rs)")
-    target = Path(os.environ.get("CARGO_TARGET_DIR", TARGET)) / "long"
+    target = Path(os.environ.get("CARGO_TARGET_DIR", TARGET))
     environ = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     try:
         built = subprocess.run(
@@ -56,15 +56,16 @@ def seeds(first: int, count: int) -> list[int]:
 def main() -> int:
     """`python -m tests.model.conformance 200`: records so many runs, and follows them; the exit code."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    path = Path(os.environ.get("TRACE", "/dev/null"))
-    following = subprocess.Popen([str(binary()), "trace", "/dev/stdin"], stdin=subprocess.PIPE, text=True)
+    try:
+        follower = [str(binary()), "trace", "/dev/stdin"]
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    following = subprocess.Popen(follower, stdin=subprocess.PIPE, text=True)
     assert following.stdin is not None
-    with following.stdin as out, path.open("w") as kept:
+    with following.stdin as out:
         for seed in seeds(1, count):
-            for line in record(seed, steps(seed)):
-                text = f"{json.dumps(line)}\n"
-                out.write(text)
-                kept.write(text)
+            out.writelines(f"{json.dumps(line)}\n" for line in record(seed, steps(seed)))
     return following.wait()
 
 

@@ -1,11 +1,10 @@
 """
-Records runs of the code as steps of the model (docs/model.md), for `cargo run --features long -- trace FILE`.
+Records runs of the code as steps of the model (docs/model.md); `make conform` lets the model follow them.
 
-`python -m tests.simulation.trace --seed 1 --worlds 200 > FILE`. Only what reached the disk and the catalog is recorded,
-and only what the model knows may happen: writers of one row a txlog, two bookkeepers, other committers.
+Only what reached the disk and the catalog is recorded, and only what the model knows may happen: writers of one row a
+txlog, two bookkeepers, retention, the reaper, other committers.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -355,20 +354,3 @@ def record(seed: int, events: Iterable[Event], patches: Patches = ()) -> list[di
             print(f"seed {seed}: {wrong}", file=sys.stderr)
         lines = [dict(line) for line in world.trace.lines]
     return [{"run": seed, "incarnations": INCARNATIONS, "sequences": SEQUENCES}, *lines]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.trace", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--worlds", type=int, default=1)
-    parser.add_argument("--events", type=int, default=EVENTS)
-    given = parser.parse_args()
-    for seed in range(given.seed, given.seed + given.worlds):
-        if seed % 3 != 1:  # a keyed world
-            for line in record(seed, steps(seed, given.events)):
-                print(json.dumps(line))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

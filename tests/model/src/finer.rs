@@ -308,7 +308,7 @@ impl Known {
     fn retains(&self, protocol: &Protocol, b: usize, base: SnapshotId, marks: Marks) -> Known {
         let mut after = self.clone();
         after.state.bookkeepers[b] = Bookkeeper { marks, ..IDLE };
-        let request = Request { from: b as u8, base, adds: 0, removes: 0, rewrites: false, marks, reply: None };
+        let request = Request { from: b as u8, base, marks, ..NO_REQUEST };
         protocol.send(&mut after.state, b, request);
         after
     }

@@ -6,6 +6,8 @@
 mod bookkeeper;
 mod catalog;
 mod checks;
+mod fold;
+mod keyed;
 mod others;
 mod plan;
 mod prune;
@@ -65,9 +67,35 @@ pub enum Rule {
     PruneWaiting,
     /// of a run that goes on after its mark was pruned, what is not in rejected/ counts as in
     GoesOn,
+    /// each step of a commit of a keyed table has a number of its own
+    StepNumbers,
+    /// beside deletes, a txlog without them has a number of its own and inherits none
+    ExplicitNumbers,
+    /// a shadow row's number lies below that of its own delete
+    ShadowBelow,
+    /// equality deletes and data files come in one commit
+    OneCommit,
+    /// a txlog is rejected once a later one of its writer is in
+    OlderRefused,
+    /// a txlog waits while an earlier one of its writer is pending
+    WaitsForEarlier,
+    /// a run's first txlog waits for a second listing
+    ListedTwice,
+    /// a txlog is held while an earlier one of its writer lies in rejected/
+    HoldsBehindRejected,
+    /// of each writer of a keyed table the newest mark stays
+    PruneKeepsNewest,
+    /// a fold is refused where a file that it applies to was not examined
+    FoldExamined,
+    /// the snapshot of a fold is a `delete`, so that Java's compactions look at it
+    FoldIsDelete,
+    /// a compaction keeps the data sequence number of what it read
+    RewriteNumber,
+    /// a rewrite is committed only if all deletes of what it replaces were applied
+    DeletesApplied,
 }
 
-pub const RULES: [Rule; 23] = [
+pub const RULES: [Rule; 36] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -91,6 +119,19 @@ pub const RULES: [Rule; 23] = [
     Rule::PruneNamed,
     Rule::PruneWaiting,
     Rule::GoesOn,
+    Rule::StepNumbers,
+    Rule::ExplicitNumbers,
+    Rule::ShadowBelow,
+    Rule::OneCommit,
+    Rule::OlderRefused,
+    Rule::WaitsForEarlier,
+    Rule::ListedTwice,
+    Rule::HoldsBehindRejected,
+    Rule::PruneKeepsNewest,
+    Rule::FoldExamined,
+    Rule::FoldIsDelete,
+    Rule::RewriteNumber,
+    Rule::DeletesApplied,
 ];
 
 /// The bounds of one scenario: how often each thing may happen.
@@ -104,6 +145,8 @@ pub struct Protocol {
     pub most: Spent,
     pub reaper: bool,
     pub rewrite: bool,
+    /// a table with upserts and deletes by key
+    pub keyed: bool,
     pub broken: Option<Rule>,
     /// the order of txlogs by age, where it is known: of those that fit one position, the oldest is taken
     pub oldest_first: Vec<usize>,
@@ -128,6 +171,11 @@ pub enum Action {
     Spoils(usize),
     /// marks.keep passes: marks of day 0 are idle
     DayPasses,
+    /// beside the ticks: what is dead by equality deletes is written as position deletes
+    FoldPlans(usize),
+    FoldSends(usize),
+    /// a compaction by Iceberg Java begins, on a keyed table; ForeignRewrites ends it
+    ForeignReads,
     Lists(usize),
     /// a listing that misses a name
     ListsWithout(usize, usize),
@@ -197,6 +245,10 @@ impl Model for Protocol {
             day: 0,
             fresh: 0,
             young: 0,
+            keyed: NOT_KEYED,
+            folds: [NO_FOLD; BOOKKEEPERS],
+            compaction: NO_COMPACTION,
+            late: 0,
             repeated: false,
             spent: Spent::default(),
         }]
@@ -211,6 +263,7 @@ impl Model for Protocol {
         self.other_actions(state, actions);
         self.reaper_actions(state, actions);
         self.replay_actions(state, actions);
+        self.fold_actions(state, actions);
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -221,6 +274,7 @@ impl Model for Protocol {
         self.other_step(&mut state, action);
         self.reaper_step(&mut state, action);
         self.replay_step(&mut state, action);
+        self.fold_step(&mut state, action);
         (state != *last).then_some(state)
     }
 

@@ -13,6 +13,7 @@ pub fn scenarios() -> Vec<Protocol> {
         most: Spent { published: 3, crashes: 1, ..Spent::default() },
         reaper: false,
         rewrite: false,
+        keyed: false,
         broken: None,
         oldest_first: vec![],
     };
@@ -55,6 +56,49 @@ pub fn scenarios() -> Vec<Protocol> {
             incarnations: &[0, 2, 3],
             bookkeepers: 1,
             most: Spent { published: 3, days: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "keyed",
+            incarnations: &[2, 3],
+            bookkeepers: 1,
+            keyed: true,
+            most: Spent { published: 3, missed: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "held",
+            incarnations: &[2, 3],
+            bookkeepers: 1,
+            keyed: true,
+            most: Spent { published: 3, spoiled: 1, replayed: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "newest",
+            incarnations: &[0, 2, 3],
+            bookkeepers: 1,
+            keyed: true,
+            most: Spent { published: 3, days: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "fold",
+            incarnations: &[2],
+            keyed: true,
+            bookkeepers: 1,
+            snapshots: 5,
+            most: Spent { published: 2, folded: 2, foreign: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "compact",
+            incarnations: &[2],
+            keyed: true,
+            rewrite: true,
+            bookkeepers: 1,
+            snapshots: 5,
+            most: Spent { published: 2, folded: 2, crashes: 1, ..Spent::default() },
             ..base.clone()
         },
         Protocol {
@@ -113,5 +157,11 @@ pub fn shown_in(rule: Rule) -> &'static str {
         Rule::ReplayKeepsRejected => "replay",
         Rule::ReplayAsks | Rule::PrunedRejected | Rule::PruneIdle | Rule::PruneNamed | Rule::GoesOn => "prune",
         Rule::PruneWaiting => "waiting",
+        Rule::StepNumbers | Rule::ExplicitNumbers | Rule::ShadowBelow | Rule::OneCommit => "keyed",
+        Rule::OlderRefused | Rule::WaitsForEarlier | Rule::ListedTwice => "keyed",
+        Rule::HoldsBehindRejected => "held",
+        Rule::PruneKeepsNewest => "newest",
+        Rule::FoldExamined | Rule::FoldIsDelete => "fold",
+        Rule::RewriteNumber | Rule::DeletesApplied => "compact",
     }
 }

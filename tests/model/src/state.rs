@@ -114,6 +114,9 @@ pub struct Request {
     pub adds: Slots,
     pub removes: Files,
     pub rewrites: bool,
+    pub fold: Fold,
+    /// of a keyed table, with its rule left out: the equality deletes are in, and the data files come next
+    pub half: bool,
     pub marks: Marks,
     /// the reply: the new snapshot, NONE when it was refused; without one it is under way
     pub reply: Option<SnapshotId>,
@@ -195,6 +198,42 @@ pub enum Rewrite {
     Done,
 }
 
+/// What the head of a keyed table has beside data files.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Keyed {
+    /// last-sequence-number
+    pub last: u8,
+    /// of each txlog that is in: the data sequence number of its step
+    pub numbers: [u8; SLOTS],
+    /// live equality delete files, by their txlog
+    pub deletes: Slots,
+    /// rows in files of txlogs that position deletes hide
+    pub hidden: Slots,
+    pub rewritten_number: u8,
+    /// rows in the rewritten file that position deletes hide
+    pub hidden_rewritten: Slots,
+}
+
+/// A fold that was computed, and is not in yet.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fold {
+    /// equality deletes that go; 0: there is no fold
+    pub folded: Slots,
+    pub examined: Files,
+    pub hides: Slots,
+    pub hides_rewritten: Slots,
+}
+
+/// What a compaction of a keyed table read.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct Compaction {
+    pub replaced: Files,
+    pub rows: Slots,
+    pub number: u8,
+    /// rows that position deletes hid
+    pub hidden: Slots,
+}
+
 /// `bookkeeper replay`, run by a person.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub enum Replay {
@@ -247,6 +286,12 @@ pub struct State {
     pub fresh: Slots,
     /// incarnations that began on day 1, as bits
     pub young: Incarnations,
+    pub keyed: Keyed,
+    pub folds: [Fold; BOOKKEEPERS],
+    /// of Iceberg Java, or of ours: on a keyed table, what it read
+    pub compaction: Compaction,
+    /// of a keyed table: published behind a txlog of a later run of its writer
+    pub late: Slots,
     /// a run of writer A began at a row that a txlog held already
     pub repeated: bool,
     pub spent: Spent,
@@ -269,12 +314,26 @@ pub struct Spent {
     pub doubled: u8,
     pub spoiled: u8,
     pub days: u8,
+    pub folded: u8,
 }
 
 pub const NO_MARKS: Marks =
     Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE, seen: 0, pruned: false };
-pub const NO_REQUEST: Request =
-    Request { from: GONE, base: NONE, adds: 0, removes: 0, rewrites: false, marks: NO_MARKS, reply: None };
+pub const NO_FOLD: Fold = Fold { folded: 0, examined: 0, hides: 0, hides_rewritten: 0 };
+pub const NO_COMPACTION: Compaction = Compaction { replaced: 0, rows: 0, number: 0, hidden: 0 };
+pub const NOT_KEYED: Keyed =
+    Keyed { last: 0, numbers: [0; SLOTS], deletes: 0, hidden: 0, rewritten_number: 0, hidden_rewritten: 0 };
+pub const NO_REQUEST: Request = Request {
+    from: GONE,
+    base: NONE,
+    adds: 0,
+    removes: 0,
+    rewrites: false,
+    fold: NO_FOLD,
+    half: false,
+    marks: NO_MARKS,
+    reply: None,
+};
 pub const IDLE: Bookkeeper = Bookkeeper {
     phase: Phase::Idle,
     twice: false,

@@ -5,6 +5,7 @@
 
 use crate::finer::{Known, Refusal};
 use crate::protocol::Protocol;
+use crate::scenarios::scenarios;
 use crate::state::*;
 use serde_json::Value;
 use std::collections::HashSet;
@@ -16,7 +17,8 @@ pub struct Followed {
     pub widest: usize,
 }
 
-pub fn protocol() -> Protocol {
+/// Bounds that no recorded run meets.
+fn protocol() -> Protocol {
     let one = Spent { published: 1, reappeared: 1, foreign: 1, rolled_back: 1, ..Spent::default() };
     let all: &'static [usize] = Box::leak((0..INCARNATIONS).collect());
     Protocol {
@@ -28,8 +30,7 @@ pub fn protocol() -> Protocol {
         most: one,
         reaper: true,
         rewrite: true,
-        broken: None,
-        oldest_first: vec![],
+        ..scenarios().remove(0)
     }
 }
 

@@ -189,6 +189,7 @@ impl Protocol {
             Action::Crashes(b) => {
                 state.disown(b);
                 state.spent.crashes += 1;
+                state.folds[b] = NO_FOLD;
                 state.idle(b);
             }
             Action::CopiesAfterCommit(b) => {

@@ -20,10 +20,27 @@ impl Protocol {
         let room = state.snapshots.len() < self.snapshots + 2;
         let fits = room && (request.base == state.head || !self.keeps(Rule::Guard));
         if fits {
+            if self.keyed && request.adds != 0 && !request.half {
+                self.number(state, request.adds);
+                if !self.keeps(Rule::OneCommit) {
+                    state.add_snapshot(state.live(state.head), 0);
+                    state.network[index] = Request { base: state.head, half: true, ..request };
+                    return;
+                }
+            }
+            if request.fold.folded != 0 {
+                state.keyed.last += 1;
+                state.keyed.deletes &= !request.fold.folded;
+                state.keyed.hidden |= request.fold.hides;
+                state.keyed.hidden_rewritten |= request.fold.hides_rewritten;
+            }
             let mut live = state.live(state.head);
             live = (live | request.adds as Files) & !request.removes;
             if request.rewrites {
                 live |= file(REWRITTEN);
+                if self.keyed {
+                    self.rewritten(state, state.compaction);
+                }
             }
             state.add_snapshot(live, request.adds);
             let mut marks = request.marks;
@@ -42,7 +59,8 @@ impl Protocol {
             Action::Applies(index) => {
                 self.apply(state, index);
                 // A request whose sender is gone is of no further interest.
-                if !state.is_awaited(&state.network[index]) {
+                let request = state.network[index];
+                if request.reply.is_some() && !state.is_awaited(&request) {
                     state.network.remove(index);
                 }
                 state.network.sort();

@@ -37,8 +37,15 @@ pub fn properties() -> Vec<Property<Protocol>> {
                     .all(|slot| state.source_row(slot) < state.marks.position)
         }),
         Property::<Protocol>::always("no good txlog is rejected before its rows are in", |_, state| {
-            let accounted = state.appended(state.head) | state.rolled_back | state.spoiled;
+            let accounted = state.appended(state.head) | state.rolled_back | state.spoiled | state.late;
             members(state.rejected & !accounted).all(|slot| has_positions(incarnation(slot)))
+        }),
+        Property::<Protocol>::always("a keyed table is what its txlogs make of it", |protocol, state| {
+            !protocol.keyed || state.halted() || state.rolled_back != 0 || protocol.is_true_state(state)
+        }),
+        Property::<Protocol>::always("no rejected txlog of a keyed table is overtaken", |protocol, state| {
+            let waits = state.spoiled & state.rejected & !state.late & !state.appended(state.head);
+            !protocol.keyed || !members(waits).any(|slot| protocol.is_overtaken(&state.marks, slot))
         }),
         Property::<Protocol>::always("a writer goes on behind what was published", |_, state| !state.repeated),
         Property::<Protocol>::always("no needed file is gone", |_, state| {

@@ -6,7 +6,7 @@ use crate::state::*;
 impl Protocol {
     pub fn other_actions(&self, state: &State, actions: &mut Vec<Action>) {
         let room = state.snapshots.len() < self.snapshots;
-        if room && state.spent.foreign < self.most.foreign {
+        if room && !self.keyed && state.spent.foreign < self.most.foreign {
             actions.push(Action::ForeignAppends);
             if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 && state.live(state.head) & file(REWRITTEN) == 0 {
                 actions.push(Action::ForeignRewrites);
@@ -19,8 +19,9 @@ impl Protocol {
             }
         }
         if self.rewrite {
+            let least = if self.keyed { 1 } else { 2 };
             match state.rewrite {
-                Rewrite::None if (state.live(state.head) & OF_TXLOGS).count_ones() >= 2 => {
+                Rewrite::None if (state.live(state.head) & OF_TXLOGS).count_ones() >= least => {
                     actions.push(Action::ReadsForRewrite)
                 }
                 Rewrite::Read { .. } => actions.push(Action::PublishesRewrite),
@@ -42,6 +43,10 @@ impl Protocol {
             }
             Action::ReadsForRewrite => {
                 let replaced = state.live(state.head) & OF_TXLOGS;
+                if self.keyed {
+                    let newest = members(replaced as Slots).map(|slot| self.data_number(state, slot)).max();
+                    state.compaction = self.read(state, newest.unwrap_or(0));
+                }
                 state.rewritten = replaced;
                 state.disk |= file(REWRITTEN);
                 state.rewrite = Rewrite::Read { replaced };
@@ -57,7 +62,9 @@ impl Protocol {
                     state.rewrite = Rewrite::Done; // its new file is live: it is in
                     return;
                 }
-                if live & replaced != replaced && self.keeps(Rule::ReplacedLive) {
+                let read = state.compaction.hidden;
+                let unapplied = state.keyed.hidden & !read & replaced as Slots != 0 && self.keeps(Rule::DeletesApplied);
+                if unapplied || live & replaced != replaced && self.keeps(Rule::ReplacedLive) {
                     state.rewrite = Rewrite::Done; // refused
                     return;
                 }
@@ -77,7 +84,7 @@ impl Protocol {
                 state.add_snapshot(live, 0);
                 state.spent.foreign += 1;
             }
-            Action::ForeignRewrites => {
+            Action::ForeignRewrites if !self.keyed => {
                 // Another program compacts the same files, into one that we give the rewrite's number.
                 let live = state.live(state.head);
                 state.rewritten = live & OF_TXLOGS;

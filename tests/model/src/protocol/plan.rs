@@ -1,5 +1,6 @@
 //! Steps 5 to 8 of a tick: pure, but for the look-up of gaps by name (`bookkeeper/tick/plan.py`).
 
+use super::keyed::of_writer;
 use super::{Protocol, Rule};
 use crate::state::*;
 
@@ -24,6 +25,10 @@ struct Planner<'a> {
     unfit: bool,
     /// incarnations of which a txlog from before the pruning is rejected now
     pruned: [bool; INCARNATIONS],
+    /// of a keyed table
+    before: Marks,
+    first_found: Slots,
+    listed_twice: bool,
 }
 
 impl Protocol {
@@ -41,6 +46,9 @@ impl Protocol {
             reject_positions: false,
             unfit: false,
             pruned: [false; INCARNATIONS],
+            before: keeper.marks,
+            first_found: keeper.first_found,
+            listed_twice: keeper.twice,
         };
         while planner.goes_through() {}
         if planner.plan.batch != found {
@@ -85,6 +93,9 @@ impl Planner<'_> {
         if blocked && self.protocol.keeps(Rule::Prefix) {
             return self.stop(i);
         }
+        if self.protocol.keyed && !self.is_next(slot) {
+            return;
+        }
         if self.protocol.is_pruned(self.state, &self.plan.marks, slot) && self.protocol.keeps(Rule::PrunedRejected) {
             self.pruned[i] = true;
             self.plan.rejects |= bit(slot);
@@ -104,6 +115,34 @@ impl Planner<'_> {
             return;
         }
         self.accept(slot, passed);
+    }
+
+    /// The order of a writer of a keyed table (`bookkeeper/tick/writer_order.py`); one that may not come next is settled.
+    fn is_next(&mut self, slot: usize) -> bool {
+        let i = incarnation(slot);
+        let begins = !self.before.is_known(i) && self.protocol.keeps(Rule::ListedTwice);
+        if self.protocol.is_overtaken(&self.before, slot) {
+            self.plan.rejects |= bit(slot);
+            return false;
+        }
+        if begins && self.listed_twice && self.first_found & bit(slot) == 0 {
+            self.wait(i);
+            return false;
+        }
+        let earlier = of_writer(slot) & (bit(slot) - 1);
+        let refused = self.plan.rejects | self.state.bad & self.state.pending;
+        if self.found & earlier & !self.plan.batch & !refused != 0 && self.protocol.keeps(Rule::WaitsForEarlier) {
+            self.wait(i);
+            return false;
+        }
+        let rejected = members((self.state.rejected | self.found & refused) & earlier & !self.plan.batch)
+            .any(|other| !self.before.is_in(other) && !self.protocol.is_overtaken(&self.before, other));
+        if rejected && !has_positions(i) && self.protocol.keeps(Rule::HoldsBehindRejected) {
+            self.stop(i);
+            return false;
+        }
+        self.plan.doubtful |= begins;
+        true
     }
 
     fn stop(&mut self, i: usize) {

@@ -1,5 +1,6 @@
 //! Marks of incarnations that are long idle are left out of a commit's marks; what a plan knows of them afterwards.
 
+use super::keyed::of_writer;
 use super::{Protocol, Rule};
 use crate::state::*;
 
@@ -23,7 +24,10 @@ impl Protocol {
         let mut left = marks;
         for i in (0..INCARNATIONS).filter(|&i| marks.is_known(i)) {
             let idle = marks.seen & 1 << i == 0 || !self.keeps(Rule::PruneIdle);
-            if idle && named & of_incarnation(i) == 0 {
+            let newest = !members(of_writer(i * SEQUENCES))
+                .any(|slot| incarnation(slot) > i && marks.is_known(incarnation(slot)));
+            let stays = self.keyed && newest && self.keeps(Rule::PruneKeepsNewest);
+            if idle && !stays && named & of_incarnation(i) == 0 {
                 left.last[i] = 0;
                 left.holes &= !of_incarnation(i);
                 left.seen &= !(1 << i);

@@ -32,7 +32,8 @@ impl Protocol {
     fn replay_fits(&self, state: &State, slot: usize) -> bool {
         let taken = has_positions(incarnation(slot)) && state.source_row(slot) != state.marks.position;
         let known = (state.live(state.head) | state.removed()) & file(slot) != 0 && self.keeps(Rule::ReplayAsks);
-        !state.marks.is_in(slot) && !taken && !known && state.disk & file(slot) != 0
+        let late = self.is_overtaken(&state.marks, slot) || self.keyed && self.is_pruned(state, &state.marks, slot);
+        !late && !state.marks.is_in(slot) && !taken && !known && state.disk & file(slot) != 0
     }
 
     pub fn replay_step(&self, state: &mut State, action: Action) {

@@ -1,5 +1,6 @@
 //! Writers: a data file, then the txlog that names it; at a start, pending/ first and marks.json second.
 
+use super::keyed::of_writer;
 use super::{Action, Protocol, Rule};
 use crate::state::*;
 
@@ -36,7 +37,12 @@ impl Protocol {
                 // The other way round: the position first, the names when it starts.
                 let first = if self.keeps(Rule::WriterListsFirst) { state.pending } else { state.copy.1.position as Slots };
                 state.writers[i] = Writer::Listed { found: first, published };
-                state.young |= state.day << i;
+                // Incarnations are ordered by time: one that began before another on day 0 began on day 0.
+                let before = |j: usize| state.writers[j] != Writer::New && state.young & 1 << j == 0;
+                let siblings = i + 1..if has_positions(i) { INCARNATIONS / 2 } else { INCARNATIONS };
+                if !self.keyed || !siblings.into_iter().any(before) {
+                    state.young |= state.day << i;
+                }
             }
             Action::WriterStarts(i) => {
                 let Writer::Listed { found, published } = state.writers[i] else { return };
@@ -70,6 +76,10 @@ impl Protocol {
                 let Writer::Running { from, next, .. } = state.writers[i] else { return };
                 let slot = i * SEQUENCES + next as usize - 1;
                 state.pending |= bit(slot);
+                let later = of_writer(slot) & !((bit(slot) - 1) | of_incarnation(i));
+                if self.keyed && state.published & later != 0 {
+                    state.late |= bit(slot);
+                }
                 state.published |= bit(slot);
                 state.fresh |= bit(slot) * state.day as Slots;
                 state.spent.published += 1;
