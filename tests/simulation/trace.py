@@ -272,10 +272,10 @@ class RecordedWorld(World):
 
     # -- what begins and ends
 
-    def _tick(self, name: str) -> None:
+    def _tick(self, name: str, dice: Random) -> None:
         self.trace.add("tick", b=BOOKS.index(name))
         try:
-            super()._tick(name)
+            super()._tick(name, dice)
         except Exception:
             self.trace.add("rest", b=BOOKS.index(name))
             raise
