@@ -56,7 +56,7 @@ def header(schema: Schema, spec: PartitionSpec, content: bytes = b"data") -> dic
 
 @remembered
 def _header(schema: Schema, spec: PartitionSpec) -> dict[str, bytes]:
-    """The keys of both contents: 0.3 ms for a table with three columns, and a writer needs them for each publish."""
+    """The keys of both contents: 0.08 ms for a few columns, and a writer needs them for each publish."""
     fields = json.loads(spec.model_dump_json())["fields"]
     return {
         "avro.schema": json.dumps(avro_schema(partition.avro_fields(spec, schema))).encode(),

@@ -121,7 +121,7 @@ def decode(data: bytes, most_bytes: int, known: KnownLines) -> list[Line]:
 
 def decode_manifests(data: bytes, most_bytes: int) -> list[ManifestFile]:
     """
-    The manifests of a list, as pyiceberg reads them: 0.1 ms for a list of ten, pyiceberg takes 4 ms.
+    The manifests of a list, as pyiceberg reads them: 0.1 ms for a list of ten, pyiceberg takes 0.6 ms.
 
     Raises TxlogCorrupt for a list that leaves out anything of format v2, and what `decode` raises.
     """

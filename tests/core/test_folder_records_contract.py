@@ -1,11 +1,12 @@
 """What the txlog folder guarantees on every backend: marks.json and card.json."""
 
+import json
 from functools import partial
 from typing import Any
 
 import pytest
 
-from bookkeeper.core.folder import Folder, MarksCopy
+from bookkeeper.core.folder import MARKS, Folder, MarksCopy
 from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.errors import Missing, StorageUnavailable, WrongFolder
 from bookkeeper.stores.store import ObjectVersion, Store
@@ -27,6 +28,14 @@ def test_there_are_no_marks_before_the_first_commit(folder: Folder) -> None:
 def test_published_marks_are_read_back(folder: Folder) -> None:
     assert folder.publish_marks(copy(1))
     assert folder.marks() == copy(1)
+
+
+def test_marks_are_one_line_of_json(store: Store) -> None:
+    # An indent takes Python's own encoder, five times as long: at 1,000 writers 6 ms of each commit.
+    Folder(store).publish_marks(copy(1))
+    data = store.read(MARKS)
+    assert data.count(b"\n") == 1
+    assert json.loads(data)["sequence-number"] == 1
 
 
 def test_newer_marks_replace_older_ones(folder: Folder) -> None:
