@@ -67,6 +67,10 @@ pub enum Rule {
     PruneWaiting,
     /// of a run that goes on after its mark was pruned, what is not in rejected/ counts as in
     GoesOn,
+    /// a forced replay of a pruned incarnation opens holes only for what the folder names
+    ForceOpensNamed,
+    /// a forced replay is refused while another txlog of its incarnation is pending: it may be in
+    ForceAlone,
     /// each step of a commit of a keyed table has a number of its own
     StepNumbers,
     /// beside deletes, a txlog without them has a number of its own and inherits none
@@ -95,7 +99,7 @@ pub enum Rule {
     DeletesApplied,
 }
 
-pub const RULES: [Rule; 36] = [
+pub const RULES: [Rule; 38] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -119,6 +123,8 @@ pub const RULES: [Rule; 36] = [
     Rule::PruneNamed,
     Rule::PruneWaiting,
     Rule::GoesOn,
+    Rule::ForceOpensNamed,
+    Rule::ForceAlone,
     Rule::StepNumbers,
     Rule::ExplicitNumbers,
     Rule::ShadowBelow,
@@ -156,6 +162,8 @@ pub enum Action {
     WriterStarts(usize),
     WritesFile(usize),
     Publishes(usize),
+    /// a txlog of day 0 is published on day 1
+    PublishesLate(usize),
     /// a put that was applied before is applied once more
     Reappears(usize),
     /// a person loads the table, and checks that it may take a rejected txlog

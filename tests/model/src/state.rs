@@ -272,7 +272,7 @@ pub struct State {
     pub folds: [Fold; BOOKKEEPERS],
     /// of Iceberg Java, or of ours: on a keyed table, what it read
     pub compaction: Compaction,
-    /// of a keyed table: published behind a txlog of a later run of its writer
+    /// published a day after it was created, or, of a keyed table, behind a txlog of a later run of its writer
     pub late: Slots,
     /// a run of writer A began at a row that a txlog held already
     pub repeated: bool,
@@ -297,6 +297,7 @@ pub struct Spent {
     pub spoiled: u8,
     pub days: u8,
     pub folded: u8,
+    pub delayed: u8,
 }
 
 pub const NO_MARKS: Marks =
