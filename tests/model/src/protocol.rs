@@ -67,10 +67,8 @@ pub enum Rule {
     PruneWaiting,
     /// of a run that goes on after its mark was pruned, what is not in rejected/ counts as in
     GoesOn,
-    /// a forced replay of a pruned incarnation opens holes only for what the folder names
-    ForceOpensNamed,
-    /// a forced replay is refused while another txlog of its incarnation is pending: it may be in
-    ForceAlone,
+    /// of a mark that was made anew, only holes that a forced replay opened take txlogs from before the pruning
+    RemadeRefused,
     /// each step of a commit of a keyed table has a number of its own
     StepNumbers,
     /// beside deletes, a txlog without them has a number of its own and inherits none
@@ -99,7 +97,7 @@ pub enum Rule {
     DeletesApplied,
 }
 
-pub const RULES: [Rule; 38] = [
+pub const RULES: [Rule; 37] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -123,8 +121,7 @@ pub const RULES: [Rule; 38] = [
     Rule::PruneNamed,
     Rule::PruneWaiting,
     Rule::GoesOn,
-    Rule::ForceOpensNamed,
-    Rule::ForceAlone,
+    Rule::RemadeRefused,
     Rule::StepNumbers,
     Rule::ExplicitNumbers,
     Rule::ShadowBelow,

@@ -167,7 +167,7 @@ pub fn shown_in(rule: Rule) -> &'static str {
         Rule::ReplayKeepsRejected => "replay",
         Rule::ReplayAsks | Rule::PrunedRejected | Rule::PruneIdle | Rule::PruneNamed | Rule::GoesOn => "prune",
         Rule::PruneWaiting => "waiting",
-        Rule::ForceOpensNamed | Rule::ForceAlone => "force",
+        Rule::RemadeRefused => "force",
         Rule::StepNumbers | Rule::ExplicitNumbers | Rule::ShadowBelow | Rule::OneCommit => "keyed",
         Rule::OlderRefused | Rule::WaitsForEarlier | Rule::ListedTwice => "keyed",
         Rule::HoldsBehindRejected => "held",

@@ -64,6 +64,10 @@ pub struct Marks {
     pub seen: Incarnations,
     /// day 1 is the bound of pruning: what is older, of an unknown incarnation, may be in
     pub pruned: bool,
+    /// incarnations whose mark was made anew after it was pruned, as bits: what is of day 0 and not in may be in
+    pub remade: Incarnations,
+    /// of those, the holes that a forced replay opened
+    pub forced: Slots,
 }
 
 impl Marks {
@@ -300,8 +304,16 @@ pub struct Spent {
     pub delayed: u8,
 }
 
-pub const NO_MARKS: Marks =
-    Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE, seen: 0, pruned: false };
+pub const NO_MARKS: Marks = Marks {
+    last: [0; INCARNATIONS],
+    holes: 0,
+    position: 0,
+    snapshot: NONE,
+    seen: 0,
+    pruned: false,
+    remade: 0,
+    forced: 0,
+};
 pub const NO_FOLD: Fold = Fold { folded: 0, examined: 0, hides: 0, hides_rewritten: 0 };
 pub const NO_COMPACTION: Compaction = Compaction { replaced: 0, rows: 0, number: 0, hidden: 0 };
 pub const NOT_KEYED: Keyed =

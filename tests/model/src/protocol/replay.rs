@@ -32,10 +32,8 @@ impl Protocol {
     fn replay_fits(&self, state: &State, slot: usize) -> bool {
         let taken = has_positions(incarnation(slot)) && state.source_row(slot) != state.marks.position;
         let known = (state.live(state.head) | state.removed()) & file(slot) != 0 && self.keeps(Rule::ReplayAsks);
-        let others = state.pending & of_incarnation(incarnation(slot)) & !bit(slot);
-        let unknown = self.is_pruned(state, &state.marks, slot) && others != 0 && self.keeps(Rule::ForceAlone);
         let late = self.is_overtaken(&state.marks, slot) || self.keyed && self.is_pruned(state, &state.marks, slot);
-        !late && !unknown && !state.marks.is_in(slot) && !taken && !known && state.disk & file(slot) != 0
+        !late && !state.marks.is_in(slot) && !taken && !known && state.disk & file(slot) != 0
     }
 
     pub fn replay_step(&self, state: &mut State, action: Action) {
@@ -84,11 +82,13 @@ impl Protocol {
     /// The marks with a hole for a txlog of a pruned incarnation, and for the others of it that the folder names.
     fn opened(&self, state: &State, slot: usize) -> Marks {
         let (mut marks, i) = (state.marks, incarnation(slot));
-        let before = if self.keeps(Rule::ForceOpensNamed) { 0 } else { bit(slot) - 1 };
-        for other in members((state.pending | state.rejected | bit(slot) | before) & of_incarnation(i)) {
+        let named = if marks.is_known(i) { bit(slot) } else { state.pending | state.rejected | bit(slot) };
+        for other in members(named & of_incarnation(i)) {
             marks.last[i] = marks.last[i].max(sequence(other));
             marks.holes |= bit(other);
         }
+        marks.remade |= 1 << i;
+        marks.forced |= bit(slot);
         marks.seen = marks.seen & !(1 << i) | state.day << i;
         marks
     }
