@@ -264,7 +264,14 @@ impl Known {
         }
         self.act(protocol, Action::DeletesCommitted(b, slot))
             .or_else(|_| self.act(protocol, Action::Unpends(b, slot)))
-            .or_else(|_| self.act(protocol, Action::Deletes(b, slot)))
+            .or_else(|_: Refusal| -> Step {
+                // Where storage refuses to take a rejected one out of pending/, what is in goes all the same.
+                let mut before = self.clone();
+                before.state.bookkeepers[b].rejects = 0;
+                let mut after = before.act(protocol, Action::Deletes(b, slot))?;
+                after.state.bookkeepers[b].rejects = self.state.bookkeepers[b].rejects;
+                Ok(after)
+            })
             .or_else(|_| refuse(format!("a bookkeeper in phase {:?} does not delete it", self.phase(b))))
     }
 
