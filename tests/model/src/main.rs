@@ -3,9 +3,12 @@
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario
 //!     cargo run --release -- rules     each rule left out; with names, only these
+//!     cargo run --release -- finer     the small scenarios with the finer steps of the code (finer.rs)
 //!     cargo run --release --features long -- trace FILE     recorded runs of the code
 
+mod events;
 mod finer;
+mod interleaved;
 mod protocol;
 mod scenarios;
 mod state;
@@ -43,8 +46,27 @@ fn trace(file: &str) -> i32 {
     }
 }
 
+/// Every interleaving with the finer steps of the code, in the scenarios that are small enough; the exit code.
+fn finer() -> i32 {
+    let mut failed = false;
+    for protocol in scenarios().into_iter().filter(|protocol| interleaved::SMALL.contains(&protocol.name)) {
+        let name = protocol.name;
+        let model = interleaved::Finer(protocol);
+        let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+        println!("{name:<10} {:>12} states, finer", checker.unique_state_count());
+        for (property, path) in checker.discoveries() {
+            println!("    FALSE: {property}\n    {:?}", path.into_actions());
+            failed = true;
+        }
+    }
+    i32::from(failed)
+}
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted == ["finer"] {
+        std::process::exit(finer());
+    }
     if let [command, file] = wanted.as_slice() {
         if command == "trace" {
             std::process::exit(trace(file));

@@ -67,6 +67,8 @@ pub enum Rule {
     PruneWaiting,
     /// of a run that goes on after its mark was pruned, what is not in rejected/ counts as in
     GoesOn,
+    /// of a mark that was made anew, only holes that a forced replay opened take txlogs from before the pruning
+    RemadeRefused,
     /// each step of a commit of a keyed table has a number of its own
     StepNumbers,
     /// beside deletes, a txlog without them has a number of its own and inherits none
@@ -95,7 +97,7 @@ pub enum Rule {
     DeletesApplied,
 }
 
-pub const RULES: [Rule; 36] = [
+pub const RULES: [Rule; 37] = [
     Rule::Guard,
     Rule::MarksInCommit,
     Rule::Prefix,
@@ -119,6 +121,7 @@ pub const RULES: [Rule; 36] = [
     Rule::PruneNamed,
     Rule::PruneWaiting,
     Rule::GoesOn,
+    Rule::RemadeRefused,
     Rule::StepNumbers,
     Rule::ExplicitNumbers,
     Rule::ShadowBelow,
@@ -158,6 +161,8 @@ pub enum Action {
     WriterStarts(usize),
     WritesFile(usize),
     Publishes(usize),
+    /// a txlog of day 0 is published on day 1
+    PublishesLate(usize),
     /// a put that was applied before is applied once more
     Reappears(usize),
     /// a person loads the table, and checks that it may take a rejected txlog

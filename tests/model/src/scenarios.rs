@@ -52,6 +52,13 @@ pub fn scenarios() -> Vec<Protocol> {
             ..base.clone()
         },
         Protocol {
+            name: "force",
+            incarnations: &[0, 2],
+            bookkeepers: 1,
+            most: Spent { published: 3, days: 1, delayed: 1, replayed: 1, reappeared: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
             name: "waiting",
             incarnations: &[0, 2, 3],
             bookkeepers: 1,
@@ -61,9 +68,15 @@ pub fn scenarios() -> Vec<Protocol> {
         Protocol {
             name: "keyed",
             incarnations: &[2, 3],
-            bookkeepers: 1,
             keyed: true,
-            most: Spent { published: 3, missed: 1, ..Spent::default() },
+            most: Spent { published: 2, missed: 1, ..Spent::default() },
+            ..base.clone()
+        },
+        Protocol {
+            name: "order",
+            incarnations: &[2, 3],
+            keyed: true,
+            most: Spent { published: 3, ..Spent::default() },
             ..base.clone()
         },
         Protocol {
@@ -86,7 +99,6 @@ pub fn scenarios() -> Vec<Protocol> {
             name: "fold",
             incarnations: &[2],
             keyed: true,
-            bookkeepers: 1,
             snapshots: 5,
             most: Spent { published: 2, folded: 2, foreign: 1, ..Spent::default() },
             ..base.clone()
@@ -96,9 +108,8 @@ pub fn scenarios() -> Vec<Protocol> {
             incarnations: &[2],
             keyed: true,
             rewrite: true,
-            bookkeepers: 1,
             snapshots: 5,
-            most: Spent { published: 2, folded: 2, crashes: 1, ..Spent::default() },
+            most: Spent { published: 2, folded: 1, ..Spent::default() },
             ..base.clone()
         },
         Protocol {
@@ -157,6 +168,7 @@ pub fn shown_in(rule: Rule) -> &'static str {
         Rule::ReplayKeepsRejected => "replay",
         Rule::ReplayAsks | Rule::PrunedRejected | Rule::PruneIdle | Rule::PruneNamed | Rule::GoesOn => "prune",
         Rule::PruneWaiting => "waiting",
+        Rule::RemadeRefused => "force",
         Rule::StepNumbers | Rule::ExplicitNumbers | Rule::ShadowBelow | Rule::OneCommit => "keyed",
         Rule::OlderRefused | Rule::WaitsForEarlier | Rule::ListedTwice => "keyed",
         Rule::HoldsBehindRejected => "held",

@@ -3,6 +3,12 @@
 //! A txlog is a *slot*: incarnation * SEQUENCES + sequence - 1. Sets of slots are bits of a byte. The data file of a slot
 //! has the slot's number; the file of the rewrite is REWRITTEN.
 
+mod keyed;
+mod replay;
+
+pub use keyed::*;
+pub use replay::*;
+
 /// Writer A has positions and the first half of the incarnations, writer B has none.
 #[cfg(not(feature = "long"))]
 mod bounds {
@@ -82,6 +88,10 @@ pub struct Marks {
     pub seen: Incarnations,
     /// day 1 is the bound of pruning: what is older, of an unknown incarnation, may be in
     pub pruned: bool,
+    /// incarnations whose mark was made anew after it was pruned, as bits: what is of day 0 and not in may be in
+    pub remade: Incarnations,
+    /// of those, the holes that a forced replay opened
+    pub forced: Slots,
 }
 
 impl Marks {
@@ -198,62 +208,6 @@ pub enum Rewrite {
     Done,
 }
 
-/// What the head of a keyed table has beside data files.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub struct Keyed {
-    /// last-sequence-number
-    pub last: u8,
-    /// of each txlog that is in: the data sequence number of its step
-    pub numbers: [u8; SLOTS],
-    /// live equality delete files, by their txlog
-    pub deletes: Slots,
-    /// rows in files of txlogs that position deletes hide
-    pub hidden: Slots,
-    pub rewritten_number: u8,
-    /// rows in the rewritten file that position deletes hide
-    pub hidden_rewritten: Slots,
-}
-
-/// A fold that was computed, and is not in yet.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fold {
-    /// equality deletes that go; 0: there is no fold
-    pub folded: Slots,
-    pub examined: Files,
-    pub hides: Slots,
-    pub hides_rewritten: Slots,
-}
-
-/// What a compaction of a keyed table read.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub struct Compaction {
-    pub replaced: Files,
-    pub rows: Slots,
-    pub number: u8,
-    /// rows that position deletes hid
-    pub hidden: Slots,
-}
-
-/// `bookkeeper replay`, run by a person.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub enum Replay {
-    None,
-    /// --force: its hole must be opened by a commit first
-    Opens {
-        slot: usize,
-        head: SnapshotId,
-        marks: Marks,
-    },
-    /// the commit of the hole is sent
-    Sent {
-        slot: usize,
-    },
-    /// the table may take it: it is copied next
-    Checked {
-        slot: usize,
-    },
-}
-
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub struct State {
     pub snapshots: Vec<Snapshot>,
@@ -290,7 +244,7 @@ pub struct State {
     pub folds: [Fold; BOOKKEEPERS],
     /// of Iceberg Java, or of ours: on a keyed table, what it read
     pub compaction: Compaction,
-    /// of a keyed table: published behind a txlog of a later run of its writer
+    /// published a day after it was created, or, of a keyed table, behind a txlog of a later run of its writer
     pub late: Slots,
     /// a run of writer A began at a row that a txlog held already
     pub repeated: bool,
@@ -315,14 +269,19 @@ pub struct Spent {
     pub spoiled: u8,
     pub days: u8,
     pub folded: u8,
+    pub delayed: u8,
 }
 
-pub const NO_MARKS: Marks =
-    Marks { last: [0; INCARNATIONS], holes: 0, position: 0, snapshot: NONE, seen: 0, pruned: false };
-pub const NO_FOLD: Fold = Fold { folded: 0, examined: 0, hides: 0, hides_rewritten: 0 };
-pub const NO_COMPACTION: Compaction = Compaction { replaced: 0, rows: 0, number: 0, hidden: 0 };
-pub const NOT_KEYED: Keyed =
-    Keyed { last: 0, numbers: [0; SLOTS], deletes: 0, hidden: 0, rewritten_number: 0, hidden_rewritten: 0 };
+pub const NO_MARKS: Marks = Marks {
+    last: [0; INCARNATIONS],
+    holes: 0,
+    position: 0,
+    snapshot: NONE,
+    seen: 0,
+    pruned: false,
+    remade: 0,
+    forced: 0,
+};
 pub const NO_REQUEST: Request = Request {
     from: GONE,
     base: NONE,

@@ -163,6 +163,7 @@ impl Planner<'_> {
         self.plan.doubtful |= passed & !self.state.rejected != 0;
         self.plan.batch |= bit(slot);
         marks.holes = (marks.holes | passed) & !bit(slot);
+        marks.forced &= !bit(slot);
         marks.last[i] = marks.last[i].max(sequence(slot));
         marks.seen |= self.state.day << i;
         if has_positions(i) {

@@ -5,9 +5,12 @@ use super::{Protocol, Rule};
 use crate::state::*;
 
 impl Protocol {
-    /// Whether it is unknown if a txlog is in: its incarnation has no mark, and it was created before the bound.
+    /// Whether it is unknown if a txlog that does not count as in is: it was created before the bound, and its
+    /// incarnation has no mark, or one that was made anew.
     pub fn is_pruned(&self, state: &State, marks: &Marks, slot: usize) -> bool {
-        marks.pruned && !marks.is_known(incarnation(slot)) && state.fresh & bit(slot) == 0
+        let i = incarnation(slot);
+        let remade = marks.remade & 1 << i != 0 && marks.forced & bit(slot) == 0 && self.keeps(Rule::RemadeRefused);
+        marks.pruned && state.fresh & bit(slot) == 0 && (!marks.is_known(i) || remade)
     }
 
     /// The marks of a commit, without those that may go; the folder is listed for that.
@@ -31,6 +34,8 @@ impl Protocol {
                 left.last[i] = 0;
                 left.holes &= !of_incarnation(i);
                 left.seen &= !(1 << i);
+                left.remade &= !(1 << i);
+                left.forced &= !of_incarnation(i);
                 left.pruned = true;
             }
         }
@@ -53,6 +58,9 @@ impl Protocol {
             if goes_on && state.pending & earlier == 0 && self.keeps(Rule::GoesOn) {
                 marks.last[i] = sequence(slot) - 1;
                 marks.holes |= state.rejected & earlier;
+                if state.rejected & earlier != 0 {
+                    marks.remade |= 1 << i;
+                }
                 any = true;
             }
         }

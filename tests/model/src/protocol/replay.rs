@@ -82,10 +82,13 @@ impl Protocol {
     /// The marks with a hole for a txlog of a pruned incarnation, and for the others of it that the folder names.
     fn opened(&self, state: &State, slot: usize) -> Marks {
         let (mut marks, i) = (state.marks, incarnation(slot));
-        for other in members((state.pending | state.rejected | bit(slot)) & of_incarnation(i)) {
+        let named = if marks.is_known(i) { bit(slot) } else { state.pending | state.rejected | bit(slot) };
+        for other in members(named & of_incarnation(i)) {
             marks.last[i] = marks.last[i].max(sequence(other));
             marks.holes |= bit(other);
         }
+        marks.remade |= 1 << i;
+        marks.forced |= bit(slot);
         marks.seen = marks.seen & !(1 << i) | state.day << i;
         marks
     }

@@ -16,6 +16,10 @@ impl Protocol {
                         && state.spent.published < self.most.published;
                     if more && (written || !self.keeps(Rule::FileFirst)) {
                         actions.push(Action::Publishes(i));
+                        let old = state.day == 1 && state.young & 1 << i == 0 && !has_positions(i);
+                        if old && state.spent.delayed < self.most.delayed {
+                            actions.push(Action::PublishesLate(i));
+                        }
                     }
                     if more && !written {
                         actions.push(Action::WritesFile(i));
@@ -72,7 +76,7 @@ impl Protocol {
                 state.disk |= file(i * SEQUENCES + next as usize - 1);
                 state.writers[i] = Writer::Running { from, next, written: true };
             }
-            Action::Publishes(i) => {
+            Action::Publishes(i) | Action::PublishesLate(i) => {
                 let Writer::Running { from, next, .. } = state.writers[i] else { return };
                 let slot = i * SEQUENCES + next as usize - 1;
                 state.pending |= bit(slot);
@@ -81,7 +85,12 @@ impl Protocol {
                     state.late |= bit(slot);
                 }
                 state.published |= bit(slot);
-                state.fresh |= bit(slot) * state.day as Slots;
+                if action == Action::PublishesLate(i) {
+                    state.late |= bit(slot);
+                    state.spent.delayed += 1;
+                } else {
+                    state.fresh |= bit(slot) * state.day as Slots;
+                }
                 state.spent.published += 1;
                 state.writers[i] = Writer::Running { from, next: next + 1, written: false };
             }
