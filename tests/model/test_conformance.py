@@ -20,10 +20,10 @@ QUIET = [Event("plain-1", 1.0), Event("plain-1", 1.0), Event("chain-1", 1.0), Ev
 FORK = [Event("chain-1", 1.0, 0, 4), Event("chain-1b", 1.0), Event("chain-1", 1.0), Event("book-1", 1.0)]
 #: rules of the code, and how many runs may pass before one without it is refused
 BROKEN = {
-    "the guard of main is left out": 8,
+    "the guard of main is left out": 24,
     "marks in a commit after that of the files": 1,
     "marks in a commit before that of the files": 1,
-    "old marks after an unknown outcome": 8,
+    "old marks after an unknown outcome": 12,
     "delete before the commit": 1,
     "out of pending/ before it is in rejected/": 8,
     "positions are not compared": 8,

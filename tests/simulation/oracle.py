@@ -96,6 +96,8 @@ class Oracle:
     _added_by: dict[int, frozenset[str]] = field(default_factory=dict)
     #: live data files by snapshot
     _live: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: snapshots whose commit it has seen: one may come back after it was expired
+    _followed: set[int] = field(default_factory=set)
     _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
     _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict)
     _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
@@ -230,7 +232,9 @@ class Oracle:
         self.metadata, self._needed = after, None
         self._refs(before, after)
         known = {item.snapshot_id for item in before.snapshots}
-        new = [item for item in after.snapshots if item.snapshot_id not in known and item.snapshot_id not in self._live]
+        known |= self._followed
+        new = [item for item in after.snapshots if item.snapshot_id not in known]
+        self._followed |= {item.snapshot_id for item in new}
         by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
         for snapshot in new:
             self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
