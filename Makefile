@@ -50,6 +50,7 @@ model: ## check every interleaving of the protocol's model, and that each rule i
 	@cd tests/model && CARGO_TARGET_DIR=$(HOME)/.cache/iceberg-bookkeeper/model cargo run --quiet --release -- $(ARGS)
 
 conform: $(INSTALLED) ## record 200 runs of the real programs, and check that the model takes each; needs Cargo; ARGS=1000 for more
+	@$(BIN)/python -m tests.prepare model
 	@$(BIN)/python -m tests.model.conformance $(ARGS)
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman

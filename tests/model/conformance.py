@@ -4,47 +4,21 @@ Whether recorded runs of the code are runs of the model: the model's binary, bui
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.servers import Unavailable
+from tests.servers import installed
+from tests.servers.process import Unavailable
 from tests.simulation.trace import record, steps
-
-HERE = Path(__file__).parent
-#: as in the Makefile, so that what `make model` has built is not built again
-TARGET = Path.home() / ".cache" / "iceberg-bookkeeper" / "model"
-BUILD = ("build", "--quiet", "--release", "--features", "long")
-BUILD_SECONDS = 280
-
-
-@cache
-def binary() -> Path:
-    """The model with room for recorded runs; raises Unavailable."""
-    cargo = shutil.which("cargo")
-    if cargo is None:
-        raise Unavailable("the model needs Cargo (https://rustup.rs)")
-    target = Path(os.environ.get("CARGO_TARGET_DIR", TARGET))
-    environ = {**os.environ, "CARGO_TARGET_DIR": str(target)}
-    try:
-        built = subprocess.run(
-            [cargo, *BUILD], cwd=HERE, env=environ, capture_output=True, text=True, timeout=BUILD_SECONDS
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise Unavailable(f"Cargo has not built the model after {BUILD_SECONDS} s") from exc
-    if built.returncode != 0:
-        raise Unavailable(f"Cargo cannot build the model: {built.stderr[-2000:]}")
-    return target / "release" / "protocol"
 
 
 def refusal(lines: Iterable[Mapping[str, Any]], path: Path) -> str:
     """Why the model refuses these runs; empty where it takes them."""
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    followed = subprocess.run([str(binary()), "trace", str(path)], capture_output=True, text=True)
+    followed = subprocess.run([str(installed.model(os.environ)), "trace", str(path)], capture_output=True, text=True)
     return followed.stdout if followed.returncode else ""
 
 
@@ -57,7 +31,7 @@ def main() -> int:
     """`python -m tests.model.conformance 200`: records so many runs, and follows them; the exit code."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     try:
-        follower = [str(binary()), "trace", "/dev/stdin"]
+        follower = [str(installed.model(os.environ)), "trace", "/dev/stdin"]
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1

@@ -77,6 +77,24 @@ def _go(program: str, version: str, module: str, environ: Environ, say: Say) -> 
     once(installed.built_folder(program, version, environ), program, fetch)
 
 
+def model(environ: Environ, say: Say) -> None:
+    """The model of the protocol by Cargo, with room for recorded runs (docs/model.md)."""
+    cargo = shutil.which("cargo", path=environ.get("PATH"))
+    if cargo is None:
+        raise Unavailable("no Cargo on the PATH to build it with: install Rust, https://rustup.rs")
+    # rustup looks for its toolchains below HOME, which may be another one than that of the installation.
+    rustup = Path(cargo).parents[2] / ".rustup"
+    toolchains = {"RUSTUP_HOME": str(rustup)} if rustup.is_dir() else {}
+    target = installed.cache(environ) / "model"
+
+    def fetch(folder: Path) -> None:
+        build = [cargo, "build", "--release", "--features", "long", "--target-dir", str(target)]
+        _run(build, {**toolchains, **environ}, say, installed.MODEL_SOURCES)
+        shutil.copy2(target / "release" / installed.MODEL_PROGRAM, folder)
+
+    once(installed.model_folder(environ), installed.MODEL_PROGRAM, fetch)
+
+
 def promtool(environ: Environ, say: Say) -> None:
     """promtool out of Debian's package: it is one program, no need to install a server with its service for it."""
 

