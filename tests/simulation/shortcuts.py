@@ -6,11 +6,24 @@ and again. Only pure functions are here, each by all that its result depends on,
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 from unittest import mock
 
 Key = Callable[..., Hashable]
+
+
+class Same:
+    """An object that equals no other one, and lives as long as this."""
+
+    def __init__(self, it: Any) -> None:
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.it is other.it
 
 
 #: the function, by where it is looked up, what its result depends on, and how it is given to more than one
@@ -24,6 +37,13 @@ PURE: dict[str, tuple[Key, Callable[[Any], Any]]] = {
     ),
     "bookkeeper.ledger.contents.decode_manifests": (lambda data, most: (data, most), list),
     "bookkeeper.core.folder._marks_from": (lambda data: data, lambda found: found),
+    # pyiceberg's, by which other programs read
+    "pyiceberg.avro.file.AvroFileHeader.get_schema": (lambda header: header.meta["avro.schema"], lambda found: found),
+    "pyiceberg.avro.file.resolve_reader": (
+        lambda written, read, types, enums: (Same(written), Same(read), *types.items(), *enums.items()),
+        lambda found: found,
+    ),
+    "pyiceberg.table.metadata.TableMetadataUtil.parse_raw": (lambda data: data, lambda found: found),
 }
 
 
@@ -32,8 +52,7 @@ def shortcuts() -> Iterator[None]:
     """Until its end, each of these is called once for the same bytes; what one raises is raised anew."""
     with ExitStack() as stack:
         for where, (key, share) in PURE.items():
-            module, _, name = where.rpartition(".")
-            found = _kept(getattr(import_module(module), name), key, share)
+            found = _kept(resolve_name(where), key, share)
             stack.enter_context(mock.patch(where, found))
         yield
 
