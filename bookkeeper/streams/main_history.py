@@ -17,6 +17,8 @@ from bookkeeper.core.history import walk
 MAIN = "main"
 #: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
 _BARE_BYTES = 255
+#: how far back the ancestors of a snapshot are: each of the newest 64, then at twice the distance
+_BACK = (*range(1, 65), *(2**power for power in range(7, 24)))
 
 
 class MainHistory:
@@ -45,6 +47,13 @@ class MainHistory:
         """
         sizes = (_bytes(item) for item in reversed(self.snapshots[1:]))
         return list(accumulate(sizes, initial=0))[::-1] if self.snapshots else []
+
+    def ancestors(self, snapshot: int | None) -> tuple[int, ...]:
+        """
+        The ids of snapshots of main before this one, newest first: the last 64, and a few of those before.
+        """
+        index = self.index.get(snapshot, 0) if snapshot is not None else 0
+        return tuple(self.snapshots[index - back].snapshot_id for back in _BACK if back <= index)
 
     def rows_before(self, snapshot: int | None, position: int) -> int:
         """
