@@ -368,13 +368,13 @@ class Consumer:
 
     def _unread(self, table: Table) -> "Generator[_Unread, None, None]":
         """The files after the place, in order."""
-        history = MainHistory(table.metadata)
+        history, known = MainHistory(table.metadata), self.place.passed
         appends = self._appends(ahead(history, self.place))
         with closing(
             self._ahead_of(table, appends, lambda item: self._added.of(table, item, self._is_whole(item)))
         ) as planned:
             for snapshot, files in planned:
-                yield from self._unread_of(snapshot, files, history.ancestors(snapshot.snapshot_id))
+                yield from self._unread_of(snapshot, files, history.ancestors(snapshot.snapshot_id, known))
 
     def _appends(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
         for snapshot in snapshots:

@@ -69,6 +69,11 @@ class Place:
         return str(replace(self, ancestors=()))
 
     @property
+    def passed(self) -> tuple[int, ...]:
+        """The snapshots that it knows to be read, newest first."""
+        return self.ancestors if self.snapshot is None or self.files is not None else (self.snapshot, *self.ancestors)
+
+    @property
     def when(self) -> str:
         """When its snapshot was committed, for messages."""
         return from_epoch_ms(self.at).isoformat(timespec="seconds")
@@ -175,7 +180,9 @@ def after_lost(metadata: TableMetadata, place: Place) -> Place:
         snapshot = _in_common(history, place)
         if snapshot is None:
             return _oldest(history, table)
-        ancestors = history.ancestors(snapshot.snapshot_id)
+        ids = place.ancestors
+        older = ids[ids.index(snapshot.snapshot_id) + 1 :] if snapshot.snapshot_id in ids else ()
+        ancestors = history.ancestors(snapshot.snapshot_id, older)
         return Place(table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
     return place
 

@@ -388,6 +388,27 @@ def test_after_a_rollback_whose_snapshots_are_expired_no_row_is_read_twice(
     assert output.keys() == ["a", "b", "c", "d", "x", "y"]
 
 
+def test_after_a_rollback_to_a_tag_that_expiry_left_no_row_is_read_twice(
+    lake: Lake, writer: Writes, output: Output
+) -> None:
+    commit(lake, writer, "a", "b", "c")
+    output.take(lake)
+    first, second, third = (item.snapshot_id for item in lake.table().metadata.snapshots)
+    lake.table().manage_snapshots().create_tag(first, "kept").commit()
+    lake.table().maintenance.expire_snapshots().by_id(second).commit()
+    commit(lake, writer, "d", "e")
+    output.take(lake)
+    lake.table().maintenance.expire_snapshots().by_id(third).commit()
+    commit(lake, writer, "f")
+    output.take(lake)
+    lake.table().manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    append_by_others(lake, writer.file(["x"]))
+    with output.run(lake) as run:
+        assert run.consumer.skip_lost().snapshot == first
+    output.take(lake)
+    assert output.keys() == ["a", "b", "c", "d", "e", "f", "x"]
+
+
 def table_of(*ids: int) -> Any:
     """The metadata of a table whose main is this chain of snapshots."""
     snapshots = [
