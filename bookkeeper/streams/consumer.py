@@ -37,7 +37,7 @@ from bookkeeper.errors import (
 from bookkeeper.stores.locations import local_path
 from bookkeeper.streams.added_files import AddedFiles
 from bookkeeper.streams.keepers import PlaceKeeper
-from bookkeeper.streams.main_history import is_append
+from bookkeeper.streams.main_history import MainHistory, is_append
 from bookkeeper.streams.place import Place, after_lost, ahead, parse
 from bookkeeper.streams.read_ahead import each_ahead
 from bookkeeper.streams.registration import FolderPlace, Registration
@@ -223,7 +223,7 @@ class Consumer:
         Raises ConsumerFenced, and then that transaction must be rolled back; NotPossible without a transaction.
         """
         if batch.start != self.place:
-            raise NotPossible(f"the batch begins at {batch.start}, and {self.name} is at {self.place}")
+            raise NotPossible(f"the batch begins at {batch.start.brief}, and {self.name} is at {self.place.brief}")
         self._keeper.commit(self.name, str(batch.start), str(batch.place), output)
         self.place = batch.place
 
@@ -283,7 +283,7 @@ class Consumer:
                 yield batch
                 if self.place != batch.place:
                     raise NotPossible(
-                        f"the batch before {batch.place} was not committed",
+                        f"the batch before {batch.place.brief} was not committed",
                         hint="Call commit(batch) in the loop: a place that does not move would read its rows again.",
                     )
                 self._moved_at = self._clock()
@@ -330,7 +330,7 @@ class Consumer:
                     yield from self._checked(unread, self._batches(projection, unread) if small is None else small)
         except Missing as exc:
             # Expired while it was read, or lost: the table as it is now tells which.
-            ahead(self._table().metadata, self.place)
+            ahead(MainHistory(self._table().metadata), self.place)
             raise FileGone(f"{exc}") from exc
 
     def _checked(self, unread: "_Unread", found: Iterable[pa.RecordBatch]) -> "Generator[_Piece, None, None]":
@@ -368,12 +368,13 @@ class Consumer:
 
     def _unread(self, table: Table) -> "Generator[_Unread, None, None]":
         """The files after the place, in order."""
-        appends = self._appends(ahead(table.metadata, self.place))
+        history, known = MainHistory(table.metadata), self.place.passed
+        appends = self._appends(ahead(history, self.place))
         with closing(
             self._ahead_of(table, appends, lambda item: self._added.of(table, item, self._is_whole(item)))
         ) as planned:
             for snapshot, files in planned:
-                yield from self._unread_of(snapshot, files)
+                yield from self._unread_of(snapshot, files, history.ancestors(snapshot.snapshot_id, known))
 
     def _appends(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
         for snapshot in snapshots:
@@ -385,12 +386,14 @@ class Consumer:
     def _is_whole(self, snapshot: Snapshot) -> bool:
         return self.place.whole and self.place.snapshot == snapshot.snapshot_id
 
-    def _unread_of(self, snapshot: Snapshot, files: list[DataFile]) -> "Generator[_Unread, None, None]":
+    def _unread_of(
+        self, snapshot: Snapshot, files: list[DataFile], ancestors: tuple[int, ...]
+    ) -> "Generator[_Unread, None, None]":
         begun = self.place if self.place.snapshot == snapshot.snapshot_id else None
         read, rows = (begun.files or 0, begun.rows) if begun else (0, 0)
         if read > len(files) or (rows and (read == len(files) or rows >= files[read].record_count)):
-            raise PlaceRefused(f"the place {begun} is past the {len(files)} files of its snapshot")
-        end = Place(self.place.table, snapshot.snapshot_id, at=snapshot.timestamp_ms)
+            raise PlaceRefused(f"the place {self.place.brief} is past the {len(files)} files of its snapshot")
+        end = Place(self.place.table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
         within = replace(end, whole=self._is_whole(snapshot))
         for number in range(read, len(files)):
             here = replace(within, files=number, rows=rows if number == read else 0)

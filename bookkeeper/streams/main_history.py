@@ -2,7 +2,7 @@
 The history of main: the snapshots that a stream walks along, oldest first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import accumulate
@@ -17,6 +17,8 @@ from bookkeeper.core.history import walk
 MAIN = "main"
 #: bytes of a snapshot in metadata.json beside its manifest list and summary, its line of the log included
 _BARE_BYTES = 255
+#: how far back the ancestors of a snapshot are: each of the newest 64, then at twice the distance
+_BACK = (*range(1, 65), *(2**power for power in range(7, 24)))
 
 
 class MainHistory:
@@ -45,6 +47,16 @@ class MainHistory:
         """
         sizes = (_bytes(item) for item in reversed(self.snapshots[1:]))
         return list(accumulate(sizes, initial=0))[::-1] if self.snapshots else []
+
+    def ancestors(self, snapshot: int | None, known: Iterable[int] = ()) -> tuple[int, ...]:
+        """
+        The ids of snapshots of main before this one, newest first: the last 64, and a few of those before.
+
+        Of `known` ancestors, newest first, those that are expired follow: a tag may keep one, and main go back to it.
+        """
+        index = self.index.get(snapshot, 0) if snapshot is not None else 0
+        found = [self.snapshots[index - back].snapshot_id for back in _BACK if back <= index]
+        return tuple([*found, *(item for item in known if item not in self.index)][: len(_BACK)])
 
     def rows_before(self, snapshot: int | None, position: int) -> int:
         """

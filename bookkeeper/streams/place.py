@@ -7,7 +7,8 @@ each as they stand. A snapshot, its manifests and its files never change, so nei
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
@@ -18,12 +19,14 @@ from bookkeeper.core.history import is_first, walk
 from bookkeeper.errors import PlaceExpired, PlaceRefused, RolledBack
 from bookkeeper.streams.main_history import MainHistory
 
-VERSION = 1
-#: a place takes about 200 bytes
+#: with ancestors; a place without any has version 1
+VERSION = 2
+#: a place takes about 200 bytes, and 20 for each ancestor
 PLACE_BYTES = 4096
 #: the year 9999, the last that a message can show
 LATEST_MS = 253_402_300_799_000
 _KEYS = {"version", "table", "snapshot", "files", "rows", "whole", "at"}
+_KEYS_OF = {1: _KEYS, VERSION: _KEYS | {"ancestors"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Place:
 
     Snapshot None: nothing was read of a table that had no snapshot yet. `whole`: the files are counted among all that
     were in the table then, not only among those that the snapshot added. `at` is when the snapshot was committed, in ms
-    since 1970, for messages. `table` is the table's uuid.
+    since 1970, for messages. `table` is the table's uuid. `ancestors` are snapshots of main before this one, newest
+    first (`MainHistory.ancestors`): after a rollback they tell how far main was read, even if `snapshot` is expired.
     """
 
     table: str
@@ -42,11 +46,12 @@ class Place:
     rows: int = 0
     whole: bool = False
     at: int = 0
+    ancestors: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         """The place as it is stored; two equal places have the same text."""
-        data = {
-            "version": VERSION,
+        data: dict[str, object] = {
+            "version": VERSION if self.ancestors else 1,
             "table": self.table,
             "snapshot": self.snapshot,
             "files": self.files,
@@ -54,7 +59,19 @@ class Place:
             "whole": self.whole,
             "at": self.at,
         }
+        if self.ancestors:
+            data["ancestors"] = self.ancestors
         return json.dumps(data, separators=(",", ":"))
+
+    @property
+    def brief(self) -> str:
+        """The place for messages."""
+        return str(replace(self, ancestors=()))
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """The snapshots that it knows to be read, newest first."""
+        return self.ancestors if self.snapshot is None or self.files is not None else (self.snapshot, *self.ancestors)
 
     @property
     def when(self) -> str:
@@ -72,14 +89,15 @@ def parse(text: object, table: str, where: str) -> Place:
             f"{where} holds a place of version {raw['version']}, this one knows {VERSION}",
             hint="Upgrade this program: a newer one has read further.",
         )
-    if raw.get("version") != VERSION or set(raw) != _KEYS or not _is_sound(raw):
+    version = raw.get("version")
+    if type(version) is not int or set(raw) != _KEYS_OF.get(version) or not _is_sound(raw):
         raise PlaceRefused(f"{where} holds no place: {str(text)[:200]!r}")
     if raw["table"] != table:
         raise PlaceRefused(
             f"{where} holds a place in the table {raw['table']}, this one is {table}",
             hint="Was the table created anew? Then take another name, or a new output.",
         )
-    return Place(**{key: raw[key] for key in _KEYS - {"version"}})
+    return Place(**{key: raw[key] for key in _KEYS - {"version"}}, ancestors=tuple(raw.get("ancestors", ())))
 
 
 def _decoded(text: object, where: str) -> dict[str, Any]:
@@ -94,9 +112,13 @@ def _decoded(text: object, where: str) -> dict[str, Any]:
 
 
 def _is_sound(raw: dict[str, Any]) -> bool:
-    def counts(key: str) -> bool:
-        return type(raw[key]) is int and 0 <= raw[key] < 2**63
+    def is_count(value: object) -> bool:
+        return type(value) is int and 0 <= value < 2**63
 
+    def counts(key: str) -> bool:
+        return is_count(raw[key])
+
+    ancestors = raw.get("ancestors", [])
     within = raw["files"] is None or counts("files")
     return (
         isinstance(raw["table"], str)
@@ -107,20 +129,22 @@ def _is_sound(raw: dict[str, Any]) -> bool:
         and type(raw["whole"]) is bool
         # Rows are those of the next file, and there is none after all of them; nothing is read before any snapshot.
         and not (raw["files"] is None and (raw["rows"] or raw["whole"]))
-        and not (raw["snapshot"] is None and raw["files"] is not None)
+        and not (raw["snapshot"] is None and (raw["files"] is not None or ancestors))
+        and isinstance(ancestors, list)
+        and bool(ancestors) == (raw["version"] > 1)
+        and all(map(is_count, ancestors))
     )
 
 
-def ahead(metadata: TableMetadata, place: Place) -> Sequence[Snapshot]:
+def ahead(history: MainHistory, place: Place) -> Sequence[Snapshot]:
     """
     The snapshots of main after the place, oldest first, the one that is read in part included.
 
     Raises PlaceExpired, RolledBack.
     """
-    history = MainHistory(metadata)
     if place.snapshot in history.index:
         return history.snapshots[history.index[place.snapshot] + (place.files is None) :]
-    if place.snapshot in history.by_id:
+    if place.snapshot in history.by_id or _in_common(history, place) is not None:
         raise RolledBack(
             f"the place is snapshot {place.snapshot} of {place.when}, which is not on main: the table was rolled back"
         )
@@ -145,20 +169,36 @@ def after_lost(metadata: TableMetadata, place: Place) -> Place:
     """
     The first place after `place` from which a consumer can go on: `place` itself when nothing is lost.
 
-    After a rollback it is the end of the newest snapshot that `place` and main have in common.
+    After a rollback it is the end of the newest snapshot that `place` and main are known to have in common.
     """
     history, table = MainHistory(metadata), str(metadata.table_uuid)
     try:
-        ahead(metadata, place)
+        ahead(history, place)
     except PlaceExpired:
         return _oldest(history, table)
     except RolledBack:
-        abandoned = walk(history.by_id, place.snapshot)
-        snapshot = next((item for item in abandoned if item.snapshot_id in history.index), None)
-        if snapshot is not None:
-            return Place(table, snapshot.snapshot_id, at=snapshot.timestamp_ms)
-        return _oldest(history, table)
+        snapshot = _in_common(history, place)
+        if snapshot is None:
+            return _oldest(history, table)
+        ids = place.ancestors
+        older = ids[ids.index(snapshot.snapshot_id) + 1 :] if snapshot.snapshot_id in ids else ()
+        ancestors = history.ancestors(snapshot.snapshot_id, older)
+        return Place(table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
     return place
+
+
+def _in_common(history: MainHistory, place: Place) -> Snapshot | None:
+    """
+    The newest snapshot of main that is known to be an ancestor of the place's, which is not on main.
+
+    By ids: numbers begin again when a catalog is restored, and clocks differ. The kept parents of the place's snapshot
+    may lead to main; where they are expired, the ancestors in the place do. Main's kept snapshots are a chain: with an
+    ancestor of the place on it, and not the place, main cannot descend from the place.
+    """
+    kept = (item.snapshot_id for item in walk(history.by_id, place.snapshot))
+    indexes = (history.index[item] for item in chain(kept, place.ancestors) if item in history.index)
+    newest = max(indexes, default=None)
+    return None if newest is None else history.snapshots[newest]
 
 
 def _oldest(history: MainHistory, table: str) -> Place:

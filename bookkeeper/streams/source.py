@@ -22,6 +22,7 @@ from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from bookkeeper.streams import follow
 from bookkeeper.streams.keepers import PlaceKeeper
+from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.place import Place, ahead, parse
 from bookkeeper.streams.registration import Registration
 
@@ -93,7 +94,7 @@ def registered_at(loading: Callable[[], Table], registration: Registration, star
         place = start if isinstance(start, Place) else start_of(loading().metadata, start)
         if registration.create(place):
             try:
-                ahead(loading().metadata, place)
+                ahead(MainHistory(loading().metadata), place)
                 return place
             except PlaceExpired:
                 registration.forget()
@@ -114,7 +115,8 @@ def start_of(metadata: TableMetadata, start: str | datetime) -> Place:
         raise ConfigInvalid(f'start = {start!r}: "{BEGINNING}", "{END}" or a datetime is allowed')
     snapshot = metadata.snapshot_by_id(found.snapshot) if found.snapshot is not None else None
     at = snapshot.timestamp_ms if snapshot is not None else 0
-    return Place(str(metadata.table_uuid), found.snapshot, found.rows, whole=found.whole, at=at)
+    ancestors, table = MainHistory(metadata).ancestors(found.snapshot), str(metadata.table_uuid)
+    return Place(table, found.snapshot, found.rows, whole=found.whole, at=at, ancestors=ancestors)
 
 
 def selected(table: Table, columns: tuple[str, ...]) -> Schema:

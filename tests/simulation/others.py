@@ -21,7 +21,6 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.streams.consumer import Consumer
-from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
@@ -102,8 +101,6 @@ class Reading:
         self.before = set[str]()
         #: whether rows were given up: a rollback, or snapshots that others expired
         self.skipped = False
-        #: whether its place lay on snapshots that were abandoned and expired: then it reads all that is kept once more
-        self.repeats = False
 
     def die(self) -> None:
         self.consumer = None
@@ -116,8 +113,6 @@ class Reading:
                 raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
             self.skipped = True
             assert self.consumer is not None
-            oldest = MainHistory(self.world.metadata).snapshots[:1]
-            self.repeats |= isinstance(error, PlaceExpired) and oldest[0].timestamp_ms < self.consumer.place.at
             self.consumer.skip_lost()
             raise
         except BookkeeperError:
@@ -152,7 +147,7 @@ class Reading:
     def look(self) -> None:
         """After all is read."""
         rows = self.output.rows
-        if len(set(rows)) != len(rows) and not self.repeats:
+        if len(set(rows)) != len(rows):
             twice = sorted({row for row in rows if rows.count(row) > 1})
             raise Wrong(f"a consumer has rows twice: {twice[:5]}")
         if not self.skipped:

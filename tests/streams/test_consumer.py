@@ -4,14 +4,17 @@ import json
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType, StringType
 
 from bookkeeper.config.settings import Retention
@@ -30,7 +33,8 @@ from bookkeeper.stores.local import LocalStore
 from bookkeeper.streams import Consumer, ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.streams.consumer_state import CUT_OFF, LIVE, evaluate, read_all
 from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.place import Place, parse
+from bookkeeper.streams.main_history import MainHistory
+from bookkeeper.streams.place import Place, after_lost, parse
 from bookkeeper.streams.registry import Registry, key_of, spark
 from tests.streams.consumers import (
     NAME,
@@ -364,6 +368,78 @@ def test_a_rollback_of_main_is_an_error_that_says_what_to_do(lake: Lake, writer:
     assert output.keys() == ["a", "b", "other"]
 
 
+def test_after_a_rollback_whose_snapshots_are_expired_no_row_is_read_twice(
+    lake: Lake, writer: Writes, output: Output
+) -> None:
+    commit(lake, writer, "a", "b", "c", "d")
+    output.take(lake)
+    _, second, *abandoned = (item.snapshot_id for item in lake.table().metadata.snapshots)
+    lake.table().manage_snapshots().rollback_to_snapshot(second).commit()
+    append_by_others(lake, writer.file(["x"]))
+    lake.table().maintenance.expire_snapshots().by_ids(abandoned).commit()
+    append_by_others(lake, writer.file(["y"]))
+    assert len(lake.table().metadata.snapshots) == 4
+    with pytest.raises(RolledBack):
+        output.take(lake)
+    with output.run(lake) as run:
+        assert run.consumer.skip_lost().snapshot == second
+        assert run.consumer.skip_lost() == run.consumer.place
+    output.take(lake)
+    assert output.keys() == ["a", "b", "c", "d", "x", "y"]
+
+
+def test_after_a_rollback_to_a_tag_that_expiry_left_no_row_is_read_twice(
+    lake: Lake, writer: Writes, output: Output
+) -> None:
+    commit(lake, writer, "a", "b", "c")
+    output.take(lake)
+    first, second, third = (item.snapshot_id for item in lake.table().metadata.snapshots)
+    lake.table().manage_snapshots().create_tag(first, "kept").commit()
+    lake.table().maintenance.expire_snapshots().by_id(second).commit()
+    commit(lake, writer, "d", "e")
+    output.take(lake)
+    lake.table().maintenance.expire_snapshots().by_id(third).commit()
+    commit(lake, writer, "f")
+    output.take(lake)
+    lake.table().manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    append_by_others(lake, writer.file(["x"]))
+    with output.run(lake) as run:
+        assert run.consumer.skip_lost().snapshot == first
+    output.take(lake)
+    assert output.keys() == ["a", "b", "c", "d", "e", "f", "x"]
+
+
+def table_of(*ids: int) -> Any:
+    """The metadata of a table whose main is this chain of snapshots."""
+    snapshots = [
+        Snapshot(snapshot_id=one, parent_snapshot_id=before, timestamp_ms=one, manifest_list="m")
+        for before, one in pairwise((None, *ids))
+    ]
+    main = SimpleNamespace(snapshot_id=ids[-1])
+    return SimpleNamespace(snapshots=snapshots, refs={"main": main}, table_uuid=UUID)
+
+
+@pytest.mark.parametrize(("kept", "last"), [(199, 199), (136, 136), (135, 72), (72, 72), (71, None)])
+def test_of_a_long_history_a_place_knows_the_last_snapshots_and_some_of_those_before(
+    kept: int, last: int | None
+) -> None:
+    place = Place(UUID, 200, ancestors=MainHistory(table_of(*range(1, 201))).ancestors(200))
+    assert len(str(place)) < 3000
+    rolled_back = table_of(*range(1, kept + 1), 300)
+    found = after_lost(rolled_back, parse(str(place), UUID, "here"))
+    assert (found.snapshot, found.files) == ((last, None) if last else (1, 0))
+
+
+def test_a_place_that_knows_no_ancestors_goes_on_with_the_oldest_that_is_kept() -> None:
+    found = after_lost(table_of(1, 2, 5), Place(UUID, 4))
+    assert (found.snapshot, found.files) == (1, 0)
+
+
+def test_after_an_older_table_was_restored_its_new_snapshots_are_read() -> None:
+    place = Place(UUID, 10, ancestors=MainHistory(table_of(*range(1, 11))).ancestors(10))
+    assert after_lost(table_of(1, 2, 3, 104, 105, 106), place).snapshot == 3
+
+
 def test_a_file_that_is_gone_is_an_error(lake: Lake, writer: Writes) -> None:
     commit(lake, writer, "a", "b")
     path = lake.table().inspect.data_files()["file_path"].to_pylist()[0].removeprefix("file://")
@@ -510,15 +586,31 @@ GOOD = Place(UUID, 4711, 3, 5, at=1_700_000_000_000)
 
 
 def test_a_place_is_read_as_it_was_written() -> None:
-    for place in (GOOD, Place(UUID), Place(UUID, 1), Place(UUID, 1, 0, whole=True)):
+    for place in (GOOD, Place(UUID), Place(UUID, 1), Place(UUID, 1, 0, whole=True), Place(UUID, 3, ancestors=(2, 1))):
         assert parse(str(place), UUID, "here") == place
+        assert str(parse(str(place), UUID, "here")) == str(place)
+        assert parse(place.brief, UUID, "here") == replace(place, ancestors=())
+
+
+def test_a_place_without_ancestors_is_written_as_before() -> None:
+    assert str(GOOD) == (
+        f'{{"version":1,"table":"{UUID}","snapshot":4711,"files":3,"rows":5,"whole":false,"at":1700000000000}}'
+    )
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"version": 2},
+        {"version": 3, "ancestors": [1]},
+        {"version": True},
         {"version": "1"},
+        {"ancestors": [1]},
+        {"version": 2, "ancestors": []},
+        {"version": 2, "ancestors": [1, "2"]},
+        {"version": 2, "ancestors": {"1": 1}},
+        {"version": 2, "ancestors": None},
+        {"version": 2, "ancestors": [1], "snapshot": None, "files": None, "rows": 0},
         {"table": "6c1f0f1e-9a3b-4c52-8e0e-000000000002"},
         {"table": None},
         {"snapshot": "4711"},
