@@ -5,7 +5,7 @@ The events of a run, by seed.
 from collections.abc import Iterator
 from random import Random
 
-from tests.simulation.schedule import COMMITS, FAULTS, Event
+from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event
 
 #: how often each is taken
 WEIGHTS = {
@@ -19,18 +19,22 @@ WEIGHTS = {
     "plain-2b": 1,
     "chain-1": 8,
     "chain-1b": 2,
-    "reaper": 3,
+    "reaper": 4,
     "compactor-1": 4,
     "compactor-2": 3,
     "consumer": 4,
     "foreign": 0.7,
-    "refs": 0.7,
+    "refs": 1.5,
     "rewriter": 1,
     "expirer": 0.5,
     "operator": 1,
 }
 #: how often at least they do the whole of what they do, and after how many calls they are left otherwise
-WHOLE = {"reaper": (0.4, 80)}
+WHOLE = {"reaper": (0.3, 80)}
+#: how many of those that are left are left when they are about to commit
+AT_COMMIT = {"reaper": 0.7, "book": 0.1, "fold": 0.2}
+#: how many at most come in between then
+MOST_BETWEEN = 3
 #: who comes in between, and how often, where these are left in the middle of what they do
 BETWEEN = {
     "reaper": (0.6, ("refs", "refs", "refs", "expirer", "rewriter")),
@@ -70,9 +74,12 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
         kind = who.partition("-")[0]
         whole, most = WHOLE.get(kind, (0.7, 25))
         calls = 0 if dice.random() < whole + calm / 4 else dice.randint(1, most)
+        if calls and dice.random() < AT_COMMIT.get(kind, 0.0):
+            calls = TO_COMMIT
         fault = dice.choice(FAULTS) if dice.random() < 0.25 * (1 - calm) else ""
         at = 0 if dice.random() < 0.3 and fault in COMMITS else dice.choice((1, 1, 2, 2, 3, 4, 5, 7, 10, 15))
         yield Event(who, seconds, dice.getrandbits(32), calls, fault, at)
         often, others = (BETWEEN if calls else AFTER).get(kind, (0.0, ()))
-        if dice.random() < often:
-            yield Event(dice.choice(others), 0.1, dice.getrandbits(32))
+        for _ in range(MOST_BETWEEN if calls == TO_COMMIT else 1):
+            if dice.random() < often:
+                yield Event(dice.choice(others), 0.1, dice.getrandbits(32))

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 #: what each of these programs does, and how often
 DOES = {
     "foreign": {"append": 2.0, "property": 2.0, "column": 0.5, "rename": 0.2},
-    "refs": {"tag": 1.5, "retag": 2.0, "untag": 1.0, "rollback": 2.0},
+    "refs": {"tag": 1.5, "retag": 3.0, "untag": 1.5, "rollback": 1.2},
     "rewriter": {"rewrite": 1.0},
     "expirer": {"expire": 1.0},
 }
+#: as many of the oldest snapshots are named on purpose, so that they do not expire
+OLDEST = 5
 
 
 class Foreign:
@@ -120,11 +122,11 @@ class Foreign:
             self._name(table, dice, dice.choice(sorted(self.tags)))
 
     def _name(self, table: Any, dice: Random, name: str) -> None:
-        """The head, or any snapshot; guarded by what the tag named before."""
+        """The head, any snapshot, or one that expires soon; guarded by what the tag named before."""
         metadata = table.metadata
         if (head := metadata.current_snapshot()) is None:
             return
-        snapshot = head if dice.random() < 0.5 else dice.choice(metadata.snapshots)
+        snapshot = dice.choice((head, dice.choice(metadata.snapshots), dice.choice(metadata.snapshots[:OLDEST])))
         known = metadata.refs.get(name)
         guard = AssertRefSnapshotId(ref=name, snapshot_id=known.snapshot_id if known else None)
         tag = SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot.snapshot_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.oracle import Wrong
-from tests.simulation.schedule import Event
+from tests.simulation.schedule import TO_COMMIT, Event
 from tests.simulation.world import World, repeatable
 
 
@@ -58,6 +58,8 @@ def play(seed: int, steps: Sequence[Event], broken: Callable[[], None] = lambda:
 
 def _line(number: int, event: Event) -> str:
     text = f"{number:5} +{event.seconds:g}s {event.who}"
+    if event.calls == TO_COMMIT:
+        return f"{text} until its commit"
     return text + (f" for {event.calls} calls" if event.calls else "")
 
 

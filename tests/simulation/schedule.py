@@ -38,13 +38,18 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAG
 )
 
 
+#: as a number of calls: up to the next commit, which is not sent yet
+TO_COMMIT = -1
+
+
 class Crash(BaseException):
     """The process ends here: no code may catch it, and every object of the actor is thrown away."""
 
 
 class Event(NamedTuple):
     """
-    One step: `who` goes on, or begins anew, `seconds` later, for `calls` calls (0: to the end of what it does).
+    One step: `who` goes on, or begins anew, `seconds` later, for `calls` calls (0: to the end of what it does;
+    TO_COMMIT: until it is about to commit).
 
     Its `at`-th call that can meets the `fault`; with `at` 0 its next commit (a writer: its txlog). `seed` is
     the dice of what it begins.
@@ -90,6 +95,8 @@ class Actor:
     fault: str = ""
     fault_in: int = 0
     to_commit: bool = False
+    #: whether it is left before its next commit
+    left_at_commit: bool = False
     #: what it commits by
     commits_by: str = "commit"
 
@@ -148,7 +155,8 @@ class Scheduler:
         actor = self.actors.get(event.who)
         if actor is None:
             return
-        actor.calls_left = event.calls or 1_000_000_000
+        actor.calls_left = event.calls if event.calls > 0 else 1_000_000_000
+        actor.left_at_commit = event.calls == TO_COMMIT
         actor.fault, actor.fault_in, actor.to_commit = event.fault, event.at, event.at == 0
         began = actor.running is None
         if actor.running is None:
@@ -208,7 +216,7 @@ class Scheduler:
         if actor is None or actor.running is not getcurrent():
             return act()
         actor.calls_left -= 1
-        if actor.calls_left < 0:
+        if actor.calls_left < 0 or (actor.left_at_commit and call.verb == actor.commits_by):
             actor.running.parent.switch()  # others go on; resumed by a later event
             actor.calls_left -= 1
         if self.now < self.full_until and BEFORE in call.able and LOST in call.able and call.verb != "delete":

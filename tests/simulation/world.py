@@ -50,7 +50,7 @@ ROOT = "s3://simulated/lake"
 IDENTIFIER = "demo.events"
 BOOKS = ("book-1", "book-2")
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
-KEEP = timedelta(hours=3)
+KEEP, KEEP_SHORT = timedelta(hours=3), timedelta(minutes=12)
 
 
 @dataclass
@@ -73,6 +73,8 @@ class World:
         self.keyed = seed % 3 == 1
         #: whether others expire snapshots in this one, and whether they have
         self.expires, self.foreign_expiry = seed // 3 % 2 == 1, False
+        #: rows are dropped soon in some: then much of the table is older than its newest rows, and deletes are live
+        keep = KEEP_SHORT if seed % 7 in ((0, 1, 2, 4, 5) if self.keyed else (1, 2, 4)) else KEEP
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
@@ -86,7 +88,7 @@ class World:
             compression="zstd" if seed % 8 == 0 else "snappy",
             marks_keep=timedelta(hours=2),
             orphan_age=timedelta(hours=2),
-            retention=Retention(keep=KEEP, brake=0.9),
+            retention=Retention(keep=keep, brake=0.9),
             compaction=Compaction(engine="own", fan_in=4, quiet=timedelta(minutes=5)),
             reaper=Reaper(older_than=timedelta(minutes=2), retain_last=5, metadata_keep=timedelta(minutes=5)),
         )
@@ -95,7 +97,7 @@ class World:
         once = SetPropertiesUpdate(updates={"commit.retry.num-retries": "0"})
         self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
         self.folder_url = made.folder
-        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, KEEP - timedelta(minutes=10), self.keyed)
+        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, keep - timedelta(minutes=10), self.keyed)
         self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
