@@ -17,6 +17,8 @@ log = logging.getLogger("bookkeeper")
 
 CLOCK_SKEW = timedelta(minutes=5)
 CLOCK_AHEAD = timedelta(hours=1)
+#: a tick that is older than this may take a txlog for one from the future: its machine slept
+STALE = timedelta(minutes=30)
 
 
 class StorageClock:
@@ -34,6 +36,10 @@ class StorageClock:
     def begin(self, now: datetime) -> None:
         """A tick begins at `now`: the time it takes is added when clocks are compared."""
         self.now, self.began = now, self.ledger.clock()
+
+    def is_stale(self) -> bool:
+        """Whether the tick began so long ago that what was written since may seem to be from the future."""
+        return self.ledger.clock() - self.began > STALE
 
     def dated(self, found: Sequence[Found]) -> None:
         """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""

@@ -274,16 +274,22 @@ class Bookkeeper:
         if self.settings.check_files and names:
             tick.intake.check_files(self.open_store(tick.view.data_root), names)
 
+    def _check_own_clock(self) -> None:
+        """A txlog from the future is its writer's fault only if our own clock is right; raises ClockBehind."""
+        if self.clock.is_stale():
+            raise ClockBehind("a txlog was created hours after this tick began", hint="The next tick reads it again.")
+        if not self.clock.agrees():
+            cause = "a txlog is from the future, and this clock differs from the storage's, which may be unknown"
+            raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
+
     def _plan(self, tick: Tick) -> Next:
         """Rejects what is bad and plans the batch, unless a newer view or a second listing must come first."""
         intake, view = tick.intake, tick.view
         if intake.bad and not (tick.listed and tick.fresh):
             # The schema or the spec it names may be newer than the view.
             return Next.RELOAD if tick.listed else Next.LOOK_AGAIN
-        # A txlog from the future is its writer's fault only if our own clock is right.
-        if any(isinstance(why, FromTheFuture) for why in intake.bad.values()) and not self.clock.agrees():
-            cause = "a txlog is from the future, and this clock differs from the storage's, which may be unknown"
-            raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
+        if any(isinstance(why, FromTheFuture) for why in intake.bad.values()):
+            self._check_own_clock()
         # Only what this attempt read: others may be in the table by now.
         self.rejects.reject(tick, {name: intake.bad[name] for name in tick.names if name in intake.bad})
         missing, rejected = intake.look_for(gaps(tick.names, view.marks))

@@ -53,7 +53,7 @@ LEFT_OUT = {
         "RewriteCorrupt",
         "RewriteOverlaps",
     ),
-    "only a tick that stands still for two hours within a listing; the operator replays it": ("FromTheFuture",),
+    "writers have the clock of the world": ("FromTheFuture",),
     "no program has another version": ("NewerVersion",),
     "nothing is large, and nothing is a link or a pipe": ("NotAFile", "NotMoved", "TooLarge", "Unfit"),
     "the table, its properties, its folder and its files stay; others add no overwrite": (

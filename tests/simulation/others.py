@@ -173,13 +173,12 @@ def operate(world: "World") -> None:
 
 def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
     """
-    `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table;
-    and of those that a tick took for later than it, because it stood still for hours between two pages of a listing.
+    `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table.
     """
     for item in folder.rejected():
         name = str(item.name)
         paths = world.oracle.waiting.get(name, ())
-        if folder.reason(item.name).get("error") in ("IncarnationPruned", "FromTheFuture") and paths:
+        if folder.reason(item.name).get("error") == "IncarnationPruned" and paths:
             replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
             world.counts["replayed"] += 1
 

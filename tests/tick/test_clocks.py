@@ -65,6 +65,27 @@ def test_a_table_that_was_quiet_for_days_does_not_hide_that_our_clock_is_behind(
     assert lake.keys() == ["b"]
 
 
+def test_a_tick_that_slept_in_its_listing_rejects_none_as_from_the_future(
+    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = lake.book()
+    look = book.folder.look
+
+    def slept() -> Any:
+        lake.clock.move(hours=2, minutes=13)
+        writer.publish("a")
+        return look()
+
+    began = lake.clock.now
+    with monkeypatch.context() as once:
+        once.setattr(book.folder, "look", slept)
+        with pytest.raises(ClockBehind, match="after this tick began"):
+            book.tick(began)
+    assert (lake.keys(), lake.rejected()) == ([], {})
+    book.tick(lake.clock.now)
+    assert (lake.keys(), lake.rejected()) == (["a"], {})
+
+
 def test_a_writer_whose_clock_is_hours_ahead_is_rejected_and_no_other(lake: Lake, writer: Writes) -> None:
     ahead = int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000
     bad = Writes(lake, "w2").publish("x", created_ms=ahead)
