@@ -4,14 +4,14 @@ Checks the table after the commit and before anything is deleted: reads only.
 A file of the journal is deleted only when all of this holds:
 
 1. The table has the journal's uuid, all planned snapshots are gone, and `gc.enabled` is not false.
-2. The metadata that the commit replaced is found, and no ref in it names a planned snapshot. No commit can be guarded
+2. The metadata that the commit replaced is found, and no ref went with a planned snapshot. No commit can be guarded
    against a new ref: a tag made between plan and commit is removed with its snapshot, and is restored here.
 3. No snapshot made since the plan and no txlog names the file. The folder is read first, the table loaded last: a txlog
    that leaves the folder in between is in the table then.
 """
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
@@ -51,10 +51,9 @@ def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, T
     refusal = _refusal(context, table.metadata, journal)
     if refusal:
         return Verdict(refusal=refusal), table
-    replaced = _replaced_metadata(context, table, journal)
-    if replaced is None:
+    lost = _lost_refs(context, table, journal)
+    if lost is None:
         return Verdict(refusal="the metadata that the expiry replaced cannot be found"), table
-    lost = _lost_refs(replaced, journal)
     if lost:
         return Verdict(refusal="branches or tags were made while their snapshots expired", lost_refs=lost), table
     named |= set(_named_since(context.reader, table, journal))
@@ -74,31 +73,51 @@ def _refusal(context: ReaperContext, metadata: TableMetadata, journal: Journal) 
     return None
 
 
-def _replaced_metadata(context: ReaperContext, table: Table, journal: Journal) -> TableMetadata | None:
+def _lost_refs(context: ReaperContext, table: Table, journal: Journal) -> LostRefs | None:
     """
-    The last metadata that still had the journal's snapshots: the one our commit replaced.
+    Refs that went with a planned snapshot in one commit; None where the metadata from before is not found.
 
-    Each metadata file has a log of those before it. The logs are followed back until one begins before the commit. It
-    is then found by bisection, as the last file before those that no longer have the snapshots.
+    That is our commit, or one of another program that expired a part of the plan. A ref that was taken off before its
+    snapshot went is not lost: the snapshot's files may be gone.
     """
 
     def read(location: str) -> TableMetadata | None:
+        if location == table.metadata_location:
+            return table.metadata
         # In the run that committed it is what the plan was made of.
         return context.metadata.get(location) or _read(table.io, location)
 
-    metadata: TableMetadata | None = table.metadata
-    while metadata is not None and metadata.metadata_log:
-        locations = [entry.metadata_file for entry in metadata.metadata_log]
-        metadata = read(locations[-1])
-        if _is_after(metadata, journal):
-            metadata = read(locations[0])
-            if _is_after(metadata, journal):
-                # The log of the oldest goes further back.
-                continue
-            at = bisect.bisect_left(locations, True, key=lambda item: _is_after(read(item), journal))
-            metadata = read(locations[at - 1])
-        return metadata if metadata is not None and _has_all(metadata, journal) else None
-    return None
+    locations = _locations_since(read, table, journal)
+    lost: LostRefs = ()
+    # The last that has all planned snapshots is found by bisection.
+    at = bisect.bisect_left(locations, True, key=lambda item: _is_after(read(item), journal)) - 1
+    before = read(locations[at]) if at >= 0 else None
+    if before is None or not _has_all(before, journal):
+        return None
+    for location in locations[at + 1 :]:
+        after = read(location)
+        if after is None:
+            return None
+        left = journal.remaining(after)
+        gone = {item.snapshot_id: item for item in before.snapshots if item.snapshot_id in journal.expire}
+        refs = [item for item in before.refs.items() if item[1].snapshot_id in gone.keys() - left]
+        lost += tuple((name, ref, gone[ref.snapshot_id]) for name, ref in refs)
+        if not left:
+            break
+        before = after
+    return lost
+
+
+def _locations_since(read: Callable[[str], TableMetadata | None], table: Table, journal: Journal) -> list[str]:
+    """The table's metadata files, oldest first: their logs are followed back until one begins before the commit."""
+    found, metadata = [table.metadata_location], table.metadata
+    while metadata.metadata_log:
+        found = [entry.metadata_file for entry in metadata.metadata_log] + found
+        oldest = read(found[0])
+        if oldest is None or not _is_after(oldest, journal):
+            break
+        metadata = oldest
+    return found
 
 
 def _is_after(metadata: TableMetadata | None, journal: Journal) -> bool:
@@ -119,12 +138,6 @@ def _read(io: FileIO, location: str) -> TableMetadata | None:
         if isinstance(exc.__cause__, FileNotFoundError):
             return None
         raise
-
-
-def _lost_refs(replaced: TableMetadata, journal: Journal) -> LostRefs:
-    snapshots = {snapshot.snapshot_id: snapshot for snapshot in replaced.snapshots}
-    lost = ((name, ref) for name, ref in replaced.refs.items() if ref.snapshot_id in journal.expire)
-    return tuple((name, ref, snapshots[ref.snapshot_id]) for name, ref in lost)
 
 
 def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iterator[str]:
