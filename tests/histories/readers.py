@@ -194,6 +194,9 @@ def rust_rows(table: Any, columns: str) -> list[tuple[Any, ...]]:
 
 
 def log_goes_back(table: Any) -> bool:
-    """Whether a snapshot is more than a minute older than the one before it; iceberg-rust and Java refuse that."""
-    stamps = [item.timestamp_ms for item in table.metadata.snapshot_log]
-    return any(later < earlier - 60_000 for earlier, later in pairwise(stamps))
+    """Whether an entry of a log is over a minute older than that before it; iceberg-rust and Java refuse that."""
+    metadata = table.metadata
+    logs = ([item.timestamp_ms for item in log] for log in (metadata.snapshot_log, metadata.metadata_log))
+    return any(
+        later < earlier - 60_000 for log in logs for earlier, later in pairwise([*log, metadata.last_updated_ms])
+    )
