@@ -92,7 +92,10 @@ class CommitUnknown(Retry):
 
 
 class ClockBehind(Retry):
-    """This machine's clock is more than 30 s behind the table's last update, or the storage's time, or it slept."""
+    """
+    This machine's clock is more than 30 s behind the table's last update, or differs from the storage's; or the machine
+    slept for hours in a tick.
+    """
 
     hint = (
         "Synchronise the clock (NTP); nothing is committed until it has caught up. If this clock is right, and the "

@@ -1,7 +1,7 @@
 """
 A file of which only some ranges are in memory, for pyarrow to read.
 
-A byte that is not there is never made up: whoever asks for it gets an error, and `lacking` notes the range.
+A byte that is not there is never made up: a read of it is an error, and `lacking` notes the range.
 """
 
 import io

@@ -17,7 +17,6 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
     read_manifest_list,
-    write_manifest_list,
 )
 
 from bookkeeper.catalogs.file_io import DiskFirst
@@ -25,8 +24,7 @@ from bookkeeper.errors import TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.format.manifest_list import SCHEMA, KnownLines, Line, decode, decode_manifests, encode, encode_line
-
-COUNTS = [f"{status}_{what}_count" for status in ("added", "existing", "deleted") for what in ("files", "rows")]
+from tests.support.manifest_lists import COUNTS, listed, write
 
 
 def line(partitions: Any) -> dict[str, Any]:
@@ -57,28 +55,6 @@ def test_summaries_are_carried_on_with_what_is_not_known_of_them(nan: bool | Non
     assert found == {"contains_null": True, "contains_nan": nan, "lower_bound": b"a", "upper_bound": None}
 
 
-def listed(count: int, path: str = "file:///{}.avro", **more: Any) -> list[ManifestFile]:
-    """Manifests as pyiceberg knows them."""
-    return [
-        ManifestFile.from_args(
-            manifest_path=path.format(number),
-            manifest_length=10 + number,
-            partition_spec_id=number % 3,
-            **{
-                "content": ManifestContent.DATA,
-                "sequence_number": 3 + number,
-                "min_sequence_number": 2,
-                "added_snapshot_id": 7 + number,
-                "partitions": [PartitionFieldSummary(True, None, b"a", None)],
-                "key_metadata": None,
-                **dict.fromkeys(COUNTS, number),
-                **more,
-            },
-        )
-        for number in range(count)
-    ]
-
-
 def facts(manifest: ManifestFile) -> Line:
     return Line(
         manifest.manifest_path,
@@ -98,10 +74,8 @@ def ours(manifests: list[ManifestFile]) -> bytes:
 def theirs(manifests: list[ManifestFile]) -> bytes:
     """As pyiceberg writes it."""
     with TemporaryDirectory() as folder:
-        path = f"{folder}/list.avro"
-        with write_manifest_list(2, DiskFirst().new_output(path), 1, None, 1, "deflate") as writer:
-            writer.add_manifests(manifests)
-        return Path(path).read_bytes()
+        write(path := Path(folder) / "list.avro", manifests)
+        return path.read_bytes()
 
 
 @pytest.mark.parametrize("written", [ours, theirs])

@@ -6,41 +6,15 @@ from typing import Any
 import pytest
 from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestFile,
     PartitionFieldSummary,
     read_manifest_list,
-    write_manifest_list,
 )
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.catalogs.file_io import DiskFirst
 from bookkeeper.ledger import contents
 from bookkeeper.stores.local import LocalStore
-
-COUNTS = [f"{status}_{what}_count" for status in ("added", "existing", "deleted") for what in ("files", "rows")]
-
-
-def manifest(number: int) -> ManifestFile:
-    counts: dict[str, Any] = dict.fromkeys(COUNTS, number)
-    return ManifestFile.from_args(
-        manifest_path=f"file:///lake/{number}.avro",
-        manifest_length=10,
-        partition_spec_id=0,
-        content=ManifestContent.DATA,
-        sequence_number=3,
-        min_sequence_number=2,
-        added_snapshot_id=7,
-        partitions=[PartitionFieldSummary(False, None, b"a", b"b")],
-        key_metadata=None,
-        **counts,
-    )
-
-
-def write(path: Path, version: Any, codec: Any) -> None:
-    """A list of pyiceberg's with two manifests."""
-    with write_manifest_list(version, DiskFirst().new_output(str(path)), 1, None, 1, codec) as writer:
-        writer.add_manifests([manifest(1), manifest(2)])
+from tests.support.manifest_lists import listed, write
 
 
 @pytest.mark.parametrize(
@@ -58,7 +32,7 @@ def test_a_list_in_any_form_gives_the_manifests_that_pyiceberg_reads(
 
     monkeypatch.setattr(contents, "read_manifest_list", counted)
     path = tmp_path / "list.avro"
-    write(path, version, codec)
+    write(path, listed(2, partitions=[PartitionFieldSummary(False, None, b"a", b"b")]), version, codec)
     snapshot = Snapshot(snapshot_id=1, timestamp_ms=1, manifest_list=f"file://{path}")
     store: Any = LocalStore(str(tmp_path))
     found = contents.read_list(store, None, snapshot)  # type: ignore[arg-type]

@@ -156,6 +156,17 @@ class FaultyStore:
         except HalfDone as half:
             raise half.error from None
 
+    def _do_one(self, verb: str, key: str, answer: Callable[[], Any]) -> Any:
+        """Of a request for many, the answer for one; an error in it is raised."""
+
+        def act() -> Any:
+            found = answer()
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return self._do(verb, key, act)
+
     def read(self, key: str, most: int | None = None) -> bytes:
         return self._do("read", key, lambda: self.store.read(key, most))
 
@@ -169,25 +180,13 @@ class FaultyStore:
         return {wanted: self._outcome(self._range, wanted) for wanted in ranges}
 
     def _range(self, wanted: Any) -> Any:
-        def read() -> Any:
-            found = self.store.read_ranges([wanted])[wanted]
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-        return self._do("read", wanted.key, read)
+        return self._do_one("read", wanted.key, lambda: self.store.read_ranges([wanted])[wanted])
 
     def read_versions(self, known: dict[str, str], most: Any = None) -> dict[str, Any]:
         return {key: self._outcome(partial(self._version, known, most), key) for key in known}
 
     def _version(self, known: dict[str, str], most: Any, key: str) -> Any:
-        def read() -> Any:
-            found = self.store.read_versions({key: known[key]}, bound_of(key, most))[key]
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-        return self._do("read", key, read)
+        return self._do_one("read", key, lambda: self.store.read_versions({key: known[key]}, bound_of(key, most))[key])
 
     def move(self, key: str, to: str) -> None:
         self._do("move", key, lambda: self.store.move(key, to))
@@ -205,13 +204,7 @@ class FaultyStore:
         return {key: self._outcome(self._head, key) for key in keys}
 
     def _head(self, key: str) -> Any:
-        def look() -> Any:
-            found = self.store.heads([key])[key]
-            if isinstance(found, Exception):
-                raise found
-            return found
-
-        return self._do("size", key, look)
+        return self._do_one("size", key, lambda: self.store.heads([key])[key])
 
     def _outcome(self, act: Callable[[str], Any], key: str) -> Any:
         from bookkeeper.errors import Missing, StorageUnavailable, Unfit
