@@ -13,6 +13,7 @@ A file of the journal is deleted only when all of this holds:
 import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
@@ -81,6 +82,7 @@ def _lost_refs(context: ReaperContext, table: Table, journal: Journal) -> LostRe
     snapshot went is not lost: the snapshot's files may be gone.
     """
 
+    @cache
     def read(location: str) -> TableMetadata | None:
         if location == table.metadata_location:
             return table.metadata
@@ -109,10 +111,17 @@ def _lost_refs(context: ReaperContext, table: Table, journal: Journal) -> LostRe
 
 
 def _locations_since(read: Callable[[str], TableMetadata | None], table: Table, journal: Journal) -> list[str]:
-    """The table's metadata files, oldest first: their logs are followed back until one begins before the commit."""
+    """
+    The table's metadata files, oldest first, from before the commit on: at least one, where the logs reach back to it.
+
+    Right after the commit that is the one it replaced; else logs are followed back until one begins before it.
+    """
     found, metadata = [table.metadata_location], table.metadata
     while metadata.metadata_log:
-        found = [entry.metadata_file for entry in metadata.metadata_log] + found
+        log = [entry.metadata_file for entry in metadata.metadata_log]
+        if not _is_after(read(log[-1]), journal):
+            return [log[-1], *found]
+        found = log + found
         oldest = read(found[0])
         if oldest is None or not _is_after(oldest, journal):
             break

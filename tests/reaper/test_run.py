@@ -8,10 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import ClockBehind
 from bookkeeper.stores.open import open_store
+from reaper.expiry import verify_journal
 from reaper.files.storage import Pace
 from tests.support.cards import card
 from tests.support.reaper_faults import Faults
@@ -127,6 +130,23 @@ def test_deletes_keep_to_their_rate_and_say_how_far_they_are(lake: Lake) -> None
     deleted = done.manifests + done.metadata_files + done.data_files
     assert reported[-1] == deleted > 5
     assert max(waits) <= 1.0 and sum(waits) == pytest.approx(deleted / 5)
+
+
+def test_after_its_commit_a_run_reads_only_the_metadata_that_it_replaced(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        lake.append()
+    read = list[str]()
+    real = verify_journal._read
+
+    def counted(io: FileIO, location: str) -> TableMetadata | None:
+        read.append(location)
+        return real(io, location)
+
+    monkeypatch.setattr(verify_journal, "_read", counted)
+    assert lake.reap().snapshots == 18
+    assert len(read) <= 1
 
 
 def test_a_run_says_what_it_asked_of_the_storage(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
