@@ -311,8 +311,8 @@ class PlaceExpired(NotPossible):
     """Rows after the place may be gone: the snapshots that added them have expired."""
 
     hint = (
-        "Consumer.skip_lost() goes on with the oldest snapshot that is kept. Raise max-hold if the consumer must rest "
-        "for longer; `bookkeeper consumers` shows which consumers are at risk."
+        "Call skip_lost() before batches(): it goes on with the oldest snapshot that is kept. Raise max-hold if the "
+        "consumer must rest for longer; `bookkeeper consumers` shows which consumers are at risk."
     )
 
 
@@ -320,8 +320,8 @@ class RolledBack(NotPossible):
     """The place is not on main: rows were read that the table does not hold any more."""
 
     hint = (
-        "Remove the rows of the abandoned snapshots from the output if they must not stay. Consumer.skip_lost() then "
-        "goes on after the newest snapshot that the place and main have in common."
+        "Remove the rows of the abandoned snapshots from the output if they must not stay. Then call skip_lost() "
+        "before batches(): it goes on after the newest snapshot that the place and main have in common."
     )
 
 

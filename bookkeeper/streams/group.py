@@ -55,7 +55,7 @@ class ConsumerGroup:
         self._current: Consumer | None = None
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913  (what Consumer.open takes, and the share)
         cls,
         config: str | os.PathLike[str] | Settings,
         table: str | None = None,
@@ -64,6 +64,7 @@ class ConsumerGroup:
         share: str,
         place: Callable[[], PlaceKeeper],
         start: str | datetime = BEGINNING,
+        skip_overwrites: bool = False,
         columns: Iterable[str] = (),
         limits: Limits = LIMITS,
         clock: Clock = utc_now,
@@ -74,7 +75,8 @@ class ConsumerGroup:
 
         Raises as Consumer.open, and NotPossible when the group has another number of shares.
         """
-        how: dict[str, Any] = {"columns": tuple(columns), "limits": limits, "clock": clock, "wait": wait}
+        how: dict[str, Any] = {"skip_overwrites": skip_overwrites, "columns": tuple(columns)}
+        how |= {"limits": limits, "clock": clock, "wait": wait}
         return cls(Source.of(config, table, how["columns"]), name, share, place, start, **how)
 
     @property
@@ -106,6 +108,14 @@ class ConsumerGroup:
         if self._current is None:
             raise NotPossible("no batch was given yet")
         self._current.commit(batch, output)
+
+    def skip_lost(self) -> dict[int, Place]:
+        """
+        Goes on after rows that are lost to shares that this member reads; the places by share, as `Consumer.skip_lost`.
+
+        Each member calls it: a share that another member reads is left to that one.
+        """
+        return {number: self._open[number].skip_lost() for number in self._names if self._holds(number)}
 
     def close(self) -> None:
         """Gives its shares back to the others."""

@@ -4,19 +4,21 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible
+from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, RolledBack
 from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace
 from bookkeeper.streams.consumer import Limits
 from bookkeeper.streams.source import Source, registered_at
 from tests.packaging.project import ROOT
 from tests.streams.consumers import SqliteOutput, keys, settings_of
+from tests.streams.test_consumer import changed
 from tests.streams.test_consumer_kills import config_of
-from tests.support.lake import Lake, Writes
+from tests.support.lake import Lake, Writes, append_by_others
 
 
 @pytest.fixture
@@ -121,6 +123,38 @@ def test_a_group_of_which_a_crash_left_one_share_registered_begins_there(lake: L
     wanted = commits(lake, writer, 0, 12)
     with member(lake, "1/2", start="end") as one, member(lake, "2/2", start="end") as two:
         assert sorted(taken(one) + taken(two)) == sorted(wanted)
+
+
+def test_an_overwrite_of_others_is_passed_over_on_demand(lake: Lake, writer: Writes) -> None:
+    with member(lake, "1/1") as careful:
+        assert taken(careful) == []
+    wanted = commits(lake, writer, 0, 3)
+    overwritten = changed(lake, "overwrite")
+    with member(lake, "1/1") as careful, pytest.raises(Overwritten):
+        careful._source = replace(careful._source, load=overwritten)
+        taken(careful)
+    with member(lake, "1/1", skip_overwrites=True) as group:
+        group._source = replace(group._source, load=overwritten)
+        assert taken(group) == wanted[4:]
+
+
+def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer: Writes) -> None:
+    before = commits(lake, writer, 0, 12)
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
+        assert sorted(taken(one) + taken(two)) == sorted(before)
+    fourth = lake.table().metadata.snapshots[3].snapshot_id
+    lake.table().manage_snapshots().rollback_to_snapshot(fourth).commit()
+    after = [f"other-{number}" for number in range(12)]
+    for key in after:
+        append_by_others(lake, writer.file([key]))
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
+        for number, group in enumerate((one, two), start=1):
+            with pytest.raises(RolledBack):
+                taken(group)
+            moved = group.skip_lost()
+            assert [*moved] == [number] and moved[number].snapshot == fourth
+        parts = [taken(one), taken(two)]
+        assert all(parts) and sorted(parts[0] + parts[1]) == sorted(after)
 
 
 @pytest.mark.slow
