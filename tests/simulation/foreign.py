@@ -21,9 +21,9 @@ from pyiceberg.table.update import (
 from pyiceberg.types import StringType
 
 from bookkeeper.errors import BookkeeperError
+from tests.simulation.decoder import Wrong
 from tests.simulation.foreign_expiry import expire
 from tests.simulation.foreign_rewrite import described, rewrite
-from tests.simulation.oracle import Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -192,6 +192,12 @@ class Scheduler:
                 actor.running.throw(Crash("the end"))
             actor.running = None
 
+    @property
+    def acting(self) -> str:
+        """The actor whose call is under way; "" for a call that arrives late."""
+        actor = self.current
+        return actor.name if actor is not None and actor.running is getcurrent() else ""
+
     def arrive(self, everything: bool = False) -> None:
         """What is late and due arrives; its answer is not waited for."""
         if self.late:

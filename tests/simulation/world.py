@@ -30,9 +30,10 @@ from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.coverage import errors_counted
+from tests.simulation.decoder import Wrong
 from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
-from tests.simulation.oracle import Oracle, Wrong
+from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler
 from tests.simulation.shortcuts import shortcuts
@@ -97,7 +98,14 @@ class World:
         once = SetPropertiesUpdate(updates={"commit.retry.num-retries": "0"})
         self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
         self.folder_url = made.folder
-        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, keep - timedelta(minutes=10), self.keyed)
+        self.oracle = Oracle(
+            self.disk,
+            made.folder,
+            self.scheduler.clock,
+            keep - timedelta(minutes=10),
+            self.keyed,
+            lambda: self.scheduler.acting,
+        )
         self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
@@ -317,6 +325,7 @@ class World:
             self.run(Event("reaper", 61))
         self.foreign.look()
         self.reading.look()
+        self.oracle.journal.look()
         self._look()
 
     def _look(self) -> None:
