@@ -19,6 +19,7 @@ import reaper.run
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.rewrite import REWRITES, file_key
 from bookkeeper.ledger import contents, ledger, summary
+from bookkeeper.ledger.blocks import live_summaries
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
 from bookkeeper.retention import rule as retention_rule
 from reaper.expiry import journal as journals
@@ -120,7 +121,7 @@ def journal_behind(context: Any, table: Any, journal: Any) -> None:
 
 def examined_or_not(header: Any, manifest: Any, store: Any, plan: Any, newest: Any) -> Iterator[str]:
     """A fold does not ask what came since it was planned."""
-    for row in contents.read_manifest(store, manifest).rows:
+    for _, row, _ in live_summaries(contents.read_manifest(store, manifest).rows, manifest):
         if (key := file_key(row.path)) in plan.files:
             yield key
 

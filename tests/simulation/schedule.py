@@ -42,6 +42,11 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAG
 TO_COMMIT = -1
 
 
+def is_keyed(seed: int) -> bool:
+    """Whether rows are versions of keys in the world of this seed."""
+    return seed % 3 == 1
+
+
 class Crash(BaseException):
     """The process ends here: no code may catch it, and every object of the actor is thrown away."""
 

@@ -35,7 +35,7 @@ from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
-from tests.simulation.schedule import Event, Scheduler
+from tests.simulation.schedule import Event, Scheduler, is_keyed
 from tests.simulation.shortcuts import shortcuts
 from writers.writer import Writer
 
@@ -71,7 +71,7 @@ class World:
         #: whether others roll the table back in this world
         self.rollbacks = seed % 3 == 0
         #: whether rows are versions of keys in this one
-        self.keyed = seed % 3 == 1
+        self.keyed = is_keyed(seed)
         #: whether others expire snapshots in this one, and whether they have
         self.expires, self.foreign_expiry = seed // 3 % 2 == 1, False
         #: rows are dropped soon in some: then much of the table is older than its newest rows, and deletes are live
