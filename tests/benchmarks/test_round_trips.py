@@ -1,15 +1,14 @@
 """Round trips in a row, read off records; and the proxy that makes them, before a server of its own."""
 
+import asyncio
 import http.client
 import threading
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.counting_proxy import Record, Wire, wire
+from benchmarks.counting_proxy import Proxy, Record, Wire, wire
 from benchmarks.round_trips import Tick, links, named, separated, shown
 from benchmarks.usual_tick import Measured, chain
 
@@ -155,17 +154,22 @@ class Server(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def between() -> Iterator[Wire]:
+def upstream() -> Iterator[int]:
     Server.connections = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
-        with wire(server.server_address[1]) as made:
-            yield made
+        yield server.server_address[1]
     finally:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def between(upstream: int) -> Iterator[Wire]:
+    with wire(upstream) as made:
+        yield made
 
 
 def reply(connection: http.client.HTTPConnection, method: str, path: str, **given: object) -> tuple[int, bytes]:
@@ -175,7 +179,7 @@ def reply(connection: http.client.HTTPConnection, method: str, path: str, **give
 
 
 def test_the_proxy_passes_on_every_kind_of_body_over_one_connection(between: Wire) -> None:
-    line = http.client.HTTPConnection("127.0.0.1", between.port, timeout=10)
+    line = http.client.HTTPConnection("127.0.0.1", between.port, timeout=60)
     big = bytes(3_000_000)
     assert reply(line, "GET", "/sized") == reply(line, "GET", "/chunked") == (200, b"abcde")
     assert reply(line, "HEAD", "/sized") == (200, b"")
@@ -188,17 +192,37 @@ def test_the_proxy_passes_on_every_kind_of_body_over_one_connection(between: Wir
     assert between.taken() == []
 
 
-def test_requests_at_once_are_delayed_at_once(between: Wire) -> None:
+def test_each_request_is_delayed(between: Wire) -> None:
     between.delay(0.2)
-
-    def ask(_: int) -> tuple[int, bytes]:
-        return reply(http.client.HTTPConnection("127.0.0.1", between.port, timeout=10), "GET", "/sized")
-
-    began = time.monotonic()
-    with ThreadPoolExecutor(20) as pool:
-        list(pool.map(ask, range(20)))
-    # One after the other they would take 4 s.
-    assert 0.2 <= time.monotonic() - began < 2
+    line = http.client.HTTPConnection("127.0.0.1", between.port, timeout=60)
+    assert [reply(line, "GET", "/sized")[0] for _ in range(2)] == [200] * 2
     records = between.taken()
-    assert all(0.2 <= item.end - item.start < 2 for item in records)
-    assert len(links(records)) == 1
+    assert all(item.end - item.start >= 0.2 for item in records) and len(links(records)) == 2
+
+
+def test_requests_at_once_are_delayed_at_once(upstream: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A delay ends when all requests are in theirs: one after the other they would wait for ever."""
+
+    async def all_ask() -> list[Record]:
+        together, asked, proxy = asyncio.Barrier(20), list[float](), Proxy(upstream, seconds=0.2)
+
+        async def sleep(seconds: float) -> None:
+            asked.append(seconds)
+            await together.wait()
+
+        async def ask(port: int) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /sized HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            body = await reader.readexactly(5)
+            writer.close()
+            return body
+
+        monkeypatch.setattr("benchmarks.counting_proxy.asyncio.sleep", sleep)
+        async with await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            bodies = await asyncio.wait_for(asyncio.gather(*(ask(port) for _ in range(20))), 120)
+        assert bodies == [b"abcde"] * 20 and asked == [0.1] * 40
+        return proxy.records
+
+    assert len(links(asyncio.run(all_ask()))) == 1

@@ -108,10 +108,11 @@ def test_the_wait_of_the_daemon_ends_at_once_when_something_wakes_it() -> None:
     def woken() -> bool:
         return bool(heard) or (readable([reader], 0) and bool(heard.append(os.read(reader, 1)) or True))
 
-    threading.Timer(0.05, os.write, (writer, b"x")).start()
-    began = time.monotonic()
-    assert not stop.wait(30, lambda: (reader,), woken)
-    assert time.monotonic() - began < 5
+    waiting = threading.Thread(target=stop.wait, args=(3600, lambda: (reader,), woken), daemon=True)
+    waiting.start()
+    os.write(writer, b"x")
+    waiting.join(60)
+    assert not waiting.is_alive() and heard == [b"x"] and not stop.requested
     os.close(reader)
     os.close(writer)
 

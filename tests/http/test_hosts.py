@@ -27,7 +27,7 @@ def port(web: WebServer) -> int:
 
 
 def ask(web: WebServer, host: str | None, address: str = "127.0.0.1", path: str = "/status.json") -> tuple[int, bytes]:
-    connection = HTTPConnection(address, port(web), timeout=10)
+    connection = HTTPConnection(address, port(web), timeout=120)
     connection.putrequest("GET", path, skip_host=True)
     if host is not None:
         connection.putheader("Host", host)
@@ -107,7 +107,7 @@ def test_a_second_host_or_one_in_the_target_does_not_get_past(web: WebServer) ->
         b"GET http://evil.example/status.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"HEAD /status.json HTTP/1.0\r\nHost: evil.example\r\n\r\n",
     ):
-        with socket.create_connection(("127.0.0.1", port(web)), timeout=10) as asking:
+        with socket.create_connection(("127.0.0.1", port(web)), timeout=120) as asking:
             asking.sendall(head)
             assert asking.recv(65536).startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
 

@@ -13,7 +13,7 @@ from tests.support.watched import samples
 
 def asked(url: str) -> tuple[int, str]:
     try:
-        with urlopen(url, timeout=10) as answer:
+        with urlopen(url, timeout=120) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()

@@ -37,7 +37,7 @@ class Asked:
     def hold(self, now: datetime) -> bool:
         self.at.append(now)
         self.threads.append(threading.current_thread().name)
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         answer = self.answers.pop(0) if self.answers else True
         if isinstance(answer, Exception):
             raise answer
@@ -52,7 +52,7 @@ def _no_thread_is_left() -> Iterator[None]:
     yield
     left = [thread for thread in threading.enumerate() if thread.name == "lease renewal"]
     for thread in left:
-        thread.join(5)
+        thread.join(60)
     assert not [thread for thread in left if thread.is_alive()]
 
 
@@ -140,12 +140,12 @@ def test_a_renewal_under_way_takes_nothing_back_that_was_released() -> None:
 
     def late(tag: str, now: datetime) -> bool:
         reached.set()
-        assert gate.wait(30)
+        assert gate.wait(60)
         return put(tag, now)
 
     assert lease.hold(NOW)
     held._put = late  # type: ignore[method-assign]
-    assert lease.hold(NOW + THIRD) and reached.wait(30)
+    assert lease.hold(NOW + THIRD) and reached.wait(60)
     renewal = lease._renewal
     threading.Timer(0.05, gate.set).start()
     lease.release()

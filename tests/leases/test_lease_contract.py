@@ -7,6 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,18 @@ def followed(waiting: Lease) -> bool:
     if not isinstance(waiting, BlobLease):
         waiting.hold(NOW)
         return waiting.hold(NOW + LASTING)
-    deadline = time.monotonic() + LASTING.total_seconds() + 5
+    asked, take = list[int](), waiting.remote.take_lease
+
+    def taken(key: str, wanted: str, seconds: int, text: bytes) -> Any:
+        asked.append(seconds)
+        return take(key, wanted, seconds, text)
+
+    waiting.remote.take_lease = taken
+    deadline = time.monotonic() + LASTING.total_seconds() + 120
     while time.monotonic() < deadline:
         if waiting.hold(NOW):
-            return True
+            return {*asked} == {LASTING.total_seconds()}
+        time.sleep(0.1)
     return False
 
 

@@ -255,5 +255,5 @@ def test_reaper_run_compacts_beside_its_runs_until_it_is_stopped(small: Lake) ->
                     break
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert 'reaper_compaction_rewrites_total{table="events"} 1.0' in figures.read_text()

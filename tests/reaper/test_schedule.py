@@ -117,11 +117,11 @@ def test_a_table_that_takes_long_by_its_settings_does_not_keep_others_waiting(th
 
     def act(now: datetime) -> None:
         begun.set()
-        waited.append(done.wait(5))
+        waited.append(done.wait(60))
         stop.request()
 
     def other(now: datetime) -> None:
-        waited.append(begun.wait(5))
+        waited.append(begun.wait(60))
         done.set()
 
     rounds = [Round("slow", DAY, act, thread), Round("events", DAY, other, COMPACT)]

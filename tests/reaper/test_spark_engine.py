@@ -122,16 +122,16 @@ def end(*_):
     sys.exit(0)
 signal.signal(signal.{signal.SIGTERM.name}, end)
 pathlib.Path({str(ready)!r}).touch()
-time.sleep(60)
+time.sleep(600)
 """
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n{sys.executable} -c {shlex.quote(child)} &\nwait\n")
     script.chmod(0o755)
     began = time.monotonic()
     job_runner([str(script)], None, "events", ready.exists)("rewrite-data-files")
-    while not ended.exists() and time.monotonic() - began < 30:
+    while not ended.exists() and time.monotonic() - began < 120:
         time.sleep(0.05)
-    assert ended.exists() and time.monotonic() - began < 30
+    assert ended.exists()
 
 
 def test_a_job_that_may_be_stopped_and_is_not_runs_to_its_end() -> None:

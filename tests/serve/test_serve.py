@@ -32,7 +32,7 @@ class Served:
     def configure(self, *names: str, more: str = "") -> None:
         catalog = {"name": "lake", **self.lakes["a"].catalog_settings.properties}
         lines = ["[catalog]", *(f"{key} = {json.dumps(value)}" for key, value in catalog.items())]
-        lines += ["[bookkeeper]", 'every = "20ms"', 'stop-patience = "1s"', 'listen = "127.0.0.1:0"']
+        lines += ["[bookkeeper]", 'every = "20ms"', 'stop-patience = "5s"', 'listen = "127.0.0.1:0"']
         lines += [line for name in names for line in (f"[tables.{name}]", f'identifier = "demo.{name}"')]
         self.config.write_text("\n".join([*lines, more, ""]))
 

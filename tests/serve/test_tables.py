@@ -232,7 +232,7 @@ def test_one_tick_of_each_does_not_wait_for_a_frozen_table() -> None:
     answer = threading.Event()
     world.takes["b"] = answer.wait
     slots = [TableLoop(name, lambda name=name: Book(world, Table(name))) for name in "abc"]  # type: ignore[misc]
-    done = once(slots, DAEMON, lambda: NOW, patience=timedelta(seconds=1))
+    done = once(slots, DAEMON, lambda: NOW, patience=timedelta(seconds=3))
     assert [result is not None for result in done] == [True, False, True]
     assert slots[1].trouble == HANGING and Lease.held == {"b"}
     answer.set()

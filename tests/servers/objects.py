@@ -150,7 +150,7 @@ def _moto(port: int) -> list[str]:
 
 
 def _running(server: Server) -> Iterator[Server]:
-    server.start(60)
+    server.start()
     try:
         yield server
     finally:

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
 _MEMORY = "/dev/shm"
+#: of the system: processes that test beside each other must not choose the same ones
+_PORTS = SystemRandom()
 
 
 class Unavailable(Exception):
@@ -25,12 +28,13 @@ class Unavailable(Exception):
 
 def free_port() -> int:
     """
-    A port that was free a moment ago.
+    A port that is free: one of those that the system gives to no client, so that none takes it before the server does.
     """
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = _PORTS.randrange(10_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def scratch() -> str | None:
@@ -76,7 +80,7 @@ class Server:
     options: Mapping[str, Any] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self, within_seconds: float = 30) -> None:
+    def start(self, within_seconds: float = 120) -> None:
         """Starts it and waits until it is ready; raises RuntimeError with the end of its log."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -116,7 +120,7 @@ class Server:
             return
         self.process.send_signal(number)
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -15,7 +15,7 @@ from tests.servers.line import Answered, Line, Lost, Unanswered
 from tests.servers.process import LOOPBACK
 
 _COMMIT = re.compile(r"/v1/(?:[^/]+/)?namespaces/[^/]+/tables/[^/]+(?:\?.*)?")
-_LONGEST_SECONDS = 20
+_LONGEST_SECONDS = 60
 _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
 
 

@@ -97,7 +97,20 @@ LOGS = (
 #: why snapshots are made; `replace` are rewrites of other programs
 REASONS = ("append", "accept-rollback", "fold", "merge", "replace", "replay", "retention", "rewrite", "upserts")
 #: what other programs did
-FOREIGN = ("append", "column", "expire", "property", "rename", "retag", "rewrite", "rollback", "tag", "untag")
+FOREIGN = (
+    "append",
+    "column",
+    "expire",
+    "move",
+    "pin",
+    "property",
+    "rename",
+    "retag",
+    "rewrite",
+    "rollback",
+    "tag",
+    "untag",
+)
 
 
 def wanted() -> list[str]:

@@ -5,6 +5,7 @@ The events of a run, by seed.
 from collections.abc import Iterator
 from random import Random
 
+from tests.simulation.scenes import SCENE, scenes_of
 from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event
 
 #: how often each is taken
@@ -46,6 +47,8 @@ BETWEEN = {
 AFTER = {"compactor": (0.2, ("rewriter",)), "fold": (0.2, ("rewriter",))}
 #: meet no faults: they are not what is tried
 CALM = frozenset({"foreign", "refs", "rewriter", "expirer", "operator", "disk"})
+#: how often they do the whole of what they do
+WHOLE_CALM = {"rewriter": 0.4, "disk": 1.0}
 
 
 def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
@@ -57,18 +60,19 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     dice = Random(seed)
     names, weights = list(WEIGHTS), list(WEIGHTS.values())
     calm = dice.random() * 0.8
+    scenes = scenes_of(seed)
     for _ in range(steps):
         for _ in range(dice.randint(20, 120) if quiet and dice.random() < 0.03 else 0):
             yield Event(dice.choice(names[:2]), 1.0, dice.getrandbits(32))
         seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
         if dice.random() < 0.006:
             seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
-        if dice.random() < 0.008:
-            yield Event("disk", seconds, dice.getrandbits(32))
+        if dice.random() < SCENE:
+            yield from (event._replace(seed=dice.getrandbits(32)) for event in dice.choice(scenes))
             continue
-        who = dice.choices(names, weights)[0]
+        who = "disk" if dice.random() < 0.008 else dice.choices(names, weights)[0]
         if who in CALM:
-            whole = 0.4 if who == "rewriter" else 0.7
+            whole = WHOLE_CALM.get(who, 0.7)
             yield Event(who, seconds, dice.getrandbits(32), 0 if dice.random() < whole else dice.randint(1, 30))
             continue
         kind = who.partition("-")[0]

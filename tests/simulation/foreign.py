@@ -12,6 +12,7 @@ from unittest import mock
 import pyarrow.parquet as pq
 from pyiceberg.manifest import clear_manifest_cache
 from pyiceberg.table import snapshots
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     RemoveSnapshotRefUpdate,
@@ -21,9 +22,9 @@ from pyiceberg.table.update import (
 from pyiceberg.types import StringType
 
 from bookkeeper.errors import BookkeeperError
+from tests.simulation.decoder import Wrong
 from tests.simulation.foreign_expiry import expire
 from tests.simulation.foreign_rewrite import described, rewrite
-from tests.simulation.oracle import Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 DOES = {
     "foreign": {"append": 2.0, "property": 2.0, "column": 0.5, "rename": 0.2},
     "refs": {"tag": 1.5, "retag": 3.0, "untag": 1.5, "rollback": 1.2},
+    "pinner": {"pin": 1.0},
+    "mover": {"move": 1.0},
     "rewriter": {"rewrite": 1.0},
     "expirer": {"expire": 1.0},
 }
@@ -121,12 +124,25 @@ class Foreign:
         if self.tags:
             self._name(table, dice, dice.choice(sorted(self.tags)))
 
-    def _name(self, table: Any, dice: Random, name: str) -> None:
-        """The head, any snapshot, or one that expires soon; guarded by what the tag named before."""
+    def _pin(self, table: Any, dice: Random) -> None:
+        """A tag of the head, and no other one, which would keep older snapshots."""
+        for name in [*self.tags]:
+            table.catalog.commit_table(table, (), (RemoveSnapshotRefUpdate(ref_name=name),))
+            self.tags.pop(name)
+        self._name(table, dice, f"t{self.count}", table.metadata.current_snapshot())
+
+    def _move(self, table: Any, dice: Random) -> None:
+        """A tag names one of the oldest snapshots now."""
+        if self.tags and table.metadata.snapshots:
+            self._name(table, dice, dice.choice(sorted(self.tags)), dice.choice(table.metadata.snapshots[:OLDEST]))
+
+    def _name(self, table: Any, dice: Random, name: str, given: Snapshot | None = None) -> None:
+        """What is given, the head, any snapshot, or one that expires soon; guarded by what the tag named before."""
         metadata = table.metadata
         if (head := metadata.current_snapshot()) is None:
             return
-        snapshot = dice.choice((head, dice.choice(metadata.snapshots), dice.choice(metadata.snapshots[:OLDEST])))
+        choice = (head, dice.choice(metadata.snapshots), dice.choice(metadata.snapshots[:OLDEST]))
+        snapshot = given or dice.choice(choice)
         known = metadata.refs.get(name)
         guard = AssertRefSnapshotId(ref=name, snapshot_id=known.snapshot_id if known else None)
         tag = SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot.snapshot_id)

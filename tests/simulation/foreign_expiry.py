@@ -15,7 +15,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
-from tests.simulation.oracle import Wrong
+from tests.simulation.decoder import Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

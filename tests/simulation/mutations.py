@@ -6,7 +6,7 @@ defect lives before the simulation finds it.
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -15,11 +15,14 @@ from unittest import mock
 
 from pyiceberg.table.snapshots import Operation
 
+import reaper.run
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.rewrite import REWRITES, file_key
-from bookkeeper.ledger import ledger, summary
+from bookkeeper.ledger import contents, ledger, summary
+from bookkeeper.ledger.blocks import live_summaries
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
 from bookkeeper.retention import rule as retention_rule
+from reaper.expiry import journal as journals
 from reaper.expiry.verify_journal import Verdict
 from reaper.files.expired import Files
 from tests.chaos import broken
@@ -99,12 +102,37 @@ def not_looked_at(context: Any, journal: Any) -> tuple[Verdict, Any]:
     return broken.no_second_look(context, journal)
 
 
+def forgotten(store: Any) -> None:
+    """A journal that a crash left is dropped unread."""
+    if (left := _read_journal(store)) is not None:
+        journals.drop(store, left)
+
+
+def journal_later(store: Any, journal: Any) -> Any:
+    """The journal is not durable before the commit."""
+    return journal
+
+
+def journal_behind(context: Any, table: Any, journal: Any) -> None:
+    """It is written behind it."""
+    _expire(context, table, journal)
+    _write_journal(context.folder, journal)
+
+
+def examined_or_not(header: Any, manifest: Any, store: Any, plan: Any, newest: Any) -> Iterator[str]:
+    """A fold does not ask what came since it was planned."""
+    for _, row, _ in live_summaries(contents.read_manifest(store, manifest).rows, manifest):
+        if (key := file_key(row.path)) in plan.files:
+            yield key
+
+
 def fold_without_positions(ledger: Any, view: Any, removed: Any, added: Any) -> Any:
     """A fold takes equality deletes out, and forgets to put position deletes in their place."""
     return _fold(ledger, view, removed, [])
 
 
 _fold = ledger.Ledger.fold
+_expire, _read_journal, _write_journal = reaper.run.expire, journals.read, journals.write
 _rule, _append_counts, _with_live_files = retention_rule.rule, summary.append_counts, ledger._with_live_files
 _LEDGER = "tests.simulation.world.Ledger"
 
@@ -138,6 +166,7 @@ MUTATIONS: dict[str, Patches] = {
     ],
     "a fold labelled replace": [("bookkeeper.ledger.ledger.NewSnapshot", fold_as_replace)],
     "a fold forgets its position deletes": [("bookkeeper.ledger.ledger.Ledger.fold", fold_without_positions)],
+    "a fold does not ask what came since its plan": [("bookkeeper.ledger.fold_commit._planned", examined_or_not)],
     "delete files go while rows need them": [("bookkeeper.ledger.ledger.least_number", lambda *given: 2**63)],
     "the order of a writer's runs is not asked": [
         ("bookkeeper.tick.writer_order.WriterOrder.check", lambda *given: None)
@@ -151,6 +180,12 @@ MUTATIONS: dict[str, Patches] = {
         ("reaper.run.verify_journal", not_looked_at),
     ],
     "the reaper deletes without a second look": [("reaper.run.verify_journal", not_looked_at)],
+    "the reaper does not read its journal": [("reaper.run.journals.read", lambda store: None)],
+    "a journal that a crash left is dropped unread": [("reaper.run.journals.read", forgotten)],
+    "the journal after the commit": [
+        ("reaper.run.journals.write", journal_later),
+        ("reaper.run.expire", journal_behind),
+    ],
     "expiry without guards": [("reaper.expiry.expire.guards", lambda metadata: ())],
     "the reaper does not ask consumers": [("reaper.consumer_guard.Guard.holds", lambda *given: ())],
     "consumers read what replace snapshots add": [("bookkeeper.streams.consumer.is_append", lambda snapshot: True)],

@@ -4,19 +4,13 @@ What must hold after each commit and before each delete, found out by a decoder 
 Rows are known by their keys, which writers never use twice on a table that is append-only.
 """
 
-import io
 import json
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from fastavro import parse_schema, schemaless_reader
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
@@ -26,56 +20,21 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import decode as decode_rewrite
 from bookkeeper.core.txlog import decode
 from bookkeeper.errors import BookkeeperError
-from tests.simulation.memory import Disk
-
-DELETED = 2
-DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
-#: the header of an Avro file, and what its blocks begin with
-_FIELDS: dict[str, Any] = {
-    "magic": {"type": "fixed", "name": "Magic", "size": 4},
-    "meta": {"type": "map", "values": "bytes"},
-    "sync": {"type": "fixed", "name": "Sync", "size": 16},
-}
-_HEADER = parse_schema(
-    {"type": "record", "name": "Header", "fields": [{"name": name, "type": kind} for name, kind in _FIELDS.items()]}
-)
-_LONG, _BYTES = parse_schema({"type": "long"}), parse_schema({"type": "bytes"})
-_CODECS: dict[bytes, Callable[[Any], bytes]] = {
-    b"null": bytes,
-    b"deflate": lambda block: zlib.decompressobj(-15).decompress(block),
-}
-
-
-class Wrong(BaseException):
-    """A promise is broken. No code under test may catch it."""
-
-
-class Line(NamedTuple):
-    """An entry of a manifest; without a number it has its manifest's."""
-
-    status: int
-    path: str
-    content: int
-    number: int | None
-
-
-class Listed(NamedTuple):
-    """A line of a manifest list."""
-
-    path: str
-    number: int
+from tests.simulation.decoder import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES, Decoder, Wrong
+from tests.simulation.journal_rules import JournalRules
 
 
 @dataclass
-class Oracle:
+class Oracle(Decoder):
     """Follows one table: which files and rows came in, which may be gone, and what is needed."""
 
-    disk: Disk
     folder: str
     clock: Callable[[], datetime]
     keep: timedelta
     #: of a keyed table a row is a version of its key
     keyed: bool = False
+    #: the actor whose call is under way; "" for one that arrives late
+    acting: Callable[[], str] = lambda: ""
     metadata: TableMetadata | None = None
     #: when a row was written
     born: dict[str, datetime] = field(default_factory=dict)
@@ -98,10 +57,6 @@ class Oracle:
     _live: dict[int, frozenset[str]] = field(default_factory=dict)
     #: snapshots whose commit it has seen: one may come back after it was expired
     _followed: set[int] = field(default_factory=set)
-    _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict)
-    _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict)
-    _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    _deletes: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     #: of each key the last version that is in, by the order of its writer: incarnation, sequence, number
     latest: dict[str, str] = field(default_factory=dict)
     _latest_rank: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -113,43 +68,14 @@ class Oracle:
     commits: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
-    # -- decoding
+    def __post_init__(self) -> None:
+        self.journal = JournalRules(self.disk, self.folder, self.acting)
+
+    # -- what is seen
 
     def rows_of(self, path: str) -> tuple[str, ...]:
         """The rows of a data file by what is unique: their keys, or the versions of these."""
         return tuple(value if self.keyed else key for key, value in self.pairs(path))
-
-    def pairs(self, path: str) -> tuple[tuple[str, str], ...]:
-        """Key and version of each row; a file is read once, when it is in the table for the first time."""
-        if path not in self._rows:
-            table = self._table(path, ["key", "value"])
-            values = [value.decode() for value in table["value"].to_pylist()]
-            self._rows[path] = tuple(zip(table["key"].to_pylist(), values, strict=True))
-        return self._rows[path]
-
-    def _table(self, path: str, columns: list[str] | None = None) -> Any:
-        return pq.ParquetFile(pa.BufferReader(self._stored(path))).read(columns=columns, use_threads=False)
-
-    def _stored(self, path: str) -> bytes:
-        if not self.disk.has(path):
-            raise Wrong(f"the table names {path}, which is not there")
-        return self.disk.get(path).data
-
-    def _manifests_of(self, snapshot: Snapshot) -> tuple[Listed, ...]:
-        at = snapshot.manifest_list
-        if at not in self._lists:
-            lines = _records(self._stored(at))
-            self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
-        return self._lists[at]
-
-    def _lines(self, manifest: str) -> tuple[Line, ...]:
-        if manifest not in self._manifests:
-            self._manifests[manifest] = tuple(
-                Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
-                for entry in _records(self._stored(manifest))
-                for file in [entry["data_file"]]
-            )
-        return self._manifests[manifest]
 
     def live(self, snapshot: Snapshot) -> frozenset[str]:
         """The live data files of a snapshot; each must be live once."""
@@ -166,15 +92,6 @@ class Oracle:
                 raise Wrong(f"files are live twice: {twice}")
             self._live[snapshot.snapshot_id] = unique
         return self._live[snapshot.snapshot_id]
-
-    def _files(self, snapshot: Snapshot) -> list[tuple[int, str, int]]:
-        """Content, path and number of each live file."""
-        return [
-            (line.content, line.path, manifest.number if line.number is None else line.number)
-            for manifest in self._manifests_of(snapshot)
-            for line in self._lines(manifest.path)
-            if line.status != DELETED
-        ]
 
     def _delete_files(self, snapshot: Snapshot) -> set[str]:
         return {path for content, path, _ in self._files(snapshot) if content != DATA}
@@ -197,13 +114,6 @@ class Oracle:
             if by_key.get(key, 0) <= number and by_place.get((path, place), -1) < number
         ]
 
-    def _deleted(self, path: str) -> tuple[Any, ...]:
-        if path not in self._deletes:
-            table = self._table(path)
-            columns = [column.to_pylist() for column in table.columns]
-            self._deletes[path] = tuple(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
-        return self._deletes[path]
-
     def check_keys(self) -> None:
         """Of each key a reader sees the last version, unless retention dropped it, and no other."""
         assert self.metadata is not None
@@ -218,6 +128,7 @@ class Oracle:
 
     def created(self, location: str, data: bytes) -> None:
         """An object was put: a txlog is noted, and why something is rejected."""
+        self.journal.created(location)
         if location.startswith(self.folder) and location.endswith(".reason.json"):
             self.counts[f"rejected {json.loads(data)['error']}"] += 1
         if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
@@ -287,12 +198,14 @@ class Oracle:
 
     def _refs(self, before: TableMetadata, after: TableMetadata) -> None:
         """An expiry may take off only a ref that was made after its plan: no commit can be guarded against that one."""
-        kept, journal = {item.snapshot_id for item in after.snapshots}, f"{self.folder}/reaper/journal.json"
+        kept, journal = {item.snapshot_id for item in after.snapshots}, self.journal.read()
+        self.journal.expired({item.snapshot_id for item in before.snapshots} - kept)
         lost = {name for name in before.refs.keys() - after.refs.keys() if before.refs[name].snapshot_id not in kept}
         if lost:
-            planned = json.loads(self.disk.get(journal).data)["refs"] if self.disk.has(journal) else before.refs
+            planned = before.refs if journal is None else journal["refs"]
             if known := lost & planned.keys():
                 raise Wrong(f"an expiry took off {sorted(known)}, which its plan knew")
+            self.journal.given_up = True
             self.counts["refs taken off by an expiry"] += len(lost)
         if back := [item for item in after.snapshots if item.snapshot_id in self._gone]:
             self.counts["snapshots restored"] += len(back)
@@ -366,6 +279,8 @@ class Oracle:
                 self._consumed(location.rpartition("/")[2])
             elif "/rejected/" in location and location.endswith(SUFFIX):
                 self._swept(location)
+            elif self.metadata is not None:
+                self.journal.deleting(location, self.metadata, self.needed)
             return
         if location in self.needed():
             raise Wrong(f"{location} is deleted, and it is needed")
@@ -409,25 +324,6 @@ class Oracle:
                 self._needed.update(manifest.path for manifest in self._manifests_of(snapshot))
                 self._needed |= {path for _, path, _ in self._files(snapshot)}
         return self._needed
-
-
-def _records(data: bytes) -> Iterator[Any]:
-    """The records of an Avro file, by fastavro, which would parse the schema of each file anew."""
-    stream = io.BytesIO(data)
-    header: Any = schemaless_reader(stream, _HEADER, None)
-    schema, unpack = _parsed(header["meta"]["avro.schema"]), _CODECS[header["meta"].get("avro.codec", b"null")]
-    while stream.tell() < len(data):
-        count: Any = schemaless_reader(stream, _LONG, None)
-        payload = io.BytesIO(unpack(schemaless_reader(stream, _BYTES, None)))
-        if stream.read(16) != header["sync"]:
-            raise Wrong("a sync marker of an Avro file is not that of its header")
-        for _ in range(count):
-            yield schemaless_reader(payload, schema, None)
-
-
-@lru_cache(maxsize=64)
-def _parsed(schema: bytes) -> Any:
-    return parse_schema(json.loads(schema))
 
 
 def _number(version: str) -> int:

@@ -24,7 +24,7 @@ from bookkeeper.streams.consumer import Consumer
 from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
-from tests.simulation.oracle import Wrong
+from tests.simulation.decoder import Wrong
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.oracle import Wrong
+from tests.simulation.decoder import Wrong
 from tests.simulation.schedule import TO_COMMIT, Event
 from tests.simulation.world import World, repeatable
 

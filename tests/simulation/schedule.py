@@ -42,6 +42,11 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAG
 TO_COMMIT = -1
 
 
+def is_keyed(seed: int) -> bool:
+    """Whether rows are versions of keys in the world of this seed."""
+    return seed % 3 == 1
+
+
 class Crash(BaseException):
     """The process ends here: no code may catch it, and every object of the actor is thrown away."""
 
@@ -191,6 +196,12 @@ class Scheduler:
                 self.current, actor.calls_left = None, 1_000_000_000
                 actor.running.throw(Crash("the end"))
             actor.running = None
+
+    @property
+    def acting(self) -> str:
+        """The actor whose call is under way; "" for a call that arrives late."""
+        actor = self.current
+        return actor.name if actor is not None and actor.running is getcurrent() else ""
 
     def arrive(self, everything: bool = False) -> None:
         """What is late and due arrives; its answer is not waited for."""

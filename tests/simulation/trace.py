@@ -14,16 +14,14 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from greenlet import getcurrent
-
 from bookkeeper.config.settings import Retention
 from bookkeeper.core.folder import SUFFIX, Found
 from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
 from bookkeeper.core.names import TxlogName
 from bookkeeper.tick.select import in_order
 from tests.simulation import world as worlds
+from tests.simulation.decoder import Wrong
 from tests.simulation.memory import Object
-from tests.simulation.oracle import Wrong
 from tests.simulation.schedule import (
     BEFORE,
     CRASH,
@@ -144,8 +142,7 @@ class RecordedWorld(World):
     @property
     def who(self) -> str:
         """Whose call it is; empty for one that arrives late."""
-        actor = self.scheduler.current
-        return actor.name if actor is not None and actor.running is getcurrent() else ""
+        return self.scheduler.acting
 
     def hooks(self) -> None:
         disk, catalog, oracle = self.disk, self.catalog, self.oracle

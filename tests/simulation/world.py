@@ -30,11 +30,12 @@ from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
 from tests.simulation.coverage import errors_counted
+from tests.simulation.decoder import Wrong
 from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
-from tests.simulation.oracle import Oracle, Wrong
+from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
-from tests.simulation.schedule import Event, Scheduler
+from tests.simulation.schedule import Event, Scheduler, is_keyed
 from tests.simulation.shortcuts import shortcuts
 from writers.writer import Writer
 
@@ -70,7 +71,7 @@ class World:
         #: whether others roll the table back in this world
         self.rollbacks = seed % 3 == 0
         #: whether rows are versions of keys in this one
-        self.keyed = seed % 3 == 1
+        self.keyed = is_keyed(seed)
         #: whether others expire snapshots in this one, and whether they have
         self.expires, self.foreign_expiry = seed // 3 % 2 == 1, False
         #: rows are dropped soon in some: then much of the table is older than its newest rows, and deletes are live
@@ -97,7 +98,14 @@ class World:
         once = SetPropertiesUpdate(updates={"commit.retry.num-retries": "0"})
         self.catalog.commit_table(self.catalog.load_table(IDENTIFIER), (), (once,))
         self.folder_url = made.folder
-        self.oracle = Oracle(self.disk, made.folder, self.scheduler.clock, keep - timedelta(minutes=10), self.keyed)
+        self.oracle = Oracle(
+            self.disk,
+            made.folder,
+            self.scheduler.clock,
+            keep - timedelta(minutes=10),
+            self.keyed,
+            lambda: self.scheduler.acting,
+        )
         self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
@@ -317,6 +325,7 @@ class World:
             self.run(Event("reaper", 61))
         self.foreign.look()
         self.reading.look()
+        self.oracle.journal.look()
         self._look()
 
     def _look(self) -> None:

@@ -56,7 +56,7 @@ def test_a_bookkeeper_that_is_killed_is_followed_and_no_row_is_lost_or_double(tm
         second = queue.start("run")
         _until(lambda: queue.keys() == dict.fromkeys(keys, 1) and not queue.asked("pending"))
         second.send_signal(signal.SIGTERM)
-        assert second.wait(20) == 0
+        assert second.wait(120) == 0
     finally:
         for process in (first, second):
             if process is not None and process.poll() is None:
@@ -66,7 +66,7 @@ def test_a_bookkeeper_that_is_killed_is_followed_and_no_row_is_lost_or_double(tm
     _no_secret_in(queue)
 
 
-def _until(true: object, seconds: float = 60) -> None:
+def _until(true: object, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if true():  # type: ignore[operator]

@@ -26,7 +26,7 @@ class Gate(Proxy):
     asked: list[str] = field(default_factory=list)
 
     def of(self, parties: int) -> None:
-        self.gate, self.asked = Barrier(parties, timeout=20), []
+        self.gate, self.asked = Barrier(parties, timeout=60), []
 
     def answer(self, request: Request) -> Reply:
         self.asked.append(f"{request.method} {request.path}")

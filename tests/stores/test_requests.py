@@ -92,7 +92,7 @@ class Watched(Proxy):
     barrier: Barrier = field(default_factory=lambda: Barrier(1))
 
     def at_once(self, *ends: str) -> None:
-        self.together, self.barrier = {*ends}, Barrier(len(ends), timeout=20)
+        self.together, self.barrier = {*ends}, Barrier(len(ends), timeout=60)
 
     def forward(self, request: Request) -> Reply:
         end = urlsplit(request.path).path.rpartition("/")[2]

@@ -17,7 +17,7 @@ from bookkeeper.stores.object_store import ObjectStore
 from bookkeeper.stores.together import together
 from tests.support.faults import Crash
 
-SECONDS = 20
+SECONDS = 60
 
 
 def fails(error: BaseException) -> Any:
@@ -104,17 +104,21 @@ def test_what_nothing_may_catch_comes_before_every_other_error() -> None:
 
 def test_after_an_error_no_further_task_is_begun() -> None:
     begun: list[int] = []
-    held = Event()
+    failing: list[threading.Thread] = []
+    both = Barrier(2)
 
     def first() -> None:
+        failing.append(threading.current_thread())
+        both.wait(SECONDS)
         raise StorageUnavailable
 
     def holds() -> None:
-        held.wait(0.2)
+        both.wait(SECONDS)
+        failing[0].join(SECONDS)  # it ends with the error
 
     with pytest.raises(StorageUnavailable):
         together([first, holds, *[lambda: begun.append(1)] * 50], 2)
-    assert len(begun) < 50
+    assert begun == []
 
 
 @pytest.fixture

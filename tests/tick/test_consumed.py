@@ -14,7 +14,7 @@ from bookkeeper.serve.tables import once
 from bookkeeper.stores.store import Store
 from tests.support.lake import Lake, Writes
 
-SECONDS = 20
+SECONDS = 60
 
 
 class Far:

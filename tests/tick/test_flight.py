@@ -170,7 +170,7 @@ class Slow:
     def create(self, key: str, data: bytes) -> None:
         if self.slow in key:
             self.reached.set()
-            assert self.released.wait(20)
+            assert self.released.wait(60)
         self.store.create(key, data)
         self.log.append(key)
 
@@ -184,11 +184,11 @@ def test_the_swap_is_not_sent_before_all_of_the_writes_are_durable(before: Lake,
     book.ledger.open_store = lambda url: metadata  # type: ignore[assignment,return-value]
     ticking = Thread(target=book.tick, args=(before.clock.move(seconds=1),), daemon=True)
     ticking.start()
-    assert metadata.reached.wait(20)
+    assert metadata.reached.wait(60)
     ticking.join(0.2)
     assert "swap" not in log and before.keys() == ["a"]
     metadata.released.set()
-    ticking.join(20)
+    ticking.join(60)
     assert log[-1] == "swap" and len(log) == 3
     assert good(before) == ["a", "b", "c"]
 

@@ -37,7 +37,7 @@ class Meeting:
     def of(self, *parts: str) -> None:
         """The next operations with these texts, once each."""
         self.parts, self.met = parts, []
-        self.barrier = threading.Barrier(len(parts), timeout=5)
+        self.barrier = threading.Barrier(len(parts), timeout=60)
 
     def __call__(self, url: str) -> Any:
         return Tampered(open_store(url), self._meet)
@@ -54,7 +54,7 @@ def test_results_come_in_order_and_an_error_only_when_all_have_ended() -> None:
     gate = threading.Event()
 
     def late(number: int) -> int:
-        assert gate.wait(20)
+        assert gate.wait(60)
         ended.append(number)
         return number
 

@@ -221,7 +221,7 @@ def test_a_wait_may_ask_for_the_unpublished_rows_from_any_thread(local: Desk, mo
         # A thread of its own: a lock that the publish holds makes this test red, and does not hang it.
         asks = threading.Thread(target=lambda: asked.append(writer.unpublished_rows), daemon=True)
         asks.start()
-        asks.join(10)
+        asks.join(60)
         local.clock.wait(seconds)
 
     with local.writer(wait=wait) as writer:

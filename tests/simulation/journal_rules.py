@@ -1,0 +1,65 @@
+"""
+What must hold of the reaper's journal: it is there before its snapshots expire, nothing drops it before its files are
+gone, and none is left once all is well. Without it no run knows which files a crash has left.
+
+What arrives late is not asked: a commit or a delete of a reaper that is long gone leaves orphans, by design.
+"""
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table.metadata import TableMetadata
+
+from tests.simulation.decoder import Wrong
+from tests.simulation.memory import Disk
+
+REAPER = "reaper"
+
+
+@dataclass
+class JournalRules:
+    """Looks at the journal of one table; `acting` is the actor whose call is under way."""
+
+    disk: Disk
+    folder: str
+    acting: Callable[[], str]
+    #: whether the expiry of the journal that is there took off a ref: its files stay, as orphans
+    given_up: bool = False
+
+    @property
+    def location(self) -> str:
+        return f"{self.folder}/reaper/journal.json"
+
+    def read(self) -> dict[str, Any] | None:
+        """The journal that is there."""
+        return json.loads(self.disk.get(self.location).data) if self.disk.has(self.location) else None
+
+    def created(self, location: str) -> None:
+        if location == self.location:
+            self.given_up = False
+
+    def expired(self, snapshots: Collection[int]) -> None:
+        """These have just expired."""
+        if snapshots and self.acting() == REAPER:
+            journal = self.read()
+            if journal is None or not {*snapshots} <= {*journal["expire"]}:
+                raise Wrong(f"snapshots {sorted(snapshots)[:3]} expired, and no journal names their files")
+
+    def deleting(self, location: str, metadata: TableMetadata, needed: Callable[[], Collection[str]]) -> None:
+        """The journal is about to go: then its files are gone, are needed, or their snapshots stay."""
+        if location != self.location or self.acting() != REAPER or self.given_up:
+            return
+        journal = self.read()
+        assert journal is not None
+        if {item.snapshot_id for item in metadata.snapshots} & {*journal["expire"]}:
+            return
+        files = [path for sizes in journal["files"].values() for path in sizes if self.disk.has(path)]
+        if files and (left := {*files} - {*needed()}):
+            raise Wrong(f"a journal is dropped, and {sorted(left)[0]} of it stays")
+
+    def look(self) -> None:
+        """After all is well."""
+        if self.disk.has(self.location):
+            raise Wrong("the reaper has left a journal, which no later run carries out")
