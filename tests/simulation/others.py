@@ -24,7 +24,7 @@ from bookkeeper.streams.consumer import Consumer
 from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
-from tests.simulation.decoder import Wrong
+from tests.simulation.decoder import Wrong, versions
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -78,11 +78,7 @@ class Keeper:
             raise ConsumerFenced("another run has taken over")
         self.output.place = after
         if output is not None:
-            self.output.rows += (
-                [value.decode() for value in output["value"].to_pylist()]
-                if self.output.keyed
-                else output["key"].to_pylist()
-            )
+            self.output.rows += versions(output) if self.output.keyed else output["key"].to_pylist()
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, None)
