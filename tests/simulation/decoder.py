@@ -18,6 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 from tests.simulation.memory import Disk
 
 DELETED = 2
+#: the order-column of tables that have one
+ORDER = "number"
 DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
 #: the header of an Avro file, and what its blocks begin with
 _FIELDS: dict[str, Any] = {
@@ -55,6 +57,15 @@ class Listed(NamedTuple):
     number: int
 
 
+def versions(table: pa.Table) -> list[str]:
+    """What each row is known by: its value; a row that tells streams of a delete by its key and its order."""
+    values = table["value"].to_pylist()
+    if None not in values:
+        return [value.decode() for value in values]
+    rows = zip(table["key"].to_pylist(), values, table[ORDER].to_pylist(), strict=True)
+    return [f"{key} was deleted, {order}" if value is None else value.decode() for key, value, order in rows]
+
+
 @dataclass
 class Decoder:
     """Reads manifest lists, manifests and Parquet files of a disk, each once."""
@@ -68,9 +79,8 @@ class Decoder:
     def pairs(self, path: str) -> tuple[tuple[str, str], ...]:
         """Key and version of each row; a file is read once, when it is in the table for the first time."""
         if path not in self._rows:
-            table = self._table(path, ["key", "value"])
-            values = [value.decode() for value in table["value"].to_pylist()]
-            self._rows[path] = tuple(zip(table["key"].to_pylist(), values, strict=True))
+            table = self._table(path, ["key", "value", ORDER])
+            self._rows[path] = tuple(zip(table["key"].to_pylist(), versions(table), strict=True))
         return self._rows[path]
 
     def _table(self, path: str, columns: list[str] | None = None) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.simulation.scenes import SCENE, scenes_of
-from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event
+from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event, is_keyed
 
 #: how often each is taken
 WEIGHTS = {
@@ -30,6 +30,8 @@ WEIGHTS = {
     "expirer": 0.5,
     "operator": 1,
 }
+#: the same, of keyed worlds only
+KEYED_WEIGHTS = {"mixed-1": 9, "mixed-1b": 2}
 #: how often at least they do the whole of what they do, and after how many calls they are left otherwise
 WHOLE = {"reaper": (0.3, 80)}
 #: how many of those that are left are left when they are about to commit
@@ -58,7 +60,8 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     With `quiet` there are minutes, not counted as steps, in which bookkeepers tick and writers do nothing.
     """
     dice = Random(seed)
-    names, weights = list(WEIGHTS), list(WEIGHTS.values())
+    taken = WEIGHTS | KEYED_WEIGHTS if is_keyed(seed) else WEIGHTS
+    names, weights = list(taken), list(taken.values())
     calm = dice.random() * 0.8
     scenes = scenes_of(seed)
     for _ in range(steps):

@@ -86,8 +86,9 @@ class Foreign:
         out, path = io.BytesIO(), f"{table.location()}/data/foreign-{self.count}.parquet"
         pq.write_table(rows, out)
         self.world.disk.put(path, out.getvalue())
-        day = int(self.world.scheduler.now.timestamp()) // 86_400
-        made = described(path, rows, len(out.getvalue()), table.spec().spec_id, () if self.world.keyed else (day,))
+        now = int(self.world.scheduler.now.timestamp())
+        partition = (now // 3600,) if self.world.ops else () if self.world.keyed else (now // 86_400,)
+        made = described(path, rows, len(out.getvalue()), table.spec().spec_id, partition)
         virtual = SimpleNamespace(time=self.world.scheduler.epoch_seconds)
         with (
             mock.patch.object(snapshots, "time", virtual),

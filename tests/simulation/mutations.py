@@ -6,11 +6,11 @@ defect lives before the simulation finds it.
 import argparse
 import statistics
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from pyiceberg.table.snapshots import Operation
@@ -18,16 +18,19 @@ from pyiceberg.table.snapshots import Operation
 import reaper.run
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.rewrite import REWRITES, file_key
-from bookkeeper.ledger import contents, ledger, summary
+from bookkeeper.ledger import contents, ledger, summary, txlog_groups
 from bookkeeper.ledger.blocks import live_summaries
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
 from bookkeeper.retention import rule as retention_rule
 from reaper.expiry import journal as journals
 from reaper.expiry.verify_journal import Verdict
+from reaper.files import txlogs
 from reaper.files.expired import Files
 from tests.chaos import broken
 from tests.simulation.events import events
 from tests.simulation.play import play
+from writers.files.steps import Steps
+from writers.files.unpublished import UnpublishedFiles
 
 EVENTS = 300
 MOST_TICKS = 6000
@@ -126,12 +129,41 @@ def examined_or_not(header: Any, manifest: Any, store: Any, plan: Any, newest: A
             yield key
 
 
+def inherited(body: Any, numbers: Sequence[int], header: Any) -> Any:
+    """Files of txlogs with deletes inherit the numbers of their snapshots."""
+    return _numbered(body, [cast(int, None)] * len(numbers), header)
+
+
+def inherited_beside(body: Any, numbers: Sequence[int], header: Any) -> Any:
+    """Those of a version-1 txlog do, beside txlogs with deletes."""
+    if any(entry.sequence_number is not None for entry in body.entries):
+        return _numbered(body, numbers, header)
+    return inherited(body, numbers, header)
+
+
+def shadow_at_its_step(steps: Any, spec: Any, sequence: int) -> None:
+    """Shadow rows have the number of their step, whose deletes do not hide them."""
+    before = UnpublishedFiles.take
+
+    def take(files: Any, rows: Any, spec: Any, sequence: int, number: int = 0) -> Any:
+        return before(files, rows, spec, sequence, steps._number)
+
+    with mock.patch.object(UnpublishedFiles, "take", take):
+        _end_step(steps, spec, sequence)
+
+
+def data_files_only(*given: Any) -> set[str]:
+    """The reaper does not ask which delete files a txlog names."""
+    return {path for path in _paths(*given) if not path.endswith("-deletes.parquet")}
+
+
 def fold_without_positions(ledger: Any, view: Any, removed: Any, added: Any) -> Any:
     """A fold takes equality deletes out, and forgets to put position deletes in their place."""
     return _fold(ledger, view, removed, [])
 
 
 _fold = ledger.Ledger.fold
+_numbered, _end_step, _paths = txlog_groups._numbered, Steps._end_step, txlogs._paths
 _expire, _read_journal, _write_journal = reaper.run.expire, journals.read, journals.write
 _rule, _append_counts, _with_live_files = retention_rule.rule, summary.append_counts, ledger._with_live_files
 _LEDGER = "tests.simulation.world.Ledger"
@@ -167,6 +199,15 @@ MUTATIONS: dict[str, Patches] = {
     "a fold labelled replace": [("bookkeeper.ledger.ledger.NewSnapshot", fold_as_replace)],
     "a fold forgets its position deletes": [("bookkeeper.ledger.ledger.Ledger.fold", fold_without_positions)],
     "a fold does not ask what came since its plan": [("bookkeeper.ledger.fold_commit._planned", examined_or_not)],
+    "files of a keyed txlog inherit their numbers": [("bookkeeper.ledger.txlog_groups._numbered", inherited)],
+    "files of a version-1 txlog inherit theirs beside deletes": [
+        ("bookkeeper.ledger.txlog_groups._numbered", inherited_beside)
+    ],
+    "shadow rows at the number of their own step": [("writers.files.steps.Steps._end_step", shadow_at_its_step)],
+    "a txlog goes in after a later one of its writer": [
+        ("bookkeeper.tick.writer_order.is_overtaken", lambda *given: False)
+    ],
+    "delete files of a waiting txlog are swept": [("reaper.files.txlogs._paths", data_files_only)],
     "delete files go while rows need them": [("bookkeeper.ledger.ledger.least_number", lambda *given: 2**63)],
     "the order of a writer's runs is not asked": [
         ("bookkeeper.tick.writer_order.WriterOrder.check", lambda *given: None)

@@ -6,7 +6,7 @@ Rows are known by their keys, which writers never use twice on a table that is a
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -58,8 +58,12 @@ class Oracle(Decoder):
     #: snapshots whose commit it has seen: one may come back after it was expired
     _followed: set[int] = field(default_factory=set)
     #: of each key the last version that is in, by the order of its writer: incarnation, sequence, number
-    latest: dict[str, str] = field(default_factory=dict)
+    latest: dict[str, str | None] = field(default_factory=dict)
     _latest_rank: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: what txlogs of some writers hold, by incarnation and sequence: keys with their versions, None: deleted
+    _changes: dict[tuple[str, int], Sequence[tuple[str, str | None]]] = field(default_factory=dict)
+    #: delete files of txlogs that are not in, by name
+    _deletes_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: incarnation and sequence of data files
     _ranks: dict[str, tuple[str, int]] = field(default_factory=dict)
     _needed: set[str] | None = None
@@ -118,7 +122,7 @@ class Oracle(Decoder):
         """Of each key a reader sees the last version, unless retention dropped it, and no other."""
         assert self.metadata is not None
         head = self.metadata.current_snapshot()
-        wanted = {key: value for key, value in self.latest.items() if value not in self.dropped}
+        wanted = {key: value for key, value in self.latest.items() if value is not None and value not in self.dropped}
         found = self.visible(head) if head is not None else []
         if sorted(found) != sorted(wanted.items()):
             more, less = set(found) - set(wanted.items()), set(wanted.items()) - set(found)
@@ -134,7 +138,9 @@ class Oracle(Decoder):
         if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
             name = TxlogName.parse(location.rpartition("/")[2])
             if str(name) not in self.done and str(name) not in self.waiting:
-                self.waiting[str(name)] = tuple(file.path for file in decode(name, data, 2**26).files)
+                txlog = decode(name, data, 2**26)
+                self.waiting[str(name)] = files = tuple(file.path for file in txlog.files)
+                self._deletes_of[str(name)] = tuple({*txlog.every_path} - {*files})
                 self._ranks.update(dict.fromkeys(self.waiting[str(name)], (name.incarnation, name.sequence)))
 
     def committed(self, before: TableMetadata, after: TableMetadata) -> None:
@@ -149,14 +155,14 @@ class Oracle(Decoder):
         by_id = {item.snapshot_id: item for item in (*before.snapshots, *after.snapshots)}
         for snapshot in new:
             self._follow(snapshot, by_id.get(snapshot.parent_snapshot_id or 0))
+        if new and marks_format.PROPERTY in after.properties:
+            self._marks(after)
         if before.current_snapshot_id != after.current_snapshot_id:
             if not new:
                 self._rolled_back(before, after, by_id)
             self._head(after)
             if self.keyed and self.commits % 4 == 0:
                 self.check_keys()
-        if new and marks_format.PROPERTY in after.properties:
-            self._marks(after)
 
     def _follow(self, snapshot: Snapshot, parent: Snapshot | None) -> None:
         live = self.live(snapshot)
@@ -191,10 +197,17 @@ class Oracle(Decoder):
         self._added_by[snapshot.snapshot_id] = added
         for path in sorted(added):
             self.streamed += self.rows_of(path)
-            for key, value in self.pairs(path) if self.keyed else ():
-                rank = *self._ranks.get(path, ("", 0)), _number(value)
-                if rank > self._latest_rank.get(key, ()):
-                    self.latest[key], self._latest_rank[key] = value, rank
+            of = self._ranks.get(path, ("", 0))
+            for key, value in self.pairs(path) if self.keyed and of not in self._changes else ():
+                self._changed(key, value, (*of, _number(value)))
+
+    def expect(self, incarnation: str, sequence: int, changes: Sequence[tuple[str, str | None]]) -> None:
+        """A txlog with these changes, in this order, may be published."""
+        self._changes[incarnation, sequence] = changes
+
+    def _changed(self, key: str, version: str | None, rank: tuple[Any, ...]) -> None:
+        if rank > self._latest_rank.get(key, ()):
+            self.latest[key], self._latest_rank[key] = version, rank
 
     def _refs(self, before: TableMetadata, after: TableMetadata) -> None:
         """An expiry may take off only a ref that was made after its plan: no commit can be guarded against that one."""
@@ -269,6 +282,9 @@ class Oracle(Decoder):
                 raise Wrong(f"files of {text} are in, and the marks do not say so")
             if inside:
                 self.done[text] = self.waiting.pop(text)
+                of = name.incarnation, name.sequence
+                for number, (key, version) in enumerate(self._changes.get(of, ())):
+                    self._changed(key, version, (*of, number))
 
     # -- what is needed
 
@@ -305,7 +321,7 @@ class Oracle(Decoder):
         found = set(self.needed_by_snapshots())
         for text, paths in self.waiting.items():
             if self.disk.has(f"{self.folder}/pending/{text}"):
-                found.update(paths)
+                found.update(paths, self._deletes_of[text])
         for location, item in self.disk.under(f"{self.folder}/rewrites"):
             try:
                 rewrite = decode_rewrite(location.rpartition("/")[2].removesuffix(".avro"), item.data, 2**26)

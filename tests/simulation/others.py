@@ -4,6 +4,7 @@ Who else is at work on the simulated table: compactors, a consumer, an operator;
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
 from bookkeeper.core.pending_rewrites import withdraw
-from bookkeeper.errors import BookkeeperError, ConsumerFenced, PlaceExpired, RewriteUnfit, RolledBack
+from bookkeeper.errors import BookkeeperError, ConsumerFenced, OutOfOrder, PlaceExpired, RewriteUnfit, RolledBack
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
@@ -24,7 +25,7 @@ from bookkeeper.streams.consumer import Consumer
 from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
-from tests.simulation.decoder import Wrong
+from tests.simulation.decoder import Wrong, versions
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -78,11 +79,7 @@ class Keeper:
             raise ConsumerFenced("another run has taken over")
         self.output.place = after
         if output is not None:
-            self.output.rows += (
-                [value.decode() for value in output["value"].to_pylist()]
-                if self.output.keyed
-                else output["key"].to_pylist()
-            )
+            self.output.rows += versions(output) if self.output.keyed else output["key"].to_pylist()
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, None)
@@ -169,6 +166,16 @@ def operate(world: "World") -> None:
     ledger = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store)
     accept_rollback(world, folder, ledger)
     replay_pruned(world, folder, ledger)
+    replay_late(world, folder, ledger)
+
+
+def replay_late(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """`bookkeeper replay` of the first txlog that came behind a later one of its writer: it is refused."""
+    late = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") == "OutOfOrder")
+    if world.keyed and (name := next(late, None)) is not None:
+        with suppress(OutOfOrder):
+            replay(folder, ledger, world.settings, name, world.scheduler.now)
+            world.counts["replayed"] += 1
 
 
 def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:

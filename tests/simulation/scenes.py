@@ -42,6 +42,20 @@ KEYED_SCENES = {
         450 book-1
         book-1
     """,
+    "the bookkeepers are gone for hours, and txlogs wait": """
+        mixed-1
+        plain-1
+        8000 reaper
+        4000 reaper
+        book-1
+    """,
+    "a key is inserted and deleted by txlogs of one commit": """
+        mixed-1
+        mixed-1
+        mixed-1
+        mixed-1
+        book-1
+    """,
     # The first fold leaves no older delete, which the rewrite would drop.
     "another program's rewrite, begun before, is committed between a fold's plan and its commit": """
         plain-1

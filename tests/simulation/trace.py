@@ -282,13 +282,13 @@ class RecordedWorld(World):
         self.trace.add("die", b=BOOKS.index(name))
         super()._forget(name)
 
-    def _open(self, run: Any) -> Any:
+    def open_writer(self, run: Any) -> Any:
         if run.writer is not None:
             return run.writer
         who = self.who
         self.opening[who] = -1
         try:
-            writer = super()._open(run)
+            writer = super().open_writer(run)
             self.trace.incarnations[writer.incarnation] = self.opening[who]
             if run.name.startswith("chain"):
                 self.starts["from"] = int(writer.position or b"0")

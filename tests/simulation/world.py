@@ -6,7 +6,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,14 +29,17 @@ from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
 from tests.simulation.catalog import MemoryCatalog
+from tests.simulation.changes import NAME as MIXED
+from tests.simulation.changes import STEP_ROWS, Change, Changes
 from tests.simulation.coverage import errors_counted
-from tests.simulation.decoder import Wrong
+from tests.simulation.decoder import ORDER, Wrong
 from tests.simulation.foreign import DOES, Foreign
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler, is_keyed
 from tests.simulation.shortcuts import shortcuts
+from writers.files import steps
 from writers.writer import Writer
 
 KEYS = 11
@@ -46,6 +49,13 @@ ROWS = pa.schema(
         pa.field("key", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2"}),
         pa.field("value", pa.binary(), metadata={"PARQUET:field_id": "3"}),
     ]
+)
+OPS_SCHEMA = (
+    {"name": "timestamp", "type": "timestamptz"},
+    {"name": "key", "type": "string", "required": True},
+    {"name": "value", "type": "binary"},
+    {"name": "op", "type": "string"},
+    {"name": ORDER, "type": "long"},
 )
 ROOT = "s3://simulated/lake"
 IDENTIFIER = "demo.events"
@@ -80,11 +90,17 @@ class World:
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
         self.catalog = MemoryCatalog(ROOT, self.disk, self.scheduler)
+        #: whether streams of this one see deletes, by rows with an op; then versions of a key lie in several partitions
+        self.ops = self.keyed and seed // 13 % 2 == 1
+        by = ("hour(timestamp)",) if self.ops else () if self.keyed else ("day(timestamp)",)
         self.settings = Table(
             name="events",
             identifier=IDENTIFIER,
-            partition_by=() if self.keyed else ("day(timestamp)",),
+            partition_by=by,
             key=("key",) if self.keyed else (),
+            schema=OPS_SCHEMA if self.ops else (),
+            op_column="op" if self.ops else None,
+            order_column=ORDER if self.ops else None,
             # A codec is nothing that can go wrong here, and zstd takes 0.17 ms for each file of a few rows, both ways.
             compression="zstd" if seed % 8 == 0 else "snappy",
             marks_keep=timedelta(hours=2),
@@ -123,6 +139,10 @@ class World:
                 self._add_writer(actor, name, self._publish)
         for name in ("chain-1", "chain-1b"):
             self._add_writer(name, "chain-1", self._continue)
+        self.changes = Changes(self)
+        if self.keyed:
+            for actor in (MIXED, f"{MIXED}b"):
+                self._add_writer(actor, MIXED, self.changes.publish)
         self.scheduler.add("reaper", lambda dice: self._reap())
         self.compactors: dict[str, Any] = {}
         for name in ("compactor-1", "compactor-2"):
@@ -209,7 +229,8 @@ class World:
 
     # -- writers
 
-    def _open(self, run: Run) -> Writer:
+    def open_writer(self, run: Run) -> Writer:
+        """The writer of a run, which begins with it."""
         if run.writer is None:
             run.writer = Writer.open(
                 Folder(self.store(self.folder_url)),
@@ -219,22 +240,29 @@ class World:
                 random=self.random,
                 stores=self.store,
                 at_once=lambda acts: [act() for act in acts],
+                keep="all" if self.ops and run.name == MIXED else "last",
             )
             self.counts["runs of writers"] += 1
         writer: Writer = run.writer
         return writer
 
     def rows(self, keys: Sequence[str]) -> pa.Table:
-        count = len(keys)
-        for key in keys:
-            self.oracle.born.setdefault(key, self.scheduler.now)
-        values = [key.encode() for key in keys]
-        if self.keyed:  # the row is a version of one of a few keys
-            keys = [f"{name}-k{int(number) % KEYS}" for name, _, number in (key.rpartition("-") for key in keys)]
+        """Rows with these keys; of a keyed table they are versions of a few keys."""
+        if not self.keyed:
+            return self.versions([Change(key, key) for key in keys])
+        parts = (key.rpartition("-") for key in keys)
+        changed = [f"{name}-k{int(number) % KEYS}" for name, _, number in parts]
+        return self.versions([*map(Change, changed, keys)])
+
+    def versions(self, changes: Sequence[Change]) -> pa.Table:
+        """A row for each of these."""
+        versions = [change.version or "" for change in changes]
+        for version in versions:
+            self.oracle.born.setdefault(version, self.scheduler.now)
         columns = [
-            pa.array([self.scheduler.now] * count, pa.timestamp("us", "UTC")),
-            pa.array(keys, pa.string()),
-            pa.array(values, pa.binary()),
+            pa.array([self.scheduler.now] * len(changes), pa.timestamp("us", "UTC")),
+            pa.array([change.key for change in changes], pa.string()),
+            pa.array([version.encode() for version in versions], pa.binary()),
         ]
         return pa.table(columns, schema=ROWS)
 
@@ -247,7 +275,7 @@ class World:
     def _publish(self, run: Run, dice: Random) -> None:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
         try:
-            writer = self._open(run)
+            writer = self.open_writer(run)
             keys = [f"{run.name}-{self.sent[run.name] + number}" for number in range(dice.randint(1, 3))]
             self.sent[run.name] += len(keys)
             self._write(writer, keys)
@@ -261,7 +289,7 @@ class World:
     def _continue(self, run: Run, dice: Random) -> None:
         """Rows of a source: each run goes on where the committed position says."""
         try:
-            writer = self._open(run)
+            writer = self.open_writer(run)
             at = int(writer.position or b"0")
             count = dice.randint(1, 3)
             self._write(writer, [f"{run.name}-{at + number}" for number in range(1, count + 1)])
@@ -333,7 +361,10 @@ class World:
         pending = [at for at, _ in self.disk.under(f"{folder}/pending")]
         if pending:
             raise Wrong(f"still pending after all is well: {pending[:3]}")
-        here, refused = oracle.rows.keys() | oracle.dropped, self._refused()
+        late = self._refused_names()
+        here, refused = oracle.rows.keys() | oracle.dropped, self._refused(late)
+        if missing := [name for name in self.changes.confirmed if name in oracle.waiting and name not in late]:
+            raise Wrong(f"confirmed txlogs are missing: {missing[:3]}")
         for run in self.runs.values():
             missing = [key for key in run.confirmed if key not in here and key not in refused]
             if missing:
@@ -353,14 +384,17 @@ class World:
             raise Wrong(f"needed files are gone: {gone[:3]}")
         self.counts["rows"] += len(oracle.rows)
 
-    def _refused(self) -> set[str]:
-        """Rows of a keyed table that came too late: they are kept in rejected/, and newer versions may be in."""
-        rows = set[str]()
-        for item in Folder(self.store(self.folder_url)).rejected() if self.keyed else ():
-            reason = Folder(self.store(self.folder_url)).reason(item.name).get("error")
-            if reason in ("IncarnationPruned", "OutOfOrder"):
-                paths = self.oracle.waiting.get(str(item.name), ())
-                rows |= {row for path in paths for row in self.oracle.rows_of(path)}
+    def _refused_names(self) -> set[str]:
+        """Txlogs of a keyed table that came too late."""
+        folder = Folder(self.store(self.folder_url))
+        names = [item.name for item in folder.rejected()] if self.keyed else []
+        late = {name: folder.reason(name).get("error") in ("IncarnationPruned", "OutOfOrder") for name in names}
+        return {str(name) for name, is_late in late.items() if is_late}
+
+    def _refused(self, names: Iterable[str]) -> set[str]:
+        """Their rows: they are kept in rejected/, and newer versions may be in."""
+        paths = [path for name in names for path in self.oracle.waiting.get(name, ())]
+        rows = {row for path in paths for row in self.oracle.rows_of(path)}
         self.counts["rows refused for good"] += len(rows)
         return rows
 
@@ -392,6 +426,7 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
         mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+        mock.patch.object(steps, "STEP_ROWS", STEP_ROWS),
         shortcuts(),
     ):
         yield dice
