@@ -6,19 +6,30 @@ from typing import Any
 
 import pytest
 
-#: What is one piece of work, and begun first, for it takes longest. One JVM serves all of Spark's tests, and none
-#: starts beside another; the servers of the catalogs are started once.
+#: What is one piece of work, and begun first, for it takes longest. Programs that start JVMs of their own do so one
+#: after the other, beside the one JVM that serves all of Spark's other tests; the servers of the catalogs are started
+#: once.
 TOGETHER = {
-    "JVM": (
+    "programs with a JVM": (
         "tests/demo/test_demo.py",
         "tests/demo/test_readme.py",
-        "tests/races/",
-        "tests/spark/",
+        "tests/spark/test_java_writer.py",
+        "tests/spark/test_jobs.py",
+        "tests/spark/test_prepare.py",
         "tests/stores/test_spark.py",
-        "tests/writers/test_spark.py",
     ),
+    "JVM": ("tests/races/", "tests/spark/", "tests/writers/test_spark.py"),
     "catalogs": ("tests/catalogs/",),
 }
+#: Files that take half a minute or more: begun next, or the last of them runs alone at the end.
+LONG = (
+    "tests/benchmarks/test_small_runs.py",
+    "tests/reaper/test_crash.py",
+    "tests/reaper/test_orphans.py",
+    "tests/soak/test_soak.py",
+    "tests/writers/test_cli.py",
+    "tests/writers/test_lines.py",
+)
 
 
 def piece(nodeid: str) -> str:
@@ -33,7 +44,7 @@ def turn(nodeid: str) -> int:
     """
     When its piece is begun; pieces of the same turn keep their order.
     """
-    return [*TOGETHER, piece(nodeid)].index(piece(nodeid))
+    return [*TOGETHER, *LONG, piece(nodeid)].index(piece(nodeid))
 
 
 def scheduler(config: pytest.Config, log: Any) -> Any:

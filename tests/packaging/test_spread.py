@@ -1,5 +1,5 @@
 """
-A run in several processes: what it keeps together is there, and all that needs a JVM is together.
+A run in several processes: what it keeps together is there, and so is all that shares a JVM.
 """
 
 import re
@@ -17,19 +17,22 @@ def needs_a_jvm(path: str) -> bool:
     return path.startswith("tests/spark/") or bool(re.search(r"mark\.spark\b", Path(ROOT, path).read_text("utf-8")))
 
 
-@pytest.mark.parametrize("path", [path for paths in spread.TOGETHER.values() for path in paths])
+@pytest.mark.parametrize("path", [*(path for paths in spread.TOGETHER.values() for path in paths), *spread.LONG])
 def test_what_is_kept_together_is_there(path: str):
     assert (ROOT / path).exists()
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if needs_a_jvm(path)])
-def test_one_process_has_all_that_needs_a_jvm(path: str):
-    assert spread.piece(f"{path}::test_something[a::b]") == "JVM"
+def test_one_process_has_all_that_shares_a_jvm_and_one_all_that_starts_its_own(path: str):
+    shares = re.search(r"def \w+\([^)]*\b(spark|keyed)\b|\bsession_on\b", Path(ROOT, path).read_text("utf-8"))
+    piece = spread.piece(f"{path}::test_something[a::b]")
+    assert piece == "JVM" or (piece == "programs with a JVM" and not shares)
 
 
 def test_the_long_pieces_are_begun_first_and_every_other_file_is_one_in_the_usual_order():
     pieces = list(dict.fromkeys(map(spread.piece, sorted(FILES, key=spread.turn))))
 
-    assert pieces[:2] == ["JVM", "catalogs"]
-    assert pieces[2:] == [path for path in FILES if path in pieces]
+    first = ["programs with a JVM", "JVM", "catalogs", *spread.LONG]
+    assert pieces[: len(first)] == first
+    assert pieces[len(first) :] == [path for path in FILES if path in pieces[len(first) :]]
     assert len(pieces) > 100

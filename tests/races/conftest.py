@@ -27,10 +27,9 @@ def spark(lakes: SparkLake) -> Iterator[Any]:
     """A Spark session; the one that runs already, if any."""
     from pyspark.sql import SparkSession
 
-    prepared.wanted()
     running = SparkSession.getActiveSession()
     settings = Settings(catalog=lakes.catalog_settings)
-    built = running or session.build(settings, app="races")
+    built = running or prepared.session_on(settings, app="races")
     for key, value in session.confs(settings, app="races").items():
         if key.startswith(f"spark.sql.catalog.{CATALOG}"):
             built.conf.set(key, value)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <so
 
 BOOKS = ("bookkeeper 1", "bookkeeper 2", "bookkeeper 3")
 #: longer by hand: RACE_SECONDS=600 pytest tests/races/test_spark_at_once.py
-SECONDS = float(os.environ.get("RACE_SECONDS", "10"))
+SECONDS = float(os.environ.get("RACE_SECONDS", "4"))
 
 
 def all_programs(queue: SparkLake, checkpoint: Path, seconds: float) -> tuple[Crowd, list[str]]:

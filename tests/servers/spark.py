@@ -3,9 +3,16 @@ A Java and Spark's jars as `make prepare` leaves them; a test fetches none.
 """
 
 import os
+import subprocess
 from collections.abc import MutableMapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from unittest.mock import patch
 
-from spark_jobs import prepare
+from bookkeeper.config.settings import Settings
+from spark_jobs import prepare, session
 from spark_jobs.versions import ALL, EMBEDDED, Package
 from tests.servers.installed import missing
 from tests.servers.needed import needed
@@ -13,6 +20,8 @@ from tests.servers.needed import needed
 #: a Java without a compiler of its own takes this one
 ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
 EVERY = (*ALL, ECJ)
+#: of Spark's jars, what a program in Java needs beside Iceberg's
+LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "zstd-jni")
 
 
 def ready(environ: MutableMapping[str, str], packages: Sequence[Package] = EMBEDDED) -> prepare.Ready:
@@ -35,3 +44,39 @@ def wanted(packages: Sequence[Package] = EMBEDDED) -> prepare.Ready:
     """
     with needed("spark"):
         return ready(os.environ, packages)
+
+
+def compiled(source: Path, classes: Path) -> list[str]:
+    """
+    Compiles `source` into `classes`; returns the class path that it runs with.
+    """
+    import pyspark
+
+    found = wanted()
+    jars = Path(pyspark.__file__).parent / "jars"
+    path = [*found.jars, *(jar for name in LIBRARIES for jar in jars.glob(f"{name}-[0-9]*.jar")), classes]
+    compiler = [f"{found.java_home}/bin/javac"]
+    if not Path(compiler[0]).is_file():
+        (ecj,) = wanted((ECJ,)).jars
+        compiler = [f"{found.java_home}/bin/java", "-jar", str(ecj), "-17"]
+    words = [*compiler, "-cp", ":".join(map(str, path)), "-d", str(classes), str(source)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return [*map(str, path)]
+
+
+@cache
+def _in_process_files() -> str:
+    classes = mkdtemp(prefix="bookkeeper-classes-")
+    compiled(Path(__file__).parents[1] / "support" / "java" / "InProcessFiles.java", Path(classes))
+    return classes
+
+
+def session_on(settings: Settings, app: str) -> Any:
+    """
+    A Spark session for tests: it starts no process for each file that it writes.
+    """
+    wanted()
+    files = {"fs.file.impl": "InProcessFiles", "fs.AbstractFileSystem.file.impl": "InProcessFiles$Context"}
+    with patch.dict(os.environ, SPARK_DIST_CLASSPATH=_in_process_files()):
+        return session.build(settings, app=app, extra={f"spark.hadoop.{key}": name for key, name in files.items()})

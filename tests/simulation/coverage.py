@@ -100,6 +100,7 @@ REASONS = ("append", "accept-rollback", "fold", "merge", "replace", "replay", "r
 FOREIGN = (
     "append",
     "column",
+    "delete",
     "expire",
     "move",
     "pin",

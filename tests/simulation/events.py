@@ -31,7 +31,7 @@ WEIGHTS = {
     "operator": 1,
 }
 #: the same, of keyed worlds only
-KEYED_WEIGHTS = {"mixed-1": 9, "mixed-1b": 2}
+KEYED_WEIGHTS = {"mixed-1": 9, "mixed-1b": 2, "deleter": 0.7}
 #: how often at least they do the whole of what they do, and after how many calls they are left otherwise
 WHOLE = {"reaper": (0.3, 80)}
 #: how many of those that are left are left when they are about to commit
@@ -48,7 +48,7 @@ BETWEEN = {
 #: the same after a whole round: before a bookkeeper looks at what they published
 AFTER = {"compactor": (0.2, ("rewriter",)), "fold": (0.2, ("rewriter",))}
 #: meet no faults: they are not what is tried
-CALM = frozenset({"foreign", "refs", "rewriter", "expirer", "operator", "disk"})
+CALM = frozenset({"foreign", "refs", "rewriter", "deleter", "expirer", "operator", "disk"})
 #: how often they do the whole of what they do
 WHOLE_CALM = {"rewriter": 0.4, "disk": 1.0}
 

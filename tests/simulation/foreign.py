@@ -23,6 +23,7 @@ from pyiceberg.types import StringType
 
 from bookkeeper.errors import BookkeeperError
 from tests.simulation.decoder import Wrong
+from tests.simulation.foreign_delete import delete
 from tests.simulation.foreign_expiry import expire
 from tests.simulation.foreign_rewrite import described, rewrite
 
@@ -36,6 +37,7 @@ DOES = {
     "pinner": {"pin": 1.0},
     "mover": {"move": 1.0},
     "rewriter": {"rewrite": 1.0},
+    "deleter": {"delete": 1.0},
     "expirer": {"expire": 1.0},
 }
 #: as many of the oldest snapshots are named on purpose, so that they do not expire
@@ -78,7 +80,9 @@ class Foreign:
             raise Wrong(f"tags of other programs are gone: {lost}")
 
     def _may(self, what: str) -> bool:
-        return {"rollback": self.world.rollbacks, "expire": self.world.expires}.get(what, True)
+        return {"rollback": self.world.rollbacks, "expire": self.world.expires, "delete": self.world.keyed}.get(
+            what, True
+        )
 
     def _append(self, table: Any, dice: Random) -> None:
         """One file, in a snapshot of pyiceberg's."""
@@ -99,6 +103,9 @@ class Foreign:
 
     def _rewrite(self, table: Any, dice: Random) -> str:
         return rewrite(self.world, table, dice, f"{self.count}")
+
+    def _delete(self, table: Any, dice: Random) -> str:
+        return delete(self.world, table, dice, f"{self.count}")
 
     def _expire(self, table: Any, dice: Random) -> str:
         return expire(self.world, table, dice)

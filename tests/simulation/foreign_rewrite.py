@@ -53,8 +53,8 @@ class Task(NamedTuple):
     new: DataFile | None
 
 
-class _DeleteManifestWriter(ManifestWriterV2):
-    """pyiceberg writes manifests of data files only."""
+class DeleteManifestWriter(ManifestWriterV2):
+    """A manifest of delete files: pyiceberg writes manifests of data files only."""
 
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
@@ -82,18 +82,18 @@ def described(path: str, rows: pa.Table, size: int, spec_id: int, partition: tup
 def rewrite(world: "World", table: Any, dice: Random, name: str) -> str:
     """Compacts some files of one partition; says so when there are none."""
     start = table.metadata.current_snapshot()
-    chosen = _chosen(table, start, dice) if start is not None else []
-    if not chosen:
+    files = chosen(table, start, dice) if start is not None else []
+    if not files:
         return ": nothing to do"
-    rows = pa.concat_tables([_rows(table, start, entry) for entry in chosen])
-    file, new = chosen[0].data_file, None
+    rows = pa.concat_tables([_rows(table, start, entry) for entry in files])
+    file, new = files[0].data_file, None
     if rows.num_rows:
         out, path = io.BytesIO(), f"{table.location()}/data/foreign-rewrite-{name}.parquet"
         pq.write_table(rows, out)
         world.disk.put(path, out.getvalue())
         partition = tuple(file.partition[at] for at in range(len(file.partition)))
         new = described(path, rows, len(out.getvalue()), file.spec_id, partition)
-    task = Task(start, {entry.data_file.file_path: entry.data_file for entry in chosen}, new)
+    task = Task(start, {entry.data_file.file_path: entry.data_file for entry in files}, new)
     for left in reversed(range(ATTEMPTS)):
         table = table.catalog.load_table(world.settings.identifier)
         try:
@@ -111,7 +111,8 @@ def _entries(table: Any, snapshot: Snapshot, content: ManifestContent) -> Iterat
             yield from manifest.fetch_manifest_entry(table.io)
 
 
-def _chosen(table: Any, start: Snapshot, dice: Random) -> list[ManifestEntry]:
+def chosen(table: Any, start: Snapshot, dice: Random) -> list[ManifestEntry]:
+    """Two to six live data files of one partition, if one has so many."""
     groups = defaultdict[Any, list[ManifestEntry]](list)
     for entry in _entries(table, start, ManifestContent.DATA):
         groups[entry.data_file.spec_id, str(entry.data_file.partition)].append(entry)
@@ -230,7 +231,7 @@ class _Commit:
             kept.append(self._write(ManifestWriterV2, self.task.new.spec_id, [added]))
         least = min((item.min_sequence_number for item in kept if item.min_sequence_number > 0), default=0)
         return kept + [
-            self._without(item, _DeleteManifestWriter, lambda entry: 0 < _number(entry) < least)
+            self._without(item, DeleteManifestWriter, lambda entry: 0 < _number(entry) < least)
             for item in found
             if item.content == ManifestContent.DELETES
         ]

@@ -47,8 +47,8 @@ class JournalRules:
             if journal is None or not {*snapshots} <= {*journal["expire"]}:
                 raise Wrong(f"snapshots {sorted(snapshots)[:3]} expired, and no journal names their files")
 
-    def deleting(self, location: str, metadata: TableMetadata, needed: Callable[[], Collection[str]]) -> None:
-        """The journal is about to go: then its files are gone, are needed, or their snapshots stay."""
+    def deleting(self, location: str, metadata: TableMetadata, named: Callable[[], Collection[str]]) -> None:
+        """The journal is about to go: then its files are gone, are named, or their snapshots stay."""
         if location != self.location or self.acting() != REAPER or self.given_up:
             return
         journal = self.read()
@@ -56,7 +56,7 @@ class JournalRules:
         if {item.snapshot_id for item in metadata.snapshots} & {*journal["expire"]}:
             return
         files = [path for sizes in journal["files"].values() for path in sizes if self.disk.has(path)]
-        if files and (left := {*files} - {*needed()}):
+        if files and (left := {*files} - {*named()}):
             raise Wrong(f"a journal is dropped, and {sorted(left)[0]} of it stays")
 
     def look(self) -> None:

@@ -13,11 +13,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
 
+import pyarrow as pa
 from pyiceberg.table.snapshots import Operation
 
 import reaper.run
 from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.rewrite import REWRITES, file_key
+from bookkeeper.fold import select
+from bookkeeper.fold.read import FILE_PATH, position_rows
+from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger import contents, ledger, summary, txlog_groups
 from bookkeeper.ledger.blocks import live_summaries
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
@@ -157,6 +161,24 @@ def data_files_only(*given: Any) -> set[str]:
     return {path for path in _paths(*given) if not path.endswith("-deletes.parquet")}
 
 
+def for_one_file(ledger: Any, view: Any) -> Any:
+    """A fold takes a position delete file for that of the first data file that it is for."""
+    for manifest, header, item in _live_deletes(ledger, view):
+        paths = item.entry.data_file.lower_bounds
+        if item.entry.content == POSITION_DELETES and FILE_PATH in paths:
+            of_one = item.file._replace(scope=file_key(paths[FILE_PATH].decode()))
+            yield manifest, header, item._replace(file=of_one)
+        else:
+            yield manifest, header, item
+
+
+def positions_of_one(file: Any, data: Any, of: str) -> Any:
+    """And the positions of others are forgotten."""
+    rows = position_rows(file, data)
+    own = [file_key(path) == of for path in rows.column("file_path").to_pylist()]
+    return rows.filter(pa.array(own, pa.bool_())).column("pos").combine_chunks()
+
+
 def fold_without_positions(ledger: Any, view: Any, removed: Any, added: Any) -> Any:
     """A fold takes equality deletes out, and forgets to put position deletes in their place."""
     return _fold(ledger, view, removed, [])
@@ -164,6 +186,7 @@ def fold_without_positions(ledger: Any, view: Any, removed: Any, added: Any) -> 
 
 _fold = ledger.Ledger.fold
 _numbered, _end_step, _paths = txlog_groups._numbered, Steps._end_step, txlogs._paths
+_live_deletes = select.live_deletes
 _expire, _read_journal, _write_journal = reaper.run.expire, journals.read, journals.write
 _rule, _append_counts, _with_live_files = retention_rule.rule, summary.append_counts, ledger._with_live_files
 _LEDGER = "tests.simulation.world.Ledger"
@@ -208,6 +231,10 @@ MUTATIONS: dict[str, Patches] = {
         ("bookkeeper.tick.writer_order.is_overtaken", lambda *given: False)
     ],
     "delete files of a waiting txlog are swept": [("reaper.files.txlogs._paths", data_files_only)],
+    "a fold takes out position deletes of other files": [
+        ("bookkeeper.fold.select.live_deletes", for_one_file),
+        ("bookkeeper.fold.compute.positions_of", positions_of_one),
+    ],
     "delete files go while rows need them": [("bookkeeper.ledger.ledger.least_number", lambda *given: 2**63)],
     "the order of a writer's runs is not asked": [
         ("bookkeeper.tick.writer_order.WriterOrder.check", lambda *given: None)

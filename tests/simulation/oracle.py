@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core import marks as marks_format
-from bookkeeper.core.folder import SUFFIX
+from bookkeeper.core.folder import PENDING, REJECTED, SUFFIX
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import decode as decode_rewrite
 from bookkeeper.core.txlog import decode
@@ -62,6 +63,8 @@ class Oracle(Decoder):
     _latest_rank: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     #: what txlogs of some writers hold, by incarnation and sequence: keys with their versions, None: deleted
     _changes: dict[tuple[str, int], Sequence[tuple[str, str | None]]] = field(default_factory=dict)
+    #: keys with the versions of which other programs delete rows, by snapshot
+    deletes_by_others: dict[int, Sequence[tuple[str, str]]] = field(default_factory=dict)
     #: delete files of txlogs that are not in, by name
     _deletes_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: incarnation and sequence of data files
@@ -182,6 +185,9 @@ class Oracle(Decoder):
         elif added:
             raise Wrong(f"{about} added {sorted(added)}")
         else:
+            for key, version in self.deletes_by_others.get(snapshot.snapshot_id, ()):
+                if self.latest.get(key) == version:
+                    self.latest[key] = None
             self._taken_out(about, gone)
         reason = (summary and summary.additional_properties.get("bookkeeper.reason")) or operation
         self.counts[f"snapshots: {reason.split()[0]}"] += 1
@@ -296,7 +302,7 @@ class Oracle(Decoder):
             elif "/rejected/" in location and location.endswith(SUFFIX):
                 self._swept(location)
             elif self.metadata is not None:
-                self.journal.deleting(location, self.metadata, self.needed)
+                self.journal.deleting(location, self.metadata, self.named)
             return
         if location in self.needed():
             raise Wrong(f"{location} is deleted, and it is needed")
@@ -329,6 +335,16 @@ class Oracle(Decoder):
                 continue
             found.update(row.path for row in rewrite.added)
         return found
+
+    def named(self) -> set[str]:
+        """What is needed, and what txlogs in the folder name, though they may be in: one may arrive late once more."""
+        names = {
+            location.rpartition("/")[2]
+            for place in (PENDING, REJECTED)
+            for location, _ in self.disk.under(f"{self.folder}/{place.rstrip('/')}")
+        }
+        files = (self.waiting.get(name) or self.done.get(name, ()) for name in names)
+        return {*self.needed(), *chain(*files, *(self._deletes_of.get(name, ()) for name in names))}
 
     def needed_by_snapshots(self) -> set[str]:
         """Locations that a kept snapshot names."""

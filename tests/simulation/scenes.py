@@ -56,6 +56,20 @@ KEYED_SCENES = {
         mixed-1
         book-1
     """,
+    "a fold meets a position delete file that is for several data files": """
+        plain-1
+        plain-2
+        mixed-1
+        book-1
+        deleter
+        mixed-1
+        mixed-1
+        mixed-1
+        book-1
+        61 book-1
+        fold-book-1
+        book-1
+    """,
     # The first fold leaves no older delete, which the rewrite would drop.
     "another program's rewrite, begun before, is committed between a fold's plan and its commit": """
         plain-1

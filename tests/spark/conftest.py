@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from spark_jobs import session
 from tests.servers import spark as prepared
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake as Queue
@@ -40,8 +39,7 @@ def spark(lake: SharedCatalog) -> Iterator[Any]:
     """
     The Spark session of the run, on the lake.
     """
-    prepared.wanted()
-    built = session.build(lake.settings, app="tests")
+    built = prepared.session_on(lake.settings, app="tests")
     yield built
     built.stop()
 

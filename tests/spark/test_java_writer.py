@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from tests.servers import spark as prepared
@@ -17,7 +16,6 @@ from tests.support.lake import Lake
 pytestmark = pytest.mark.spark
 
 SOURCE = Path(__file__).parents[2] / "docs" / "java" / "LinesWriter.java"
-SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "slf4j-api-*.jar", "zstd-jni-*.jar")
 LINES, BATCH = 600, 10
 
 
@@ -26,17 +24,9 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """
     The command that runs the writer, without its arguments.
     """
-    classes = tmp_path_factory.mktemp("classes")
-    ready = prepared.wanted()
-    jars = [*ready.jars, *(jar for name in SPARK for jar in Path(pyspark.__file__).parent.glob(f"jars/{name}"))]
-    path = ":".join(map(str, [*jars, classes]))
-    compiler = [f"{ready.java_home}/bin/javac"]
-    if not Path(compiler[0]).is_file():
-        (ecj,) = prepared.wanted((prepared.ECJ,)).jars
-        compiler = [f"{ready.java_home}/bin/java", "-jar", str(ecj), "-17"]
-    done = subprocess.run([*compiler, "-cp", path, "-d", str(classes), str(SOURCE)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return [f"{ready.java_home}/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "LinesWriter"]
+    path = ":".join(prepared.compiled(SOURCE, tmp_path_factory.mktemp("classes")))
+    program = f"{prepared.wanted().java_home}/bin/java"
+    return [program, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", path, "LinesWriter"]
 
 
 class Copy:

@@ -221,7 +221,7 @@ def _until(done: Any, process: "subprocess.Popen[str]") -> bool:
 @pytest.mark.slow
 def test_lines_killed_and_started_again_and_again_loads_each_line_once(local: Desk, tmp_path: Path) -> None:
     local.set_card(roll_after_ms=0)
-    count = 60_000
+    count = 36_000
     keys = [f"k{number:06d}" for number in range(count)]
     for name, part in (("a", keys[: count // 2]), ("b", keys[count // 2 :])):
         (tmp_path / f"{name}.ndjson").write_text("".join(map(_line, part)).replace("vvvv", "v" * 40))

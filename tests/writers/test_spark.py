@@ -55,10 +55,9 @@ def spark(lakes: Path) -> Iterator[Any]:
     """A Spark session; the one of tests/spark when that runs in the same process."""
     from pyspark.sql import SparkSession
 
-    prepared.wanted()
     running = SparkSession.getActiveSession()
     queue = Queue(lakes / "first", catalog="writers_first")
-    built = running or session.build(queue.settings, app="writers")
+    built = running or prepared.session_on(queue.settings, app="writers")
     yield built
     if running is None:
         built.stop()

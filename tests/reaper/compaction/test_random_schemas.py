@@ -1,6 +1,7 @@
 """Random schemas, changed at random: each value is found by its field id, wherever it is and whatever it is named."""
 
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,6 +35,8 @@ from pyiceberg.types import (
 
 from bookkeeper.format.projection import Projection
 
+#: more by hand: RANDOM_SCHEMAS=3000
+EXAMPLES = int(os.environ.get("RANDOM_SCHEMAS", "120"))
 #: type before, type after, values
 LEAVES: list[tuple[IcebergType, IcebergType, st.SearchStrategy[Any]]] = [
     (IntegerType(), IntegerType(), st.integers(-(2**31), 2**31 - 1)),
@@ -116,7 +119,7 @@ def cases(draw: st.DrawFn) -> tuple[Kind, list[dict[str, Any]]]:
     return kind, draw(st.lists(kind.values, min_size=1, max_size=6))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(cases(), st.booleans(), st.integers(1, 4), st.booleans())
 def test_each_value_is_found_by_its_id(
     case: tuple[Kind, list[dict[str, Any]]], with_ids: bool, batch_rows: int, arrows_types: bool
