@@ -37,9 +37,9 @@ class Changes:
     """All runs of this writer."""
 
     world: "World"
-    #: versions so far, and keys that were inserted
+    #: versions so far, and keys that were inserted, with the incarnation
     versions: int = 0
-    inserted: list[str] = field(default_factory=list)
+    inserted: list[tuple[str, str]] = field(default_factory=list)
     #: names of confirmed txlogs
     confirmed: list[str] = field(default_factory=list)
 
@@ -62,14 +62,14 @@ class Changes:
         self.world.counts[f"keyed {what}"] += 1
         if what == "insert":
             key = f"{NAME}-new-{len(self.inserted)}"
-            self.inserted.append(key)
+            self.inserted.append((key, writer.incarnation))
             done = [self._version(key)]
             writer.write(self.world.versions(done))
         elif what == "upsert":
-            done = [self._version(self._known(dice)) for _ in range(dice.randint(1, 2))]
+            done = [self._version(self._known(writer, dice)) for _ in range(dice.randint(1, 2))]
             writer.upsert(self.world.versions(done))
         else:
-            done = [Change(self._known(dice), None)]
+            done = [Change(self._known(writer, dice), None)]
             writer.delete(pa.table({"key": [change.key for change in done]}))
         return done
 
@@ -77,7 +77,10 @@ class Changes:
         self.versions += 1
         return Change(key, f"{NAME}-{self.versions}")
 
-    def _known(self, dice: Random) -> str:
-        """One of a few keys, of which those that were inserted last may not be in yet."""
-        youngest = self.inserted[-YOUNGEST:]
+    def _known(self, writer: Writer, dice: Random) -> str:
+        """
+        One of a few keys, of which those that were inserted last may not be in yet. What a later run inserted comes
+        behind all that this one does: with another version there the insert would not be one of a new key.
+        """
+        youngest = [key for key, by in self.inserted if by <= writer.incarnation][-YOUNGEST:]
         return dice.choice([*youngest, *youngest[-2:], f"{NAME}-a", f"{NAME}-b"])

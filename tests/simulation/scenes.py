@@ -62,6 +62,7 @@ KEYED_SCENES = {
         mixed-1
         book-1
         deleter
+        deleter
         mixed-1
         mixed-1
         mixed-1

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.soak.account import Account, copied, events, files, outputs, state, work
+from tests.soak.account import WORK, Account, copied, events, files, outputs, state, work
 from tests.soak.crew import descendants, identity
 from tests.soak.plan import Plan
 from tests.soak.soak import Soak
@@ -37,8 +37,8 @@ def test_it_publishes_kills_and_says_so(soak):
     report = (soak.plan.root / "report.txt").read_text()
 
     assert soak.kills.total() >= 1 and report.endswith("rc 0\n")
-    assert soak.status.published == soak.status.committed > 50
-    assert sum(copied(soak.plan.output).values()) > 50
+    assert soak.status.published == soak.status.committed > 0
+    assert sum(copied(soak.plan.output).values()) > 0
     assert (soak.plan.root / "status.log").read_text().startswith("minute")
 
 
@@ -138,3 +138,17 @@ def test_sigterm_ends_all_processes_without_an_account(tmp_path):
     assert process.wait(60) == 2
     assert [child for child in children if identity(child[0]) == child] == []
     assert not (tmp_path / "lake" / "report.txt").exists()
+
+
+def test_a_short_soak_goes_on_until_each_program_has_done_something(tmp_path):
+    made = Soak(Plan(tmp_path / "lake", minutes=1, seed=7, spark=False, names=()))
+    for role in ("daemon", "reaper"):
+        (made.plan.root / "logs" / f"{role}.log").touch()
+    assert [made._goes_on(spent) for spent in (59, 61, 299, 301)] == [True, True, True, False]
+
+    for role, message in WORK.values():
+        with (made.plan.root / "logs" / f"{role}.log").open("a") as log:
+            log.write(f'{{"message": "{message}"}}\n')
+    assert [made._goes_on(spent) for spent in (59, 61)] == [True, False]
+    made.stopped = lambda: True
+    assert not made._goes_on(59)

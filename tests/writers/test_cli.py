@@ -1,5 +1,6 @@
 """`writer` as a person or a script starts it."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,15 +9,17 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tests.support.desk import Desk, Ledger
+from tests.support.logs import logging_put_back
 from tests.support.upserts import keyed_card
 from writers.cli import main
 
@@ -24,7 +27,18 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = sorted(main.commands)
 
 
-def _writer(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+def _writer(*arguments: str, cwd: Path | None = None, input: str | None = None) -> Result:
+    """In this process: a process of its own takes a second to import what it needs."""
+    with contextlib.chdir(cwd or os.curdir), logging_put_back(), tempfile.TemporaryFile() as stdin:
+        stdin.write((input or "").encode())
+        stdin.seek(0)
+        done = CliRunner().invoke(main, arguments, stdin, prog_name="writer")
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def _process(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(_command(*arguments), capture_output=True, text=True, timeout=120, env=_environ(), **more)
 
 
@@ -68,7 +82,7 @@ def test_help_is_instant_and_imports_nothing_heavy() -> None:
 def test_generate_publishes_as_many_files_as_asked(local: Desk, tmp_path: Path) -> None:
     log = tmp_path / "closed.jsonl"
     arguments = shlex.split("--files 3 --records 4 --value-bytes 10 --name load-1 --run r1 --quiet --close-log")
-    done = _writer("generate", "--folder", _folder(local), *arguments, str(log))
+    done = _process("generate", "--folder", _folder(local), *arguments, str(log))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     closed = [json.loads(line) for line in log.read_text().splitlines()]
     assert [item["name"] for item in closed] == [str(item.name) for item in local.txlogs()]
@@ -97,16 +111,16 @@ def test_the_folder_may_come_from_the_configuration(local: Desk, tmp_path: Path)
     config = tmp_path / "b.toml"
     config.write_text(f'[tables.events]\nfolder = "{_folder(local)}"\n[tables.bare]\n')
     generate = ["generate", "--config", str(config), "--files", "1", "--records", "1", "--quiet"]
-    assert _writer(*generate, "--table", "events").returncode == 0
+    assert _writer(*generate, "--table", "events").exit_code == 0
     assert len(local.keys()) == 1
     done = _writer(*generate, "--table", "bare")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "error: tables.bare names neither folder nor location" in done.stderr
     assert "hint: Give --folder URL" in done.stderr
 
 
 def test_no_folder_at_all_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    done = _writer("generate", "--files", "1", cwd=tmp_path)
+    done = _process("generate", "--files", "1", cwd=tmp_path)
     assert done.returncode == 1
     assert "hint: Give --folder URL as `bookkeeper init` prints it." in done.stderr
     assert "Traceback" not in done.stderr
@@ -114,7 +128,7 @@ def test_no_folder_at_all_is_an_error_with_a_hint(tmp_path: Path) -> None:
 
 def test_lines_reads_stdin(local: Desk, tmp_path: Path) -> None:
     lines = "".join(_line(f"k{number}") for number in range(3)) + "bad\n"
-    done = _writer("lines", "--folder", _folder(local), "--name", "in", input=lines, cwd=tmp_path)
+    done = _process("lines", "--folder", _folder(local), "--name", "in", input=lines, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith("1 bad lines are in in.bad.ndjson, each with its reason\n")
     assert local.keys() == ["k0", "k1", "k2"]
@@ -128,7 +142,7 @@ def test_lines_of_which_none_is_a_row_end_with_exit_code_1_and_say_why(local: De
     lines = None if how == "file" else "bad\nworse\n"
     done = _writer("lines", "--folder", _folder(local), "--name", "in", *given, input=lines, cwd=tmp_path)
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "error: none of 2 lines is a row of this table" in done.stderr
     assert "hint: in.bad.ndjson has the reason for each" in done.stderr
     assert local.txlogs() == []
@@ -136,14 +150,14 @@ def test_lines_of_which_none_is_a_row_end_with_exit_code_1_and_say_why(local: De
 
 def test_no_lines_at_all_are_no_error(local: Desk, tmp_path: Path) -> None:
     done = _writer("lines", "--folder", _folder(local), "--name", "in", input="\n", cwd=tmp_path)
-    assert done.returncode == 0
+    assert done.exit_code == 0
 
 
 def test_lines_takes_csv_by_the_files_ending(local: Desk, tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("timestamp,key,value\n2026-03-01T00:00:00Z,a,AP8=\n")
     done = _writer("lines", "--folder", _folder(local), "--name", "csv", "--base64", str(file), cwd=tmp_path)
-    assert done.returncode == 0
+    assert done.exit_code == 0
     assert [row["value"] for row in local.rows()] == [b"\x00\xff"]
 
 
@@ -152,7 +166,7 @@ def test_lines_of_a_forgiving_kind(local: Desk, tmp_path: Path) -> None:
     file.write_text("timestamp;key;value;colour\n2026-03-01T00:00:00Z;a;NA;red\n2026-03-01T00:00:00Z;b;x;\n")
     options = shlex.split("--name csv --quiet --format csv --delimiter ';' --null NA --null - --ignore-unknown")
     done = _writer("lines", "--folder", _folder(local), *options, str(file), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.exit_code, done.stderr) == (0, "")
     assert [row["value"] for row in local.rows()] == [None, b"x"]
 
 
@@ -168,7 +182,7 @@ def test_lines_of_a_forgiving_kind(local: Desk, tmp_path: Path) -> None:
 )
 def test_lines_refuses_options_that_make_no_sense(local: Desk, tmp_path: Path, options: str, said: str) -> None:
     done = _writer("lines", "--folder", _folder(local), "--name", "in", *options.split(), input="", cwd=tmp_path)
-    assert (done.returncode, said in done.stderr) == (2, True)
+    assert (done.exit_code, said in done.stderr) == (2, True)
 
 
 def test_lines_ends_with_exit_code_1_at_a_change_that_cannot_be_applied(tmp_path: Path) -> None:
@@ -177,7 +191,7 @@ def test_lines_ends_with_exit_code_1_at_a_change_that_cannot_be_applied(tmp_path
     (tmp_path / "a.ndjson").write_text('{"op": "t"}\n')
     options = shlex.split("--name changes --quiet --preset debezium a.ndjson")
     done = _writer("lines", "--folder", _folder(desk), *options, cwd=tmp_path)
-    assert (done.returncode, desk.txlogs()) == (1, [])
+    assert (done.exit_code, desk.txlogs()) == (1, [])
     assert "error: a.ndjson, line 1: op 't' truncates the table" in done.stderr
     assert "hint: Empty the table by hand, then load it again." in done.stderr
 
@@ -186,10 +200,10 @@ def test_lines_ends_with_exit_code_1_after_too_many_bad_lines(local: Desk, tmp_p
     (tmp_path / "a.ndjson").write_text(_line("a") + "bad\n")
     lines = ["lines", "--folder", _folder(local), "--name", "in", "--quiet", "a.ndjson", "--max-bad"]
     done = _writer(*lines, "0", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "error: 1 lines are no rows of this table, 0 may be" in done.stderr
     assert local.txlogs() == []
-    assert _writer(*lines, "1", cwd=tmp_path).returncode == 0
+    assert _writer(*lines, "1", cwd=tmp_path).exit_code == 0
     assert local.keys() == ["a"]
 
 

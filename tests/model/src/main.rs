@@ -3,30 +3,41 @@
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario
 //!     cargo run --release -- rules     each rule left out; with names, only these
+//!     cargo run --release -- reduced   whether the reduced search leaves nothing out; with names, only these scenarios
 //!     cargo run --release -- finer     the small scenarios with the finer steps of the code (finer.rs)
 //!     cargo run --release --features long -- trace FILE     recorded runs of the code
 
+mod compare;
 mod events;
 mod finer;
 mod interleaved;
 mod protocol;
 mod scenarios;
+mod search;
 mod state;
 mod trace;
 
-use protocol::{Protocol, RULES};
+use protocol::{Action, Protocol, RULES};
 use scenarios::{scenarios, shown_in};
+use search::Search;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::Instant;
 
 fn check(protocol: Protocol) -> (usize, Option<(String, String)>) {
+    if protocol.reduced {
+        let search = Search::of(&protocol);
+        let found = search.run(|_| {});
+        return (search.states(), found.map(|(name, steps)| (name.to_string(), in_words(&steps))));
+    }
     let checker = protocol.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let found = checker.discoveries().into_iter().next();
-    let story = found.map(|(name, path)| {
-        let steps: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
-        (name.to_string(), steps.join(" "))
-    });
+    let story = found.map(|(name, path)| (name.to_string(), in_words(&path.into_actions())));
     (checker.unique_state_count(), story)
+}
+
+fn in_words(steps: &[Action]) -> String {
+    let steps: Vec<String> = steps.iter().map(|action| format!("{action:?}")).collect();
+    steps.join(" ")
 }
 
 /// Follows the runs in a file; the exit code.
@@ -66,6 +77,9 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     if wanted == ["finer"] {
         std::process::exit(finer());
+    }
+    if wanted.first().is_some_and(|first| first == "reduced") {
+        std::process::exit(compare::compare(&wanted[1..]));
     }
     if let [command, file] = wanted.as_slice() {
         if command == "trace" {

@@ -12,6 +12,7 @@ mod others;
 mod plan;
 mod prune;
 mod reaper;
+mod reduced;
 mod replay;
 mod writer;
 
@@ -150,6 +151,8 @@ pub struct Protocol {
     pub rewrite: bool,
     /// a table with upserts and deletes by key
     pub keyed: bool,
+    /// in fewer states (reduced.rs)
+    pub reduced: bool,
     pub broken: Option<Rule>,
     /// the order of txlogs by age, where it is known: of those that fit one position, the oldest is taken
     pub oldest_first: Vec<usize>,
@@ -228,7 +231,7 @@ impl Model for Protocol {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State {
+        let first = State {
             snapshots: vec![],
             head: NONE,
             marks: NO_MARKS,
@@ -256,7 +259,8 @@ impl Model for Protocol {
             late: 0,
             repeated: false,
             spent: Spent::default(),
-        }]
+        };
+        vec![if self.reduced { self.settled(first) } else { first }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -269,6 +273,9 @@ impl Model for Protocol {
         self.reaper_actions(state, actions);
         self.replay_actions(state, actions);
         self.fold_actions(state, actions);
+        if self.reduced {
+            self.reduce_actions(state, actions);
+        }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -280,6 +287,9 @@ impl Model for Protocol {
         self.reaper_step(&mut state, action);
         self.replay_step(&mut state, action);
         self.fold_step(&mut state, action);
+        if self.reduced {
+            state = self.reduced_step(last, state, action);
+        }
         (state != *last).then_some(state)
     }
 

@@ -14,6 +14,7 @@ pub fn scenarios() -> Vec<Protocol> {
         reaper: false,
         rewrite: false,
         keyed: false,
+        reduced: false,
         broken: None,
         oldest_first: vec![],
     };
@@ -151,8 +152,25 @@ pub fn scenarios() -> Vec<Protocol> {
             most: Spent { published: 3, missed: 1, ..Spent::default() },
             ..base.clone()
         },
-        base,
+        base.clone(),
+        Protocol {
+            name: "joint",
+            incarnations: &[0, 1, 2, 3],
+            snapshots: 5,
+            network: 6,
+            most: Spent { published: 3, retained: 1, foreign: 1, ..Spent::default() },
+            reaper: true,
+            reduced: true,
+            ..base
+        },
     ]
+}
+
+/// `joint` within bounds that allow a search without reduction (compare.rs).
+pub fn small() -> Protocol {
+    let joint = scenarios().pop().expect("the last scenario");
+    let most = Spent { published: 2, ..joint.most };
+    Protocol { name: "small", incarnations: &[2], most, reduced: false, network: 2, snapshots: 4, ..joint }
 }
 
 /// A scenario in which a property is false without the rule.

@@ -19,6 +19,8 @@ mod bounds {
     pub type Slots = u8;
     pub type Files = u16;
     pub type Snapshots = u16;
+    /// Incarnations, as bits.
+    pub type Incarnations = u8;
 }
 
 /// For recorded runs (trace.rs): too large for a search of all interleavings, and only one is followed.
@@ -30,6 +32,7 @@ mod bounds {
     pub type Slots = u128;
     pub type Files = u128;
     pub type Snapshots = u128;
+    pub type Incarnations = u32;
 }
 
 pub use bounds::*;
@@ -43,8 +46,6 @@ pub const BOOKKEEPERS: usize = 2;
 pub const GONE: u8 = BOOKKEEPERS as u8;
 pub const REPLAY: u8 = GONE + 1;
 
-/// Incarnations, as bits.
-pub type Incarnations = u32;
 pub type SnapshotId = u8;
 pub const NONE: SnapshotId = u8::MAX;
 
@@ -148,7 +149,7 @@ pub enum Writer {
     },
 }
 
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Idle,
     Listed,
@@ -166,7 +167,7 @@ pub enum Phase {
 }
 
 /// What a bookkeeper remembers of its tick. A crash forgets all of it.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bookkeeper {
     pub phase: Phase,
     pub twice: bool,
@@ -235,7 +236,7 @@ pub struct State {
     pub spoiled: Slots,
     pub replay: Replay,
     /// whether marks that were idle on day 0 may be pruned
-    pub day: u32,
+    pub day: Incarnations,
     /// txlogs that were created on day 1
     pub fresh: Slots,
     /// incarnations that began on day 1, as bits
