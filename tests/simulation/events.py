@@ -5,7 +5,7 @@ The events of a run, by seed.
 from collections.abc import Iterator
 from random import Random
 
-from tests.simulation.scenes import SCENE, scenes_of
+from tests.simulation.scenes import how_often, scenes_of
 from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event, is_keyed
 
 #: how often each is taken
@@ -63,14 +63,14 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     taken = WEIGHTS | KEYED_WEIGHTS if is_keyed(seed) else WEIGHTS
     names, weights = list(taken), list(taken.values())
     calm = dice.random() * 0.8
-    scenes = scenes_of(seed)
+    scenes, scene = scenes_of(seed), how_often(seed)
     for _ in range(steps):
         for _ in range(dice.randint(20, 120) if quiet and dice.random() < 0.03 else 0):
             yield Event(dice.choice(names[:2]), 1.0, dice.getrandbits(32))
         seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
         if dice.random() < 0.006:
             seconds = dice.choice((120.0, 700.0, 4000.0, 8000.0))
-        if dice.random() < SCENE:
+        if dice.random() < scene:
             yield from (event._replace(seed=dice.getrandbits(32)) for event in dice.choice(scenes))
             continue
         who = "disk" if dice.random() < 0.008 else dice.choices(names, weights)[0]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tests.simulation.schedule import CRASH_AFTER, TO_COMMIT, Event, is_keyed
 
-#: how often a scene is played in the place of an event
-SCENE = 0.015
+#: how often a scene is played in the place of an event, and in a world with a keyed table
+SCENE, KEYED_SCENE = 0.015, 0.025
 #: a line for each event: the seconds before it (1 without), who, and whether it is left there, or dies
 SCENES = {
     "a tag that the reaper's plan knew is moved before its commit": """
@@ -60,13 +60,16 @@ KEYED_SCENES = {
         plain-1
         plain-2
         mixed-1
+        mixed-1
         book-1
+        fold-book-1
         deleter
         deleter
         mixed-1
         mixed-1
         mixed-1
         book-1
+        fold-book-1
         61 book-1
         fold-book-1
         book-1
@@ -77,14 +80,17 @@ KEYED_SCENES = {
         book-1
         plain-1
         book-1
+        fold-book-1
         61 book-1
         fold-book-1
         book-1
+        fold-book-1
         rewriter until its commit
         plain-1
         plain-1
         plain-1
         book-1
+        fold-book-1
         61 book-1
         fold-book-1
         rewriter
@@ -97,6 +103,11 @@ def scenes_of(seed: int) -> Sequence[Sequence[Event]]:
     """The scenes of the world of this seed; in one with a keyed table most are about keys."""
     keyed = 2 * [*KEYED_SCENES.values()] if is_keyed(seed) else []
     return [events_of(scene) for scene in (*SCENES.values(), *keyed)]
+
+
+def how_often(seed: int) -> float:
+    """How often one is played in the place of an event of this world."""
+    return KEYED_SCENE if is_keyed(seed) else SCENE
 
 
 def events_of(scene: str) -> list[Event]:

@@ -11,6 +11,8 @@ CHEAP = {
     "delete before the commit": "is deleted, and it is not in the table",
     "the summary counts a file too many": "added files",
     "the next sequence counts as in": "",
+    "files of a keyed txlog inherit their numbers": "readers of keys see",
+    "the journal after the commit": "no journal names their files",
 }
 
 

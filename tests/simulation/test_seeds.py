@@ -9,10 +9,19 @@ from tests.simulation.events import events as events_of
 from tests.simulation.play import play, shrink
 from tests.simulation.schedule import Event
 
-#: seeds, and how many events of each: the first world is keyed, the third one is rolled back
-SEEDS = {7: 150, 8: 150, 15: 150}
+#: seeds, and how many events of each: the first world is keyed, the third one is rolled back, the last one is keyed and
+#: has shadow rows and partitions
+SEEDS = {7: 150, 8: 150, 15: 150, 13: 150}
 #: shrunk runs that once failed: what was wrong, the world's seed, and the events
 FAILED = {
+    "an older run of a writer leaves alone the key that a newer one inserts": (
+        300007,
+        [
+            Event("mixed-1", 0.1, 1058233642, 0, "", 2),
+            Event("mixed-1b", 0.0, 3774546416, 0, "", 2),
+            Event("mixed-1", 1.0, 195004588, 0, "torn upload", 2),
+        ],
+    ),
     "a tag that was taken off, and whose snapshot another program expired, is put back by a plan of the reaper's": (
         100030,
         [
