@@ -158,7 +158,17 @@ pub fn scenarios() -> Vec<Protocol> {
             incarnations: &[0, 1, 2, 3],
             snapshots: 5,
             network: 6,
-            most: Spent { published: 3, retained: 1, foreign: 1, ..Spent::default() },
+            most: Spent { published: 3, retained: 1, foreign: 1, crashes: 1, ..Spent::default() },
+            reaper: true,
+            reduced: true,
+            ..base.clone()
+        },
+        Protocol {
+            name: "joint-back",
+            incarnations: &[0, 1, 2, 3],
+            snapshots: 4,
+            network: 6,
+            most: Spent { published: 2, foreign: 1, rolled_back: 1, ..Spent::default() },
             reaper: true,
             reduced: true,
             ..base
@@ -168,7 +178,7 @@ pub fn scenarios() -> Vec<Protocol> {
 
 /// `joint` within bounds that allow a search without reduction (compare.rs).
 pub fn small() -> Protocol {
-    let joint = scenarios().pop().expect("the last scenario");
+    let joint = scenarios().into_iter().find(|protocol| protocol.name == "joint").expect("the scenario");
     let most = Spent { published: 2, ..joint.most };
     Protocol { name: "small", incarnations: &[2], most, reduced: false, network: 2, snapshots: 4, ..joint }
 }

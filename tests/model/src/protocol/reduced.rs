@@ -274,13 +274,13 @@ impl Protocol {
     }
 
     /// Of snapshots behind `main`, which no rollback reaches, the reaper and a property ask only which files they hold
-    /// together, and after the reaper's run only the property, of files that stay.
+    /// together, and after the reaper's run only the property, of those that are gone.
     fn forget_history(&self, state: &mut State) {
         if !self.only_forwards(state) || self.most.replayed > 0 || !self.expires_at_once() || state.head == NONE {
             return;
         }
         let reaps = self.reaper && state.reaper.phase != ReaperPhase::Done;
-        let (head, marked) = (state.head, state.marks.snapshot);
+        let (head, marked, disk) = (state.head, state.marks.snapshot, state.disk);
         let newest = state.live(head) | state.live(marked);
         let (mut held, mut first): (Files, _) = (0, None);
         for (id, snapshot) in state.snapshots.iter_mut().enumerate() {
@@ -289,8 +289,10 @@ impl Protocol {
                 continue;
             }
             (snapshot.appended, snapshot.twice) = (0, false);
-            if snapshot.expired || !reaps {
+            if snapshot.expired {
                 snapshot.live = 0;
+            } else if !reaps {
+                snapshot.live &= !disk;
             } else if id != marked {
                 held |= std::mem::take(&mut snapshot.live);
                 first = first.or(Some(id));
