@@ -30,6 +30,7 @@ from bookkeeper.errors import (
     NotPossible,
     SchemaRefused,
     StorageUnavailable,
+    UnknownOutcome,
     WrongFolder,
 )
 from bookkeeper.stores.locations import normal
@@ -326,6 +327,7 @@ class Writer:
         card = self._prepare_publish()
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()))
+        self._check_age(name, card)
         self._monitor.published(name, chained=position is not None)
         self._has_positions = self._has_positions or position is not None
         self._last_position = None
@@ -357,6 +359,13 @@ class Writer:
         if not timedelta(0) <= self._clock() - began < CARD_AGE:
             card = self._card_before_publish()
         return card
+
+    def _check_age(self, name: TxlogName, card: Card) -> None:
+        """A process may stand still between the last look at the age of its files and the put of the txlog."""
+        if self._files.age() > timedelta(milliseconds=card.orphan_age_ms):
+            self._publisher.unknown = name
+            hint = "Look at `bookkeeper rejected`: a txlog whose files are gone is there. The next run finds out."
+            raise UnknownOutcome(f"{name}: its data files were past orphan-age, and may have been swept", hint=hint)
 
     @one_at_a_time
     def close(self) -> None:

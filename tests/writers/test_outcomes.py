@@ -306,6 +306,22 @@ def test_a_file_older_than_half_the_orphan_age_is_written_again_under_a_new_name
     assert len(stored) == 3, "the first file is left to the orphan sweep"
 
 
+def test_a_publish_in_which_the_process_stood_still_for_the_orphan_age_is_not_confirmed(desk: Desk) -> None:
+    desk.set_card(orphan_age_ms=3_600_000)
+
+    def stand_still(operation: str, key: str) -> None:
+        if operation == "create" and key.startswith("pending/"):
+            desk.clock.move(minutes=61)
+
+    desk.stores = lambda url: Tampered(open_store(url), stand_still)
+    with desk.writer() as writer:
+        writer.write(rows("a"))
+        for why in ("may have been swept", "not known"):
+            with pytest.raises(UnknownOutcome, match=why):
+                writer.publish()
+    assert len(desk.txlogs()) == 1
+
+
 def test_the_writer_deletes_nothing(desk: Desk) -> None:
     operations: list[str] = []
     desk.stores = lambda url: Tampered(open_store(url), lambda operation, key: operations.append(operation))

@@ -175,6 +175,11 @@ class UnpublishedFiles:
                 self._finished[index] = _FinishedFile(key, file, data, item.number, item.deletes)
         self.store(store)
 
+    def age(self) -> timedelta:
+        """The time since the oldest file was stored."""
+        stored = [item.stored_at for item in self._finished if item.stored_at is not None]
+        return self._clock() - min(stored) if stored else timedelta(0)
+
     def named(self) -> NamedFiles:
         """The files for a txlog; only after `finish` and `store`."""
         if self._open or any(item.stored_at is None for item in self._finished):
