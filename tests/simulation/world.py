@@ -392,7 +392,7 @@ class World:
         return {str(name) for name, is_late in late.items() if is_late}
 
     def _refused(self, names: Iterable[str]) -> set[str]:
-        """Their rows: they are kept in rejected/, and newer versions may be in. Of a paused writer files may be swept."""
+        """Their rows: kept in rejected/, and newer versions may be in. Files of a paused writer may be swept."""
         paths = [path for name in names for path in self.oracle.waiting.get(name, ()) if self.disk.has(path)]
         rows = {row for path in paths for row in self.oracle.rows_of(path)}
         self.counts["rows refused for good"] += len(rows)
