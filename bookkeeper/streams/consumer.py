@@ -31,6 +31,7 @@ from bookkeeper.errors import (
     Missing,
     NotPossible,
     Overwritten,
+    PlaceExpired,
     PlaceRefused,
     Retry,
 )
@@ -42,7 +43,7 @@ from bookkeeper.streams.place import Place, after_lost, ahead, parse
 from bookkeeper.streams.read_ahead import each_ahead
 from bookkeeper.streams.registration import FolderPlace, Registration
 from bookkeeper.streams.rows import Projection
-from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, selected
+from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, selected, start_of
 
 T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741
@@ -236,11 +237,15 @@ class Consumer:
         table = self._table()
         place = after_lost(table.metadata, self.place)
         if place != self.place:
-            like = schema_to_pyarrow(table.schema(), include_field_ids=False)
-            self._keeper.move(self.name, str(self.place), str(place), like)
-            self.place = place
-            self._follow_place(timedelta(0))
+            self._move(place, table)
         return place
+
+    def _move(self, place: Place, table: Table) -> None:
+        """A crash behind the first step leaves the record behind the place: the reaper keeps more."""
+        like = schema_to_pyarrow(selected(table, self._columns), include_field_ids=False)
+        self._keeper.move(self.name, str(self.place), str(place), like)
+        self.place = place
+        self._follow_place(timedelta(0))
 
     def close(self) -> None:
         """Ends the threads, and registers the place that is durable. The name stays registered."""
@@ -278,6 +283,7 @@ class Consumer:
         table = self._table()
         if table.metadata_location == self._read_up:
             return
+        self._begin_later(table)
         with closing(self._pieces(table)) as pieces:
             for batch in self._gathered(table, pieces):
                 yield batch
@@ -288,6 +294,21 @@ class Consumer:
                     )
                 self._moved_at = self._clock()
         self._read_up = None if self._owes_move else table.metadata_location
+
+    def _begin_later(self, table: Table) -> None:
+        """
+        Moves a beginning that expired before anything was read to what is the beginning now.
+
+        A reaper that was about to commit when this consumer registered does not know of it. What its expiry left is all
+        that the table holds.
+        """
+        place, history = self.place, MainHistory(table.metadata)
+        if place.files != 0 or place.rows or place != self._registration.start or place.snapshot in history.by_id:
+            return
+        try:
+            ahead(history, place)
+        except PlaceExpired:
+            self._move(start_of(table.metadata, BEGINNING), table)
 
     def _gathered(self, table: Table, pieces: "Generator[_Piece, None, None]") -> Iterator[Batch]:
         """Pieces as batches: as large as allowed, and what is left at the end, also when that is an error."""

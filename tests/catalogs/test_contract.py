@@ -58,6 +58,18 @@ def test_a_commit_for_an_older_head_is_a_conflict(lake: CatalogLake) -> None:
     assert lake.operations() == ["replace"]
 
 
+def test_a_commit_whose_head_is_the_head_again_after_a_rollback_is_refused(lake: CatalogLake) -> None:
+    """Its marks are older than the table's: it would end the halt. A sequence number or a file name is not new."""
+    first, second = _ledger(lake), _ledger(lake)
+    second.record(_seen(lake, second), _seen(lake, second).marks, "head")
+    seen, (head,) = _seen(lake, first), lake.table().metadata.snapshots
+    second.record(_seen(lake, second), seen.marks, "abandoned")
+    lake.table().manage_snapshots().rollback_to_snapshot(head.snapshot_id).commit()
+    with pytest.raises(Retry):
+        first.record(seen, seen.marks, "too late")
+    assert lake.table().current_snapshot() == head
+
+
 def test_a_commit_to_another_table_of_that_name_is_refused(lake: CatalogLake) -> None:
     seen = _seen(lake, _ledger(lake))
     lake.catalog.drop_table(lake.settings.identifier)

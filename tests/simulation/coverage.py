@@ -95,7 +95,18 @@ LOGS = (
     "txlog rejected",
 )
 #: why snapshots are made; `replace` are rewrites of other programs
-REASONS = ("append", "accept-rollback", "fold", "merge", "replace", "replay", "retention", "rewrite", "upserts")
+REASONS = (
+    "append",
+    "accept-rollback",
+    "discard",
+    "fold",
+    "merge",
+    "replace",
+    "replay",
+    "retention",
+    "rewrite",
+    "upserts",
+)
 #: what other programs did
 FOREIGN = (
     "append",

@@ -47,6 +47,8 @@ BETWEEN = {
 }
 #: the same after a whole round: before a bookkeeper looks at what they published
 AFTER = {"compactor": (0.2, ("rewriter",)), "fold": (0.2, ("rewriter",))}
+#: how often nothing happens for a while but ticks, of a long run: then 6 of 100 ticks see a commit
+QUIET = 0.04
 #: meet no faults: they are not what is tried
 CALM = frozenset({"foreign", "refs", "rewriter", "deleter", "expirer", "operator", "disk"})
 #: how often they do the whole of what they do
@@ -65,7 +67,7 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     calm = dice.random() * 0.8
     scenes, scene = scenes_of(seed), how_often(seed)
     for _ in range(steps):
-        for _ in range(dice.randint(20, 120) if quiet and dice.random() < 0.03 else 0):
+        for _ in range(dice.randint(20, 120) if quiet and dice.random() < QUIET else 0):
             yield Event(dice.choice(names[:2]), 1.0, dice.getrandbits(32))
         seconds = dice.choice((0.0, 0.1, 0.5, 1.0, 1.0, 3.0, 11.0))
         if dice.random() < 0.006:

@@ -211,6 +211,11 @@ class Oracle(Decoder):
         """A txlog with these changes, in this order, may be published."""
         self._changes[incarnation, sequence] = changes
 
+    def give_up(self, txlog: str) -> None:
+        """It is about to be discarded: marks will say that it is in."""
+        if (files := self.waiting.pop(txlog, None)) is not None:
+            self.done[txlog] = files
+
     def _changed(self, key: str, version: str | None, rank: tuple[Any, ...]) -> None:
         if rank > self._latest_rank.get(key, ()):
             self.latest[key], self._latest_rank[key] = version, rank

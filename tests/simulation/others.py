@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bookkeeper.catalogs.open import load_table
+from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.commands.live_files import check_files
 from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import descends
 from bookkeeper.core.pending_rewrites import withdraw
-from bookkeeper.errors import BookkeeperError, ConsumerFenced, OutOfOrder, PlaceExpired, RewriteUnfit, RolledBack
+from bookkeeper.errors import (
+    BookkeeperError,
+    ConsumerFenced,
+    NotPossible,
+    OutOfOrder,
+    PlaceExpired,
+    RewriteUnfit,
+    RolledBack,
+)
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
@@ -167,6 +176,20 @@ def operate(world: "World") -> None:
     accept_rollback(world, folder, ledger)
     replay_pruned(world, folder, ledger)
     replay_late(world, folder, ledger)
+    discard_swept(world, folder, ledger)
+
+
+def discard_swept(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """
+    `bookkeeper discard` of a txlog whose files were swept before it arrived: later ones of its writer wait behind it.
+    """
+    gone = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") == "FileMissing")
+    if world.keyed and (name := next(gone, None)) is not None:
+        with suppress(NotPossible):  # it is given up already, or is to be in a moment
+            view, given = outlook(folder, ledger, name)
+            world.oracle.give_up(str(name))
+            discard(folder, ledger, view, given, world.scheduler.now)
+            world.counts["discarded"] += 1
 
 
 def replay_late(world: "World", folder: Folder, ledger: Ledger) -> None:

@@ -353,6 +353,23 @@ def test_falling_behind_expiry_is_an_error_that_says_what_to_do(lake: Lake, writ
     assert output.keys() == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("dropped", [0, 1])
+def test_a_beginning_that_an_expiry_under_way_takes_away_is_later_then(
+    lake: Lake, writer: Writes, output: Output, dropped: int
+) -> None:
+    """The reaper read the consumers before this one registered, and commits after it."""
+    commit(lake, writer, *"abcd")
+    first, *ids = (item.snapshot_id for item in lake.table().metadata.snapshots)
+    if dropped:
+        lake.table().maintenance.expire_snapshots().by_id(first).commit()
+    with output.run(lake, columns=["key"]) as run:
+        lake.table().maintenance.expire_snapshots().by_ids([first, *ids][dropped:3]).commit()
+        run.take()
+    commit(lake, writer, "e")
+    output.take(lake)
+    assert output.keys() == [*"abcde"]
+
+
 def test_a_rollback_of_main_is_an_error_that_says_what_to_do(lake: Lake, writer: Writes, output: Output) -> None:
     commit(lake, writer, "a", "b")
     output.take(lake)

@@ -132,6 +132,26 @@ def test_a_rollback_behind_a_cached_view_is_noticed_by_the_commit(lake: Lake, wr
     assert lake.keys() == ["a"]
 
 
+def test_a_commit_under_way_on_a_base_that_main_is_rolled_back_to_is_refused(lake: Lake, writer: Writes) -> None:
+    """Its guard holds again, and its marks are older than the table's; a catalog of ours compares the metadata file."""
+    faults, other = Faults(), Writes(lake, "other")
+    slow, quick = lake.book(faults), lake.book()
+    writer.publish("a")
+    lake.tick(slow)
+    writer.publish("b")
+
+    def meanwhile() -> None:
+        other.publish("c")
+        quick.tick(lake.clock.now)
+        roll_back(lake)
+
+    faults.between("commit_table", meanwhile)
+    for book in (slow, lake.book()):
+        with pytest.raises(HistoryChanged):
+            lake.tick(book)
+    assert lake.keys() == ["a"]
+
+
 @pytest.mark.parametrize("happens", [recreate, drop])
 def test_a_table_replaced_between_load_and_commit_gets_none_of_our_files(
     either: Lake, happens: Callable[[Lake], Any]

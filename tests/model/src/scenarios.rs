@@ -168,7 +168,7 @@ pub fn scenarios() -> Vec<Protocol> {
             incarnations: &[0, 1, 2, 3],
             snapshots: 4,
             network: 6,
-            most: Spent { published: 2, foreign: 1, rolled_back: 1, ..Spent::default() },
+            most: Spent { published: 3, rolled_back: 1, ..Spent::default() },
             reaper: true,
             reduced: true,
             ..base

@@ -48,6 +48,8 @@ pub const REPLAY: u8 = GONE + 1;
 
 pub type SnapshotId = u8;
 pub const NONE: SnapshotId = u8::MAX;
+/// The base of what was planned before `main` was rolled back to its base: its sequence number was given away since.
+pub const PASSED: SnapshotId = NONE - 1;
 
 pub fn bit(slot: usize) -> Slots {
     1 << slot

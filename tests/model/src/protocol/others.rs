@@ -99,8 +99,23 @@ impl Protocol {
                 state.rolled_back |= lost;
                 state.head = parent;
                 state.spent.rolled_back += 1;
+                pass(state, parent);
             }
             _ => {}
         }
+    }
+}
+
+/// A catalog refuses a snapshot whose sequence number is not new, and what was planned on this base has none.
+fn pass(state: &mut State, base: SnapshotId) {
+    for keeper in state.bookkeepers.iter_mut().filter(|keeper| keeper.head == base) {
+        keeper.head = PASSED;
+    }
+    for request in state.network.iter_mut().filter(|request| request.base == base) {
+        request.base = PASSED;
+    }
+    state.network.sort();
+    if let Replay::Opens { head, .. } = &mut state.replay {
+        *head = if *head == base { PASSED } else { *head };
     }
 }
