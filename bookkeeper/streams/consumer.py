@@ -302,11 +302,11 @@ class Consumer:
         A reaper that was about to commit when this consumer registered does not know of it. What its expiry left is all
         that the table holds.
         """
-        place, history = self.place, MainHistory(table.metadata)
-        if place.files != 0 or place.rows or place != self._registration.start or place.snapshot in history.by_id:
+        place = self.place
+        if place.files != 0 or place.rows or place != self._registration.start:
             return
         try:
-            ahead(history, place)
+            ahead(MainHistory(table.metadata), place)
         except PlaceExpired:
             self._move(start_of(table.metadata, BEGINNING), table)
 
