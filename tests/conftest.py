@@ -81,10 +81,15 @@ def signals() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def log_levels() -> Iterator[None]:
+def log_levels(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     A command or a benchmark that was run in this process leaves our loggers as they were: others read what they say.
+
+    Loggers of PySpark give each handler that they get, also pytest's own, a format of theirs.
     """
+    plugin = request.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
     loggers = [logging.getLogger(name) for name in OURS]
     before = [(logger.level, logger.propagate) for logger in loggers]
     yield

@@ -162,7 +162,7 @@ def test_what_cannot_be_folded_is_said_once_and_tried_again_later(
     for _ in range(100):
         lake.tick(book, seconds=3)
     assert len(planned) == 1
-    said = [record for record in caplog.records if record.message == "deletes not folded"]
+    said = [record for record in caplog.records if record.getMessage() == "deletes not folded"]
     assert len(said) == 1 and said[0].levelname == "WARNING" and said[0].files == FOLD_FILES
     lake.tick(book, seconds=400)
     lake.tick(book, seconds=3)

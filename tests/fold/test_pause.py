@@ -55,7 +55,7 @@ def test_folds_wait_for_a_job_and_go_on_after_it(lake: Lake, caplog: pytest.LogC
     pause(lake)
     book = due(lake)
     assert ticks(lake, book, [60] * 5, paused=True) == 2
-    assert [record.message for record in caplog.records if record.action == "fold"] == ["folds paused"]
+    assert [record.getMessage() for record in caplog.records if record.action == "fold"] == ["folds paused"]
     lake.folder.store.delete_many([f"{PAUSES}job"])
     assert ticks(lake, book, [11, 1], paused=False) == 0
 
@@ -72,7 +72,7 @@ def test_no_job_is_waited_for_longer_than_the_table_allows(lake: Lake, caplog: p
     book = due(lake, pause_most=timedelta(minutes=10))
     assert ticks(lake, book, [60] * 9, paused=True) == 2
     assert ticks(lake, book, [60] * 3, paused=True) == 0
-    assert [record.levelname for record in caplog.records if record.message == "folds go on"] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if record.getMessage() == "folds go on"] == ["WARNING"]
 
 
 def test_no_job_is_waited_for_while_too_many_deletes_are_live(lake: Lake) -> None:
@@ -164,4 +164,4 @@ def test_a_job_goes_on_where_it_may_not_pause_folds(tmp_path: Path, caplog: pyte
     store.refuses = True
     with pausing(store, "job-1", START) as allowed:
         assert not allowed and not paused(store, START)
-    assert [record.message for record in caplog.records] == ["folds are not paused"]
+    assert [record.getMessage() for record in caplog.records] == ["folds are not paused"]

@@ -239,7 +239,7 @@ def test_a_request_of_a_newer_version_waits_and_others_go_on(lake: Lake, caplog:
     ask(lake, (ADD, "wind", "double"))
     run(lake, ticks=3)
     assert (names(lake)[-1], len(pending_requests(lake.folder)), answers(lake)) == ("wind", 1, {})
-    assert [record.message for record in caplog.records].count("request for a column held") == 1
+    assert [record.getMessage() for record in caplog.records].count("request for a column held") == 1
 
 
 @pytest.mark.parametrize("limit", [{"most_columns": len(NUMBERED) + 2}, {"columns_per_hour": 2}])
