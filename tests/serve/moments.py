@@ -43,8 +43,10 @@ class Moments:
         return Wished(self)
 
     def sleep(self, seconds: float, woken: Callable[[], bool] = lambda: False) -> None:
-        """Of a thread that works: it does not while it sleeps."""
+        """Of a thread that works: it does not while it sleeps. One that is woken before it sleeps goes on at once."""
         with self.changed:
+            if woken():  # asked here, where no `wake` can come between the answer and the sleep
+                return
             one = Sleeper(self.now + timedelta(seconds=seconds), woken)
             self.sleepers.append(one)
             self.working -= 1
@@ -127,8 +129,7 @@ class Wished:
     def wait(
         self, seconds: float, wakes: Callable[[], Collection[int]] = tuple, woken: Callable[[], bool] = lambda: False
     ) -> bool:
-        if not (self.requested or woken()):
-            self.moments.sleep(seconds, lambda: self.requested or woken())
+        self.moments.sleep(seconds, lambda: self.requested or woken())
         return self.requested
 
     def wakes(self) -> Collection[int]:

@@ -5,6 +5,7 @@ What lies in the table, by a decoder of its own (fastavro, pyarrow): nothing of 
 import io
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,10 +18,23 @@ from pyiceberg.table.snapshots import Snapshot
 
 from tests.simulation.memory import Disk
 
-DELETED = 2
+EXISTING, DELETED = 0, 2
 #: the order-column of tables that have one
 ORDER = "number"
 DATA, POSITION_DELETES, EQUALITY_DELETES = range(3)
+_KINDS = {POSITION_DELETES: "position", EQUALITY_DELETES: "equality"}
+#: the counters of a summary that say what it holds
+COUNTERS = (
+    *(f"total-{key}" for key in ("data-files", "records", "files-size", "delete-files")),
+    *(f"total-{kind}-deletes" for kind in _KINDS.values()),
+    *(f"{what}-files-size" for what in ("added", "removed")),
+    *(f"{what}-{key}" for what in ("added", "deleted") for key in ("data-files", "records")),
+    *(f"{what}-delete-files" for what in ("added", "removed")),
+    *(f"{what}-{kind}-deletes" for what in ("added", "removed") for kind in _KINDS.values()),
+    *(f"{what}-{kind}-delete-files" for what in ("added", "removed") for kind in _KINDS.values()),
+)
+#: pyiceberg's summaries count no partition of a table without partitions
+PARTITIONS = "changed-partition-count"
 #: the header of an Avro file, and what its blocks begin with
 _FIELDS: dict[str, Any] = {
     "magic": {"type": "fixed", "name": "Magic", "size": 4},
@@ -42,12 +56,16 @@ class Wrong(BaseException):
 
 
 class Line(NamedTuple):
-    """An entry of a manifest; without a number it has its manifest's."""
+    """An entry of a manifest; without a number or a snapshot it has its manifest's."""
 
     status: int
     path: str
     content: int
     number: int | None
+    snapshot: int | None
+    rows: int
+    bytes: int
+    partition: str
 
 
 class Listed(NamedTuple):
@@ -55,6 +73,8 @@ class Listed(NamedTuple):
 
     path: str
     number: int
+    snapshot: int
+    spec: int
 
 
 def versions(table: pa.Table) -> list[str]:
@@ -73,6 +93,8 @@ class Decoder:
     disk: Disk
     _manifests: dict[str, tuple[Line, ...]] = field(default_factory=dict, init=False)
     _lists: dict[str, tuple[Listed, ...]] = field(default_factory=dict, init=False)
+    #: what a manifest adds to each total; a manifest never changes
+    _totals: dict[str, Counter[str]] = field(default_factory=dict, init=False)
     _rows: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, init=False)
     _deletes: dict[str, tuple[Any, ...]] = field(default_factory=dict, init=False)
 
@@ -95,13 +117,30 @@ class Decoder:
         at = snapshot.manifest_list
         if at not in self._lists:
             lines = _records(self._stored(at))
-            self._lists[at] = tuple(Listed(line["manifest_path"], line["sequence_number"]) for line in lines)
+            self._lists[at] = tuple(
+                Listed(
+                    line["manifest_path"],
+                    line["sequence_number"],
+                    line["added_snapshot_id"],
+                    line["partition_spec_id"],
+                )
+                for line in lines
+            )
         return self._lists[at]
 
     def _lines(self, manifest: str) -> tuple[Line, ...]:
         if manifest not in self._manifests:
             self._manifests[manifest] = tuple(
-                Line(entry["status"], file["file_path"], file.get("content") or 0, entry["sequence_number"])
+                Line(
+                    entry["status"],
+                    file["file_path"],
+                    file.get("content") or 0,
+                    entry["sequence_number"],
+                    entry["snapshot_id"],
+                    file["record_count"],
+                    file["file_size_in_bytes"],
+                    str(file["partition"]),
+                )
                 for entry in _records(self._stored(manifest))
                 for file in [entry["data_file"]]
             )
@@ -116,12 +155,53 @@ class Decoder:
             if line.status != DELETED
         ]
 
+    def counted(self, snapshot: Snapshot) -> Counter[str]:
+        """What each counter of the summary must say (Iceberg spec, Appendix F); one that it does not say is 0."""
+        counts, partitions = Counter[str](), set[tuple[int, str]]()
+        for manifest in self._manifests_of(snapshot):
+            lines = self._lines(manifest.path)
+            if manifest.path not in self._totals:
+                live = [line for line in lines if line.status != DELETED]
+                self._totals[manifest.path] = sum((_total(line) for line in live), Counter[str]())
+            counts += self._totals[manifest.path]
+            own = [line for line in lines if (line.snapshot or manifest.snapshot) == snapshot.snapshot_id]
+            for line in own if manifest.snapshot == snapshot.snapshot_id else ():
+                counts += _change(line)
+                if line.status != EXISTING:
+                    partitions.add((manifest.spec, line.partition))
+        counts[PARTITIONS] = len(partitions)
+        return counts
+
     def _deleted(self, path: str) -> tuple[Any, ...]:
         if path not in self._deletes:
             table = self._table(path)
             columns = [column.to_pylist() for column in table.columns]
             self._deletes[path] = tuple(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
         return self._deletes[path]
+
+
+def _total(line: Line) -> Counter[str]:
+    """What a live file adds to the totals."""
+    own = {"data-files": 1, "records": line.rows} if line.content == DATA else {"delete-files": 1, **_deletes(line)}
+    return Counter({f"total-{key}": count for key, count in own.items()}) + Counter({"total-files-size": line.bytes})
+
+
+def _change(line: Line) -> Counter[str]:
+    """What a file that a snapshot adds or removes is counted as."""
+    if line.status == EXISTING:
+        return Counter()
+    adds = line.status != DELETED
+    if line.content == DATA:
+        what, own = "added" if adds else "deleted", {"data-files": 1, "records": line.rows}
+    else:
+        kind = _KINDS[line.content]
+        what, own = "added" if adds else "removed", {"delete-files": 1, f"{kind}-delete-files": 1, **_deletes(line)}
+    size = {("added" if adds else "removed") + "-files-size": line.bytes}
+    return Counter({f"{what}-{key}": count for key, count in own.items()} | size)
+
+
+def _deletes(line: Line) -> dict[str, int]:
+    return {f"{_KINDS[line.content]}-deletes": line.rows}
 
 
 def _records(data: bytes) -> Iterator[Any]:

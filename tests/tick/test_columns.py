@@ -24,6 +24,7 @@ from tests.support.enumerated import crash_points, crashed, error_points, record
 from tests.support.faults import Faults
 from tests.support.lake import Lake, Saved, Writes
 from tests.support.watched import Watched
+from writers.writer import Writer
 
 GROWING, HOUR = Evolve(add=True, widen=True), timedelta(hours=1)
 NUMBERED = (
@@ -78,6 +79,22 @@ def test_a_column_that_is_asked_for_is_added_and_the_card_has_it(lake: Lake) -> 
     writer.publish("b")
     lake.drain()
     assert lake.keys() == ["a", "b"]
+
+
+def test_columns_of_one_tick_have_field_ids_of_their_own_and_their_own_values(lake: Lake) -> None:
+    """With one id for two columns, readers take the values of one for those of the other."""
+    last = lake.table().metadata.last_column_id
+    ask(lake, (ADD, "wind", "double"), (ADD, "gust", "double"), (ADD, "place", "string"))
+    run(lake)
+    metadata = lake.table().metadata
+    assert {*names(lake)[-3:]} == {"wind", "gust", "place"}
+    assert [field.field_id - last for field in metadata.schema().fields[-3:]] == [1, 2, 3]
+    assert metadata.last_column_id == last + 3
+    with Writer.open(lake.folder, "w1", clock=lake.clock, stores=lake.store) as writer:
+        writer.write([{"key": "a", "part": 1, "wind": 1.0, "gust": 2.0, "place": "x"}])
+    lake.tick()
+    (row,) = lake.table().scan(selected_fields=("wind", "gust", "place")).to_arrow().to_pylist()
+    assert row == {"wind": 1.0, "gust": 2.0, "place": "x"}
 
 
 def test_requests_touch_neither_data_nor_marks(lake: Lake) -> None:

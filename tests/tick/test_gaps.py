@@ -1,5 +1,6 @@
 """Gaps: a listing is no snapshot; a hole lets its txlog in exactly once, whenever it comes."""
 
+from collections.abc import Sequence, Set
 from datetime import timedelta
 
 import pytest
@@ -7,26 +8,27 @@ import pytest
 from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
-from bookkeeper.errors import NotPossible, PositionTaken
+from bookkeeper.errors import NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.tick.tick import Bookkeeper
+from tests.support.faults import BEFORE, Faults
 from tests.support.lake import Lake, Writes
 
 
 class Blind(Folder):
     """A folder whose next listings of pending/ miss some names, as a listing may that races with their writer."""
 
-    missed: frozenset[TxlogName] = frozenset()
-    times = 1
+    #: the names that each of the next listings misses
+    missed: Sequence[Set[TxlogName]] = ()
 
     def look(self) -> tuple[list[Found], list[str]]:
         found, strangers = super().look()
-        self.times -= 1
-        return [item for item in found if item.name not in self.missed or self.times < 0], strangers
+        missed, self.missed = (self.missed[0], self.missed[1:]) if self.missed else (frozenset[TxlogName](), ())
+        return [item for item in found if item.name not in missed], strangers
 
 
 def blind(lake: Lake, *missed: TxlogName, times: int = 1) -> Blind:
     folder = Blind(lake.store(lake.made.folder))
-    folder.missed, folder.times = frozenset(missed), times
+    folder.missed = [frozenset(missed)] * times
     return folder
 
 
@@ -39,6 +41,29 @@ def test_a_missing_txlog_that_is_there_by_name_is_waited_for(lake: Lake, writer:
     assert (lake.keys(), result.waiting, result.holes) == (["a"], 1, [])
     assert lake.tick(book).holes == []
     assert lake.keys() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("place", ["pending", "rejected"])
+def test_a_gap_that_cannot_be_looked_up_is_no_hole(
+    lake: Lake, writer: Writes, faults: Faults, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """Trouble of the storage says nothing of what is there: only a definite answer does."""
+    first = writer.publish("a")
+    gap = writer.publish("b")
+    writer.publish("c")
+    folder = blind(lake, gap)
+    folder.store = lake.faulty(faults.on(f"size folder/{place}/{gap}", BEFORE, StorageUnavailable))(folder.store.url)
+    if place == "rejected":
+        lake.folder.delete([gap])
+    book = Bookkeeper(lake.settings, folder, lake.book().ledger, store=lake.store)
+    result = lake.tick(book)
+    assert (lake.keys(), result.waiting, result.holes) == (["a"], 1, [])
+    assert isinstance(result.trouble, StorageUnavailable)
+    assert lake.view().marks.mark(first).holes == ()
+    assert "gap" not in [record.__dict__["action"] for record in caplog.records]
+    faults.clear()
+    lake.tick(book)
+    assert lake.keys() == (["a", "b", "c"] if place == "pending" else ["a", "c"])
 
 
 def test_a_missing_txlog_becomes_a_hole_with_a_warning(lake: Lake, writer: Writes, caplog: object) -> None:

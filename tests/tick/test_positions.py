@@ -127,6 +127,22 @@ def test_a_predecessor_that_the_listing_missed_is_looked_for_again(lake: Lake, w
     assert (lake.keys(), lake.rejected()) == (["a", "b"], {})
 
 
+def test_a_successor_that_only_the_second_listing_shows_is_not_rejected(lake: Lake, writer: Writes) -> None:
+    """That listing may have missed its predecessor, and no further one tells."""
+    bad = Writes(lake, "w2").publish("z", previous_position=b"8", position=b"9")
+    missed = writer.goes_on(b"1", "a")
+    again = Writes(lake)
+    again.position = b"1"
+    late = again.goes_on(b"2", "b")
+    folder = blind(lake)
+    folder.missed = [{missed, late}, {missed}]
+    book = Bookkeeper(lake.settings, folder, lake.book().ledger, store=lake.store)
+    lake.tick(book)
+    assert (lake.keys(), lake.rejected()) == ([], {str(bad): "PositionTaken"})
+    lake.tick(book)
+    assert (lake.keys(), list(lake.rejected()), position(lake)) == (["a", "b"], [str(bad)], b"2")
+
+
 def test_a_predecessor_that_another_bookkeeper_takes_meanwhile_condemns_no_txlog(
     lake: Lake, writer: Writes, faults: Faults
 ) -> None:
