@@ -2,10 +2,14 @@
 pyiceberg's FileIO for the daemon: files on local disk are opened as files, all others as pyiceberg opens them.
 
 pyiceberg would load pyarrow for the first metadata.json it reads: 0.15 s and 40 MiB that a bookkeeper does not need.
+
+A table's properties say nothing of how its files are reached: whoever may alter the table could name another
+endpoint, which would get the catalog's keys, or a class to import.
 """
 
 import os
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
@@ -48,6 +52,30 @@ class DiskFirst(FileIO):
             others = {key: value for key, value in self.properties.items() if key != _KEY}
             self._others[scheme] = load_file_io(others, location)
         return self._others[scheme]
+
+
+def ignore_table_properties(catalog: Any) -> None:
+    """
+    From now on a FileIO of this catalog has the catalog's own properties, and what a REST server answers with a table
+    (its `config` and `storage-credentials`), and none of the table's properties, which pyiceberg would add.
+    """
+    if hasattr(catalog, "_response_to_table"):
+        catalog._response_to_table = _without_properties(catalog._response_to_table)
+        catalog._response_to_staged_table = _without_properties(catalog._response_to_staged_table)
+    else:
+        catalog._load_file_io = lambda properties=EMPTY_DICT, location=None: load_file_io(catalog.properties, location)
+
+
+def _without_properties(build: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`build` makes a table of a REST server's response, and its FileIO also of what the metadata's properties say."""
+
+    def built(identifier: Any, response: Any) -> Any:
+        bare = response.metadata.model_copy(update={"properties": {}})
+        table = build(identifier, response.model_copy(update={"metadata": bare}))
+        table.metadata = response.metadata
+        return table
+
+    return built
 
 
 def _path(location: str) -> str | None:

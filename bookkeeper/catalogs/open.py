@@ -26,6 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.catalogs.deadline import within
+from bookkeeper.catalogs.file_io import ignore_table_properties
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.sql_server import LIBPQ, bound_transactions, share, with_deadlines
 from bookkeeper.catalogs.sqlite_file import (
@@ -96,6 +97,7 @@ def open_catalog(
         if uri.partition("://")[0] in LIBPQ:
             properties["uri"] = with_deadlines(uri, patience)
         catalog = _load(settings.name, properties, None if uri.startswith(SQLITE) else patience)
+        ignore_table_properties(catalog)
         if uri.startswith(SQLITE):
             watch_file(catalog, sqlite_path(uri))
             write_ahead(catalog)

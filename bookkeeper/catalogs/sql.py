@@ -56,7 +56,7 @@ class FlatSqlCatalog(CommitsInTwoParts, SqlCatalog):
         provider = load_location_provider(metadata.location, metadata.properties)
         location = named(provider.new_table_metadata_file_location(version), metadata)
         folder, _, name = location.rpartition("/")
-        store, data = open_store(folder, table.io.properties), self._json.encode(metadata, location)
+        store, data = open_store(folder, self.properties), self._json.encode(metadata, location)
 
         def swap() -> CommitTableResponse:
             self._swap(table, location)

@@ -40,6 +40,7 @@ from bookkeeper.catalogs.metadata_json import CODEC, MetadataJson, remember, wan
 from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
+from bookkeeper.format import json_text
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store, key_in
@@ -95,7 +96,7 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
     def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
         """Raises NoSuchNamespaceError."""
         try:
-            found: Properties = json.loads(self._index.read(_key(namespace, _NAMESPACE)))
+            found: Properties = json_text.loads(self._index.read(_key(namespace, _NAMESPACE)))
         except Missing as exc:
             raise NoSuchNamespaceError(f"there is no namespace {_dotted(namespace)}") from exc
         return found
@@ -203,7 +204,7 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
         there, hint, after = map(self._index.read_many(asked).get, asked)
         if not isinstance(there, bytes) or hint != b"%d" % version or not isinstance(after, Missing):
             return False
-        return bool(json.loads(there).get("location") == place)
+        return bool(json_text.loads(there).get("location") == place)
 
     def register_table(self, identifier: str | Identifier, metadata_location: str, overwrite: bool = False) -> Table:
         """Registers again a table that this catalog made and that lost its name, at its newest version."""
@@ -267,7 +268,7 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
             data, tag = self._index.read_tagged(_key(identifier, _TABLE))
         except Missing as exc:
             raise NoSuchTableError(f"there is no table {_dotted(identifier)}") from exc
-        return json.loads(data), tag
+        return json_text.loads(data), tag
 
     def _free(self, identifier: str | Identifier) -> str:
         """The tag under which the name can be taken; raises TableAlreadyExistsError."""

@@ -5,9 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.catalogs.file_io import DiskFirst
+from bookkeeper.catalogs.open import load_table
+from tests.support.catalog_lake import CatalogLake, Chain, Place
 from tests.support.lake import Lake, Writes
 
 
@@ -65,3 +69,40 @@ def test_a_bookkeeper_on_local_disk_commits_without_pyarrow(tmp_path: Path) -> N
     path.write_text(f'[catalog]\nname = "lake"\n{catalog}\n[tables.events]\nidentifier = "demo.events"\n')
     said = subprocess.run([sys.executable, "-c", WITHOUT, str(path)], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["1", "False"], said.stderr
+
+
+#: what a table's property names as the class of its FileIO
+IMPORTED = "tests.catalogs.imported_by_a_table"
+HOSTILE = {
+    "py-io-impl": f"{IMPORTED}.Io",
+    "s3.endpoint": "http://127.0.0.1:1",
+    "s3.proxy-uri": "http://127.0.0.1:1",
+    "adls.connection-string": "elsewhere",
+}
+
+
+def test_a_tables_properties_say_nothing_of_how_its_files_are_reached(lake: CatalogLake) -> None:
+    """Whoever may alter the table would name the endpoint that gets the catalog's keys, or a class to import."""
+    table = lake.table()
+    table.catalog.commit_table(table, (), (SetPropertiesUpdate(updates=HOSTILE),))
+    chain = Chain(lake, "w1")
+    chain.publish()
+    assert lake.tick().commit.txlogs == 1
+    assert lake.keys() == lake.published and lake.wrong() == []
+    loaded = load_table(lake.where.open(), lake.settings.identifier)
+    assert loaded.metadata.properties.items() >= HOSTILE.items()
+    assert {key: loaded.io.properties.get(key) for key in HOSTILE} == {
+        key: lake.where.settings.properties.get(key) for key in HOSTILE
+    }
+    assert IMPORTED not in sys.modules
+
+
+def test_what_a_rest_server_says_of_a_table_counts_and_the_tables_properties_do_not(rest: Place) -> None:
+    lake, catalog = rest.lake(), rest.open()
+    said = catalog._session.get(catalog.url("namespaces/demo/tables/" + lake.settings.identifier.rpartition(".")[2]))
+    answer = said.json()
+    answer["config"] = {"s3.endpoint": "http://said:1"}
+    answer["metadata"]["properties"] = {"s3.endpoint": "http://stolen:1", "s3.proxy-uri": "http://stolen:1", "a": "b"}
+    table = catalog._response_to_table(("demo", "t"), TableResponse.model_validate(answer))
+    assert (table.io.properties["s3.endpoint"], table.io.properties.get("s3.proxy-uri")) == ("http://said:1", None)
+    assert table.metadata.properties["a"] == "b"
