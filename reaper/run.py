@@ -148,6 +148,11 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
     spared = journal.files.sizes().keys() - files.keys()
     if spared:
         _warn(context, "planned files are named again and stay", "spare", files=len(spared), first=min(spared))
+    if verdict.readable:
+        count, first = len(verdict.readable), min(verdict.readable)
+        _warn(
+            context, "data files that the table lists twice stay: snapshots read them", "keep", files=count, first=first
+        )
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
     context.storage.delete(files)
     journals.drop(context.folder, journal)

@@ -8,12 +8,15 @@ A file of the journal is deleted only when all of this holds:
    against a new ref: a tag made between plan and commit is removed with its snapshot, and is restored here.
 3. No snapshot made since the plan and no txlog names the file. The folder is read first, the table loaded last: a txlog
    that leaves the folder in between is in the table then.
+4. No snapshot that stays can read a data file of it, however often and by whatever names the table lists it. The plan
+   follows DELETED entries, and of a file that is listed twice one entry may have been deleted and the other not.
 """
 
 import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
@@ -38,6 +41,8 @@ class Verdict:
     files: Files = field(default_factory=Files)
     refusal: str | None = None
     lost_refs: LostRefs = ()
+    #: planned data files that snapshots which stay can read: the table lists them twice
+    readable: frozenset[str] = frozenset()
 
 
 def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, Table]:
@@ -58,7 +63,8 @@ def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, T
     if lost:
         return Verdict(refusal="branches or tags were made while their snapshots expired", lost_refs=lost), table
     named |= set(_named_since(context.reader, table, journal))
-    return Verdict(files=journal.files.without(named)), table
+    files = journal.files.without(named)
+    return Verdict(files=files.without(readable := _readable(context.reader, table, files)), readable=readable), table
 
 
 def _refusal(context: ReaperContext, metadata: TableMetadata, journal: Journal) -> str | None:
@@ -147,6 +153,25 @@ def _read(io: FileIO, location: str) -> TableMetadata | None:
         if isinstance(exc.__cause__, FileNotFoundError):
             return None
         raise
+
+
+def _readable(reader: ManifestReader, table: Table, files: Files) -> frozenset[str]:
+    """
+    The planned data files that a snapshot of the table can read.
+
+    Such a file is live in a snapshot without a kept parent, the oldest of its line, or a later one added it.
+    """
+    if not files.data:
+        return frozenset()
+    snapshots = table.metadata.snapshots
+    ids = {snapshot.snapshot_id for snapshot in snapshots}
+    oldest = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id not in ids]
+    later = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id in ids]
+    by_hash = {hash(path): path for path in files.data}
+    found = set[int]()
+    for hashes in chain(reader.live(oldest), (hashes for _, hashes in reader.added(later))):
+        found |= by_hash.keys() & hashes
+    return frozenset(by_hash[key] for key in found)
 
 
 def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iterator[str]:

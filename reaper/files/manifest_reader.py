@@ -18,7 +18,7 @@ from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.manifest_list import KnownLines, Line
-from bookkeeper.format.records import ADDED, DELETED, read_prefix
+from bookkeeper.format.records import ADDED, DELETED, EXISTING, read_prefix
 from bookkeeper.format.skim import StatusRow
 from bookkeeper.stores.locations import are_normal, normal
 
@@ -79,6 +79,7 @@ class ManifestReader:
         self._lists: dict[str, tuple[Line, ...]] = {}
         self._known: KnownLines = {}
         self._hashes: dict[str, array[int]] = {}
+        self._live: dict[str, array[int]] = {}
         #: by snapshot and its list: the manifests with files that it added
         self._own: dict[tuple[int, str], list[Line]] = {}
         #: of blocks that have no entry of a status: digest of the block's bytes and schema, and that status
@@ -135,6 +136,21 @@ class ManifestReader:
             self._hashes[line.path] = array("q", map(hash, paths))
         for line in own:
             yield line.snapshot_id or 0, self._hashes[line.path]
+
+    def live(self, snapshots: Iterable[Snapshot]) -> Iterator[Sequence[int]]:
+        """
+        hash() of the normalized location of each file that these snapshots can read, for each of their manifests.
+
+        Kept for a run, in 8 bytes a file.
+        """
+        lines = self.by_path(snapshots).values()
+        for line, data in self.contents(line for line in lines if line.path not in self._live):
+            with reading(line.path):
+                rows = [row for status in (EXISTING, ADDED) for row in self._rows_of(data, line, status)]
+            paths = [path for _, path, _ in rows]
+            self._live[line.path] = array("q", map(hash, paths if are_normal(paths) else map(normalize, paths)))
+        for line in lines:
+            yield self._live[line.path]
 
     def _read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         for location, data in self._read_many(most):

@@ -297,3 +297,32 @@ def test_more_snapshots_than_fit_one_commit_go_in_several(lake: Lake) -> None:
     assert len(commits) - commits.index(before) == 1 + 3
     assert not planned.sizes().keys() & lake.disk().keys()
     assert lake.rows() == [0]
+
+
+@pytest.mark.parametrize("spelling", ["file:///", "file:/"])
+@pytest.mark.parametrize("merged", [False, True], ids=["as it is", "merged"])
+def test_a_file_that_is_listed_twice_stays_as_long_as_a_snapshot_reads_it(
+    lake: Lake, spelling: str, merged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention takes out the entry with forged bounds; the other entry's rows are live."""
+    file = lake.data_file()
+    lake.append(file)
+    again = file.file_path.replace("file:///", spelling)
+    lake.append(parquet_file(again, record_count=1, file_size_in_bytes=file.file_size_in_bytes))
+    lake.delete(again, once=True)
+    if merged:
+        lake.merge()
+    for _ in range(4):
+        lake.append()
+    lake.reap()
+    assert file.file_path in lake.disk()
+    assert lake.rows() == [0, 1, 2, 3, 4]
+    kept = [record for record in caplog.records if record.__dict__.get("action") == "keep"]
+    assert [(record.__dict__["files"], record.__dict__["first"]) for record in kept] == [(1, file.file_path)]
+
+    lake.delete(file.file_path)
+    for _ in range(3):
+        lake.append()
+    lake.reap()
+    assert file.file_path not in lake.disk()
+    assert lake.rows() == [1, 2, 3, 4, 5, 6, 7]

@@ -40,8 +40,12 @@ class Draft:
                 )
         return writer.to_manifest_file()
 
-    def rewritten(self, deleted: Sequence[str], merged: bool) -> list[ManifestFile]:
-        """The parent's manifests, those rewritten that lose a file or are merged; all-DELETED ones dropped."""
+    def rewritten(self, deleted: Sequence[str], merged: bool, once: bool = False) -> list[ManifestFile]:
+        """
+        The parent's manifests, those rewritten that lose a file or are merged; all-DELETED ones dropped.
+
+        `once`: of a file that is listed several times the newest entry alone is deleted.
+        """
         parents = self.head.manifests(self.table.io) if self.head else []
         kept, entries = [], []
         for manifest in parents:
@@ -50,12 +54,15 @@ class Draft:
                 entries += found
             elif found:
                 kept.append(manifest)
-        return kept + ([self._rewrite(entries, deleted)] if entries else [])
+        return kept + ([self._rewrite(entries, deleted, once)] if entries else [])
 
-    def _rewrite(self, entries: list[ManifestEntry], deleted: Sequence[str]) -> ManifestFile:
+    def _rewrite(self, entries: list[ManifestEntry], deleted: Sequence[str], once: bool) -> ManifestFile:
+        gone = set[str]()
         with self._writer() as writer:
-            for entry in entries:
-                keep = entry.data_file.file_path not in deleted
+            for entry in sorted(entries, key=lambda item: -(item.sequence_number or 0)):
+                path = entry.data_file.file_path
+                keep = path not in deleted or (once and path in gone)
+                gone.add(path)
                 (writer.existing if keep else writer.delete)(entry)
         return writer.to_manifest_file()
 

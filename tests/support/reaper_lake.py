@@ -134,9 +134,9 @@ class Lake:
         added = files or (self.data_file(rows),)
         return self._snapshot(Operation.APPEND, added=added, parent=parent, branch=branch)
 
-    def delete(self, *paths: str) -> int:
-        """A snapshot without these data files, their DELETED entries in it."""
-        return self._snapshot(Operation.DELETE, deleted=paths)
+    def delete(self, *paths: str, once: bool = False) -> int:
+        """A snapshot without these data files, their DELETED entries in it; `once`: of each the newest entry alone."""
+        return self._snapshot(Operation.DELETE, deleted=paths, once=once)
 
     def merge(self) -> int:
         """A `replace` snapshot with all live entries in one manifest."""
@@ -206,12 +206,13 @@ class Lake:
         merged: bool = False,
         parent: int | None = None,
         branch: str = "main",
+        once: bool = False,
     ) -> int:
         self.now += timedelta(minutes=1)
         table = self.table
         head = table.metadata.snapshot_by_id(parent) if parent else table.metadata.snapshot_by_name(branch)
         draft = Draft(table, head, table.metadata.new_snapshot_id())
-        manifests = draft.rewritten(deleted, merged) + ([draft.manifest(added)] if added else [])
+        manifests = draft.rewritten(deleted, merged, once) + ([draft.manifest(added)] if added else [])
         snapshot = Snapshot(
             snapshot_id=draft.id,
             parent_snapshot_id=head.snapshot_id if head else None,
