@@ -30,6 +30,7 @@ from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
+from bookkeeper.format import json_text
 from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
 from bookkeeper.stores.open import open_store
@@ -112,7 +113,7 @@ class Bare:
         try:
             self.folder.store.create(key, json.dumps(wanted).encode())
         except AlreadyExists:
-            wanted = json.loads(self.folder.store.read(key, NOTE_BYTES))
+            wanted = json_text.loads(self.folder.store.read(key, NOTE_BYTES))
         return Note(wanted["created-ms"], bytes.fromhex(wanted["random"]))
 
     def _is_known(self, note: Note) -> bool:

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bookkeeper.errors import Changed, Missing, Unfit
+from bookkeeper.format import json_text
 from bookkeeper.stores.object_store import ObjectStore
 from bookkeeper.stores.store import Store
 
@@ -98,7 +99,7 @@ class PutLease:
 def _id(data: bytes) -> str:
     """The id of the holder; empty when the object cannot be read, so that it is replaced after `lasting`."""
     try:
-        lease = json.loads(data)
+        lease = json_text.loads(data)
     except ValueError:
         return ""
     return str(lease.get("id", "")) if isinstance(lease, dict) else ""

@@ -6,7 +6,6 @@ on reads only. A 404 that does not name the object counts as missing only when t
 """
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -19,6 +18,7 @@ from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
 from google.auth.exceptions import GoogleAuthError, TransportError
 
 from bookkeeper.errors import Changed, Missing, StorageUnavailable
+from bookkeeper.format import json_text
 from bookkeeper.stores.object_store import RANGE, NoRange, Transient, Unchanged, delete_each, whole_part, whole_size
 from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, ObjectVersion, Part, check_bound
 
@@ -150,7 +150,7 @@ class GcsRemote:
 
     def _json(self, path: str, data: bytes) -> Any:
         try:
-            return json.loads(data)
+            return json_text.loads(data)
         except ValueError as exc:
             raise Transient(f"{self._where(path)}: the answer is no JSON") from exc
 

@@ -5,13 +5,13 @@ Reads from a Spark checkpoint which snapshots of a table its query still needs.
 source I. Spark writes them one by one and removes old ones, so any may be missing or half written at any moment.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from bookkeeper.errors import Hold, Missing
+from bookkeeper.format import json_text
 from bookkeeper.stores.store import Listed
 from bookkeeper.streams.checkpoint_store import CheckpointReading
 
@@ -154,7 +154,7 @@ def parse_offset(text: str, where: str) -> Offset:
     An offset in Iceberg's JSON; raises CheckpointUnreadable.
     """
     try:
-        raw = json.loads(text)
+        raw = json_text.loads(text)
         if raw["version"] != 1:
             raise CheckpointUnreadable(f"{where} has an offset of version {raw['version']}, 1 is known")
         snapshot, position = _whole(raw["snapshot_id"]), _whole(raw["position"])

@@ -13,11 +13,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import epoch_ms, from_epoch_ms
-from bookkeeper.errors import BookkeeperError
+from bookkeeper.errors import BookkeeperError, ConfigInvalid
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
-from bookkeeper.streams.checkpoint_store import OpenStore, open_checkpoint
+from bookkeeper.streams.checkpoint_store import CheckpointReading, OpenStore, open_checkpoint
 from bookkeeper.streams.main_history import MainHistory, counted, is_append
-from bookkeeper.streams.registry import BEFORE_ALL, Consumer, Registry
+from bookkeeper.streams.registry import BEFORE_ALL, CONFIG, Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
 #: the snapshot of its newest offset has expired, or only that of its first offset, which can be mended
@@ -26,6 +26,8 @@ CUT_OFF, TO_MEND = "cut off", "to mend"
 STALLED = "stalled"
 #: rows since its first offset after which that trigger plans nothing more: Java's largest int
 MOST_ROWS = 2**31 - 1
+#: filesystems of the cluster on which Spark runs
+_CLUSTER = ("hdfs:", "viewfs:")
 #: of max-hold: from here on a consumer is said to be at risk
 AT_RISK = 0.8
 
@@ -100,9 +102,21 @@ def _read(consumer: Consumer, open_store: OpenStore) -> CheckpointRead:
     if consumer.broken or consumer.checkpoint is None:
         return CheckpointRead(consumer, trouble=consumer.broken)
     try:
-        return CheckpointRead(consumer, read(open_checkpoint(consumer.checkpoint, open_store), consumer.source))
+        # Whoever may write to the folder could name any host: it gets no request by http or ftp.
+        opened = open_checkpoint if consumer.by == CONFIG else _own
+        store: CheckpointReading = opened(consumer.checkpoint, open_store)
+        return CheckpointRead(consumer, read(store, consumer.source))
     except BookkeeperError as exc:
         return CheckpointRead(consumer, trouble=str(exc))
+
+
+def _own(location: str, open_store: OpenStore) -> CheckpointReading:
+    """The store of a registered checkpoint; raises ConfigInvalid for a filesystem that is no storage of tables."""
+    try:
+        return open_checkpoint(location, open_store) if location.startswith(_CLUSTER) else open_store(location)
+    except ConfigInvalid as exc:
+        cause = f"{location[:300]}: only the configuration may name a checkpoint on this filesystem"
+        raise ConfigInvalid(cause, hint="Add it to [[tables.NAME.consumers]].") from exc
 
 
 def evaluate(

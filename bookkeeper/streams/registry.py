@@ -14,6 +14,7 @@ from typing import Any
 
 from bookkeeper.core.names import WRITER
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible, Unfit
+from bookkeeper.format import json_text
 from bookkeeper.stores.store import Store
 
 FOLDER = "consumers/"
@@ -25,6 +26,8 @@ CONFIG, COMMAND, JOB = "config", "command", "job"
 ITSELF = "consumer"
 #: the snapshot in the record of a Consumer that found no snapshot yet
 BEFORE_ALL = -1
+#: times from here on are no deadline of a reader
+_LAST_YEAR = 9000
 _KEYS = ("name", "checkpoint", "source", "available-now")
 #: of the record of a Consumer, with the type of each
 _OWN_KEYS = {"position": int, "whole": bool, "place": str, "start": str, "epoch": int}
@@ -187,7 +190,7 @@ def loads(name: str, data: bytes) -> Consumer:
     The consumer in a record; a `broken` one when it cannot be read.
     """
     try:
-        raw = json.loads(data)
+        raw = json_text.loads(data)
         if raw["version"] != VERSION:
             return Consumer(name, broken=f"its record has version {raw['version']}, this one knows {VERSION}")
         found = Consumer(name, raw.get("checkpoint"), raw.get("source"), raw.get("available-now") is True)
@@ -200,6 +203,8 @@ def loads(name: str, data: bytes) -> Consumer:
             found = replace(found, **own)
     except (ValueError, KeyError, TypeError, AttributeError):
         return Consumer(name, broken="its record is not readable")
+    if not (found.source is None or type(found.source) is int):
+        return Consumer(name, broken="its record names no number as its source")
     typed = isinstance(found.checkpoint, str) or (
         type(found.snapshot) is int and (found.until is not None or found.by == ITSELF)
     )
@@ -210,4 +215,6 @@ def _moment(text: str | None) -> datetime | None:
     moment = None if text is None else datetime.fromisoformat(text)
     if moment is not None and moment.tzinfo is None:
         raise ValueError("a time without a zone")
+    if moment is not None and not 1970 < moment.year < _LAST_YEAR:
+        raise ValueError("a time that no clock shows")  # one at the edge of the calendar has no UTC time
     return moment

@@ -142,7 +142,7 @@ def test_a_renewal_whose_reply_is_lost_is_recognised() -> None:
     assert not PutLease(stores(), "lease", "other").hold(NOW + LASTING)
 
 
-@pytest.mark.parametrize("rubbish", [b"rubbish", b"[]", b'{"id": 7}'])
+@pytest.mark.parametrize("rubbish", [b"rubbish", b"[]", b'{"id": 7}', b"[" * 60_000])
 def test_an_unreadable_lease_is_waited_for_and_taken(rubbish: bytes) -> None:
     stores = BACKENDS["memory"](Path())
     stores().create("lease", rubbish)

@@ -3,6 +3,7 @@ Consumers and the reaper: what they need stays; one that holds too long is named
 """
 
 import json
+import socket
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -268,3 +269,31 @@ def test_a_scraper_sees_the_consumers_at_risk_and_what_was_done(stage: Stage, tm
     assert float(gauges['reaper_snapshots_expired_total{table="events"}']) == 2
     assert float(gauges['reaper_snapshots_expired_total{table="other"}']) == 5
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["reaper.prom"]
+
+
+ODD = (
+    b"[" * 60_000,
+    b'{"version":1,"snapshot":5,"until":"0001-01-01T00:00:00+14:00"}',
+    b'{"version":1,"snapshot":5,"until":"9999-12-31T23:59:59-14:00"}',
+    b'{"version":1,"checkpoint":"http://127.0.0.1:%d/cp"}',
+    b'{"version":1,"checkpoint":"ftp://127.0.0.1:%d/cp"}',
+    b'{"version":1,"checkpoint":"zip://cp::http://127.0.0.1:%d/cp"}',
+)
+
+
+@pytest.mark.parametrize("record", ODD, ids=range(len(ODD)))
+def test_an_odd_record_holds_what_an_unreadable_one_holds_and_stops_no_expiry(
+    stage: Stage, record: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is named and later cut off like any other, and no request goes to where it points."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        odd = record.replace(b"%d", b"%d" % server.getsockname()[1])
+        Path(stage.lake.folder, "consumers").mkdir()
+        Path(stage.lake.folder, "consumers", "odd.json").write_bytes(odd)
+        stage.hold(max_hold=timedelta(minutes=5))
+        assert stage.lake.reap().snapshots == 0
+        assert said(caplog) == [("consumer-at-risk", "WARNING")]
+        assert stage.lake.reap(now=stage.lake.now + 2 * HOUR).snapshots > 0
+        with pytest.raises(BlockingIOError):
+            server.accept()

@@ -68,7 +68,8 @@ def test_a_half_written_plan_changes_nothing_after_a_commit(query: Query, text: 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "v1", "v3\n{}\n" + offset(1), 'v1\n{}\n{"version":2}', "v1\n{}\n51", "v1\n{}\n[]"]
+    "text",
+    ["", "v1", "v3\n{}\n" + offset(1), 'v1\n{}\n{"version":2}', "v1\n{}\n51", "v1\n{}\n[]", "v1\n{}\n" + "[" * 60_000],
 )
 def test_a_committed_batch_without_a_readable_offset_is_said(query: Query, text: str) -> None:
     query.begin(offset(7)).done(offset(8))

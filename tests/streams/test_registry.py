@@ -60,9 +60,23 @@ def test_a_configuration_that_is_wrong_is_refused(tmp_path: Path, item: dict[str
         Registry(open_store(str(tmp_path)), [item])
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b'{"version":1,"snapshot":5}', b"\xff"]
-)
+READER = b'{"version":1,"snapshot":5,"until":"%s"}'
+BROKEN = [
+    b"",
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"version":2}',
+    b'{"version":1}',
+    b'{"version":1,"snapshot":5}',
+    b"\xff",
+    b"[" * 60_000,
+]
+BROKEN += [READER % until for until in (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00")]
+BROKEN += [b'{"version":1,"checkpoint":"/cp","source":"../../else"}']
+
+
+@pytest.mark.parametrize("data", BROKEN)
 def test_a_record_that_cannot_be_read_is_a_broken_consumer(tmp_path: Path, data: bytes) -> None:
     store = open_store(str(tmp_path))
     store.replace("consumers/strange.json", data)
