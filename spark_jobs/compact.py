@@ -26,6 +26,7 @@ from bookkeeper.errors import BookkeeperError, Hold, Missing, NotPossible, Retry
 from spark_jobs import job, procedures, session
 from spark_jobs.rewrite_groups import (
     DELETE_FILES,
+    EVERYTHING,
     LEAST_FILES,
     MOST_FILES,
     TARGET_SIZE,
@@ -64,6 +65,8 @@ class Options:
     wait: timedelta | None = None
     #: a data file to which so many delete files apply is rewritten for these alone
     delete_files: int | None = None
+    #: every data file is rewritten, whatever its size
+    everything: bool = False
 
 
 def options(command: job.Command) -> job.Command:
@@ -83,6 +86,10 @@ def options(command: job.Command) -> job.Command:
         click.option(
             "--delete-files", type=click.IntRange(1),
             help="Rewrite also each file to which so many delete files apply; default: none for these alone.",
+        ),
+        click.option(
+            "--all", "everything", is_flag=True,
+            help="Rewrite every data file, whatever its size: after a change of how files are written.",
         ),
         click.option("--sort", is_flag=True, help="Sort the rows by the table's sort order."),
         click.option(
@@ -193,6 +200,8 @@ class Compaction:
         wanted = {TARGET_SIZE: str(size), LEAST_FILES: str(self.options.min_input_files), MOST_FILES: str(most)}
         if self.options.delete_files is not None:
             wanted[DELETE_FILES] = str(self.options.delete_files)
+        if self.options.everything:
+            wanted[EVERYTHING] = "true"
         try:
             return source.plan(self._conditions(source, now), wanted)
         except BookkeeperError:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: options of Iceberg's planner
 LEAST_FILES, MOST_FILES, TARGET_SIZE = "min-input-files", "max-file-group-input-files", "target-file-size-bytes"
-DELETE_FILES = "delete-file-threshold"
+DELETE_FILES, EVERYTHING = "delete-file-threshold", "rewrite-all"
 #: format 3 has deletion vectors and row ids, which a rewrite does not carry
 _FORMAT_VERSION = 2
 #: how Spark's writer ends a name: partition-task-OPERATION-epoch-count.format
@@ -148,7 +148,7 @@ class Source:
             tasks, size = found.fileScanTasks(), found.inputFilesSizeInBytes()
             some = len(specs) > 1 or self.listed_twice
             if some and len(own := self._own(tasks, spec_id)) != len(tasks):
-                if len(own) < (1 if DELETE_FILES in options else int(options[LEAST_FILES])):
+                if len(own) < (1 if {DELETE_FILES, EVERYTHING} & options.keys() else int(options[LEAST_FILES])):
                     continue
                 tasks, size = own, sum(task.length() for task in own)
             yield Group(

@@ -22,6 +22,10 @@ DEFAULT_MODE = "truncate(16)"
 #: these types always get metrics: retention and time travel over partitions need them
 ALWAYS = {"timestamp", "timestamptz", "date"}
 CUT = {"string", "binary"}
+#: Types that have no bounds, and no statistics in Parquet, of which Spark makes bounds. Iceberg Java compares the
+#: halves of a UUID as signed numbers, and bounds are in the order of bytes: Spark passed over files with the rows it
+#: looks for, and over equality deletes of rows, which it showed.
+UNORDERED = {"uuid"}
 _PACKED = {
     "boolean": struct.Struct("<?"),
     "int": struct.Struct("<i"),
@@ -41,7 +45,7 @@ class Leaf:
     """
     A primitive column, in the order of Parquet's columns; `width` cuts bounds, in characters or bytes.
 
-    Inside a list or map (`repeated`) a column has no bounds, like in Iceberg Java.
+    Inside a list or map (`repeated`) a column has no bounds, like in Iceberg Java; nor has one of UUIDs anywhere.
     """
 
     field_id: int
@@ -107,7 +111,7 @@ def _leaf(
     if str(kind) in ALWAYS:
         counts = bounds = True
     cut = width if str(kind) in CUT else None
-    return Leaf(number, path, kind, repeated, counts, bounds and not repeated, cut)
+    return Leaf(number, path, kind, repeated, counts, bounds and not repeated and str(kind) not in UNORDERED, cut)
 
 
 def _parse_mode(text: str) -> tuple[bool, bool, int | None]:

@@ -7,6 +7,7 @@ from typing import Any
 from pyarrow.parquet import ColumnChunkMetaData, FileMetaData  # type: ignore[import-untyped]
 
 from bookkeeper.format.bounds import Leaf, Metrics, lower_bound, upper_bound
+from bookkeeper.format.open_file import RowCounts
 
 _FLOATS = {"float", "double"}
 
@@ -45,9 +46,9 @@ class _Column:
             self.bounded = False
 
 
-def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], nan_counts: dict[int, int] | None = None) -> Metrics:
+def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], counts: RowCounts) -> Metrics:
     """
-    The metrics of a file whose columns are `leaves`, in this order; NaN counts are not in a footer.
+    The metrics of a file whose columns are `leaves`, in this order; `counts` has what is not in a footer.
     """
     columns = [_Column(leaf) for leaf in leaves]
     offsets = []
@@ -57,7 +58,7 @@ def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], nan_counts: dict[int
         offsets.append(_start(chunks[0]))
         for column, chunk in zip(columns, chunks, strict=True):
             column.add(chunk)
-    return _gathered(columns, tuple(sorted(offsets)), nan_counts or {})
+    return _gathered(columns, tuple(sorted(offsets)), counts)
 
 
 def _start(chunk: ColumnChunkMetaData) -> int:
@@ -65,15 +66,18 @@ def _start(chunk: ColumnChunkMetaData) -> int:
     return min(data, int(dictionary)) if chunk.has_dictionary_page and dictionary else data
 
 
-def _gathered(columns: list[_Column], offsets: tuple[int, ...], nan_counts: dict[int, int]) -> Metrics:
+def _gathered(columns: list[_Column], offsets: tuple[int, ...], counts: RowCounts) -> Metrics:
     bounded = [column for column in columns if column.bounded and column.greatest is not None]
     upper = {column.leaf.field_id: upper_bound(column.leaf, column.greatest) for column in bounded}
     counted = [column for column in columns if column.leaf.counts]
     return Metrics(
         column_sizes={column.leaf.field_id: column.size for column in columns},
         value_counts={column.leaf.field_id: column.values for column in counted},
-        null_value_counts={column.leaf.field_id: column.nulls for column in counted if column.nulls is not None},
-        nan_value_counts=nan_counts,
+        null_value_counts={
+            **{column.leaf.field_id: column.nulls for column in counted if column.nulls is not None},
+            **counts.nulls,
+        },
+        nan_value_counts=counts.nans,
         lower_bounds={column.leaf.field_id: lower_bound(column.leaf, column.least) for column in bounded},
         upper_bounds={number: bound for number, bound in upper.items() if bound is not None},
         split_offsets=offsets,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from bookkeeper.format.bounds import Leaf, Metrics, lower_bound, upper_bound
+from bookkeeper.format.bounds import UNORDERED, Leaf, Metrics, lower_bound, upper_bound
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.transforms import column_at, physical
 
@@ -65,19 +65,23 @@ class OpenFile(Protocol):
         """Complete it."""
 
 
-class NanCounts:
-    """NaN values by field id, which no Parquet footer holds."""
+class RowCounts:
+    """What our Parquet footers do not hold, by field id: NaN values, and nulls of types without statistics."""
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
-        floats = [leaf for leaf in leaves if str(leaf.kind) in _FLOATS and leaf.counts and not leaf.repeated]
-        self._leaves = tuple(floats)
-        self.counts = {leaf.field_id: 0 for leaf in floats}
+        counted = [leaf for leaf in leaves if leaf.counts and not leaf.repeated]
+        self._floats = [leaf for leaf in counted if str(leaf.kind) in _FLOATS]
+        self._unordered = [leaf for leaf in counted if str(leaf.kind) in UNORDERED]
+        self.nans = {leaf.field_id: 0 for leaf in self._floats}
+        self.nulls = {leaf.field_id: 0 for leaf in self._unordered}
 
     def add(self, table: pa.Table) -> None:
         """Count the rows of `table`."""
-        for leaf in self._leaves:
+        for leaf in self._floats:
             found = pc.sum(pc.is_nan(column_at(table, leaf.path))).as_py()
-            self.counts[leaf.field_id] += found or 0
+            self.nans[leaf.field_id] += found or 0
+        for leaf in self._unordered:
+            self.nulls[leaf.field_id] += column_at(table, leaf.path).null_count
 
 
 class ColumnMetrics:
@@ -87,14 +91,14 @@ class ColumnMetrics:
 
     def __init__(self, leaves: Sequence[Leaf]) -> None:
         self._leaves = tuple(leaf for leaf in leaves if leaf.counts and not leaf.repeated)
-        self._nans = NanCounts(leaves)
+        self._counts = RowCounts(leaves)
         self._values = {leaf.field_id: 0 for leaf in self._leaves}
         self._nulls = dict(self._values)
         self._ranges: dict[int, tuple[Any, Any]] = {}
 
     def add(self, table: pa.Table) -> None:
         """Take the rows of `table` into account."""
-        self._nans.add(table)
+        self._counts.add(table)
         for leaf in self._leaves:
             column = physical(column_at(table, leaf.path))
             self._values[leaf.field_id] += len(column)
@@ -121,7 +125,7 @@ class ColumnMetrics:
         return Metrics(
             value_counts=self._values,
             null_value_counts=self._nulls,
-            nan_value_counts=self._nans.counts,
+            nan_value_counts=self._counts.nans,
             lower_bounds={leaf.field_id: lower_bound(leaf, least) for leaf, least, _ in bounded},
             upper_bounds={number: bound for number, bound in upper.items() if bound is not None},
         )

@@ -11,8 +11,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.format import footer
-from bookkeeper.format.bounds import Leaf
-from bookkeeper.format.open_file import UNSORTED, Finished, NanCounts
+from bookkeeper.format.bounds import UNORDERED, Leaf
+from bookkeeper.format.open_file import UNSORTED, Finished, RowCounts
 from bookkeeper.format.required import settled
 from bookkeeper.format.sorting import Sorter
 
@@ -34,7 +34,7 @@ class ParquetFile:
     ) -> None:
         self.rows = 0
         self._leaves, self._target, self._sorter = leaves, target_bytes, sorter
-        self._nans = NanCounts(leaves)
+        self._counts = RowCounts(leaves)
         self._sink = pa.BufferOutputStream()
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
@@ -44,6 +44,7 @@ class ParquetFile:
             store_schema=False,  # readers go by field id; Arrow's own schema would only be weight
             store_decimal_as_integer=True,  # as the Iceberg spec wants small decimals
             metadata_collector=self._footers,
+            write_statistics=_with_statistics(schema, leaves),
             bloom_filter_options=dict(bloom_filters) if bloom_filters else None,
         )
         self._waiting: list[pa.Table] = []
@@ -56,7 +57,7 @@ class ParquetFile:
 
     def add(self, rows: pa.Table) -> None:
         """See OpenFile."""
-        self._nans.add(rows)
+        self._counts.add(rows)
         self.rows += rows.num_rows
         self._waiting.append(rows)
         self._waiting_bytes += rows.nbytes
@@ -80,7 +81,7 @@ class ParquetFile:
         self.write_row_group()
         self._writer.close()
         found = self._footers[0]
-        metrics = footer.metrics(found, self._leaves, self._nans.counts)
+        metrics = footer.metrics(found, self._leaves, self._counts)
         # Each row group is sorted; of two, the second may begin below the end of the first.
         order = self._sorter.id if self._sorter is not None and found.num_row_groups < 2 else UNSORTED
         return Finished(self._sink.getvalue(), self.rows, metrics, order)
@@ -99,3 +100,13 @@ class ParquetFile:
     def _ratio(self) -> float:
         # Before the first row group it is not known how well these rows compress.
         return self._sink.tell() / self._encoded_bytes if self._encoded_bytes else 1.0
+
+
+def _with_statistics(schema: pa.Schema, leaves: tuple[Leaf, ...]) -> bool | list[str]:
+    """The columns that have statistics in the file, by their paths there; True for all."""
+    if not any(str(leaf.kind) in UNORDERED for leaf in leaves):
+        return True
+    empty = pa.BufferOutputStream()
+    pq.ParquetWriter(empty, schema).close()
+    columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema
+    return [columns.column(at).path for at, leaf in enumerate(leaves) if str(leaf.kind) not in UNORDERED]

@@ -68,7 +68,9 @@ def test_a_key_of_any_type_is_named_once_in_order_and_with_bounds(local: Desk, k
     assert [row["value"] for row in local.rows(txlog.files)] == ["last", "other"]
     file = only(txlog.deletes.body.entries).data_file
     assert keys_of(local, file) == keys_of_table(rows.select(["key", "part"]).take([1, 3, 0]))
-    assert (file.lower_bounds[1], file.upper_bounds[1]) == (to_bytes(kind, low), to_bytes(kind, high))
+    # Iceberg Java orders UUIDs otherwise than bounds are, so they have none.
+    known = () if isinstance(kind, UUIDType) else (to_bytes(kind, low), to_bytes(kind, high))
+    assert tuple(bounds[1] for bounds in (file.lower_bounds, file.upper_bounds) if 1 in bounds) == known
 
 
 def keys_of(desk: Desk, file: Any) -> list[tuple[Any, ...]]:
