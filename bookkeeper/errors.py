@@ -162,6 +162,8 @@ class DuplicatePath(Reject):
 class FileMissing(Reject):
     """A data file named by the txlog does not exist."""
 
+    hint = "Put the file back if you have it, then replay the txlog; else the writer must write these rows again."
+
 
 class FileSizeDiffers(Reject):
     """A data file has another size than its entry in the txlog."""

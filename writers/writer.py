@@ -91,14 +91,15 @@ class Writer:
             raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
         self._use(card)
         now = millis(clock())
-        position, least = retry(lambda: resume(folder, self.card, name), wait)
+        position, least = retry(lambda: resume(folder, self.card, name, now), wait)
         if now < least:
             log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
         self.incarnation = new_incarnation(max(now, least), random(10))
         self._files = self._new_files(keep)
         #: metrics of this run, for Prometheus
         self.figures = WriterMetrics(name)
-        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures)
+        ordered = None if self._spec.keyed is None else (name, self.incarnation)
+        self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._columns = ColumnAsker(folder, clock, wait, patience)
         self._last_position: bytes | None = None  # of the rows written last

@@ -73,12 +73,17 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
 @common
 def forget(writer: str, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Forget a WRITER: its position and its marks. Its next incarnation starts from the beginning of its source.
+    Forget a WRITER: its position, and its marks.
+
+    Its next incarnation starts from the beginning of its source. Its position goes at once, its marks with time
+    (`marks-keep`). Marks of runs that say that they began in the future go at once, too: on a keyed table no other run
+    of the writer would come after them. Refused where there is neither.
 
     \b
     Example:
       bookkeeper forget ingest-7 --table events
     """
+    from bookkeeper.config.units import epoch_ms, format_duration
     from bookkeeper.errors import NotPossible
 
     there = opened(config, table)
@@ -88,7 +93,14 @@ def forget(writer: str, config: str | None, table: str | None, as_json: bool) ->
     waiting = [item for item in there.folder.pending() if item.name.writer == writer]
     if waiting:
         raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
-    after = there.publisher.record(view, view.marks.forgotten(writer), f"forget {writer}")
+    marks = view.marks.forgotten(writer, epoch_ms(utc_now()))
+    if marks == view.marks:
+        raise NotPossible(
+            f"writer {writer} has no position to forget, and no mark of a run from the future",
+            hint=f"Its marks go by themselves, {format_duration(there.table.marks_keep)} after its last commit; of a "
+            "keyed table all but those of its newest run.",
+        )
+    after = there.publisher.record(view, marks, f"forget {writer}")
     show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
 
 

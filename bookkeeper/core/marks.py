@@ -151,14 +151,20 @@ class Marks:
                 writers[writer] = WriterMarks(marks.position, left)
         return replace(self, writers=writers, pruned_before_ms=before)
 
-    def forgotten(self, writer: str) -> "Marks":
+    def newest_start(self, writer: str) -> int:
+        """When the newest known run of `writer` began, in ms since 1970, by its incarnation; 0 where none is known."""
+        return max(map(started_ms, self.writer(writer).incarnations), default=0)
+
+    def forgotten(self, writer: str, now_ms: int) -> "Marks":
         """
         Without the position of `writer`, so that its next run starts anew.
 
         Its marks stay until they are pruned: nothing of its runs gets in twice, and no txlog of another writer is
-        rejected.
+        rejected. But marks of runs that began more than an hour from now go: on a keyed table no other run would come
+        after them. Without its mark, a txlog of such a run is rejected for its time.
         """
-        incarnations = self.writer(writer).incarnations
+        known, most = self.writer(writer).incarnations, now_ms + FUTURE_MS
+        incarnations = {key: mark for key, mark in known.items() if started_ms(key) <= most}
         writers = {key: value for key, value in self.writers.items() if key != writer}
         return replace(self, writers=writers | ({writer: WriterMarks(None, incarnations)} if incarnations else {}))
 

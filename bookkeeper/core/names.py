@@ -77,3 +77,10 @@ def started_ms(incarnation: str) -> int:
     When a UUIDv7 was made, by the clock of the machine that made it.
     """
     return int(incarnation[:8] + incarnation[9:13], 16)
+
+
+def year_of(ms: int) -> int:
+    """
+    The year of a time in ms since 1970, also of one that no calendar of Python's holds.
+    """
+    return 1970 + ms // 31_556_952_000

@@ -13,8 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.keyed import Keyed, is_within_keys, keyed_of
-from bookkeeper.core.marks import FUTURE_MS
+from bookkeeper.core.marks import FUTURE_MS, Marks
+from bookkeeper.core.names import TxlogName, started_ms, year_of
 from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.core.txlog import MOST_BYTES, DeleteEntries, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
@@ -27,6 +29,8 @@ from bookkeeper.format.skim.expressions import COUNTS, MOST_COUNT
 from bookkeeper.ledger.view import View, columns_of
 from bookkeeper.stores.locations import normal
 
+#: the last second that has a date: the end of the year 9999
+LAST_S = 253_402_300_799
 #: the prefix of a record that inherits everything: ADDED, and three nulls
 FRESH = b"\x02\0\0\0"
 #: how files of the formats that are allowed begin; PARE: a Parquet file with an encrypted footer
@@ -55,6 +59,8 @@ class Rules:
     sort_orders: frozenset[int]
     #: None: the table is append-only, and takes no deletes
     keyed: Keyed | None = None
+    #: None: no writer is known
+    marks: Marks | None = None
 
     @cached_property
     def columns(self) -> frozenset[int]:
@@ -115,7 +121,16 @@ def rules_of(view: View) -> Rules:
     What a txlog must fit for this table. Raises TableUnusable where its property for keys does not fit it.
     """
     orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
-    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed_of(view.metadata))
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed_of(view.metadata), view.marks)
+
+
+def _when_replayed(created_ms: int) -> str:
+    """From when on a replay is not rejected for the same reason; the time is the writer's, so it may be any number."""
+    allowed_s = -((FUTURE_MS - created_ms) // 1000)  # rounded up
+    if allowed_s > LAST_S:
+        return "Synchronise the writer's clock (NTP). A replay would be rejected again: write these rows again."
+    at = from_epoch_ms(allowed_s * 1000).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"Synchronise the writer's clock (NTP). A replay works from {at} on; before, it is rejected again."
 
 
 def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
@@ -125,7 +140,9 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
     if txlog.table_uuid != rules.table_uuid:
         raise WrongTable(f"it was written for table {txlog.table_uuid[:60]}, this one is {rules.table_uuid}")
     if txlog.created_ms > now_ms + FUTURE_MS:
-        raise FromTheFuture(f"it says it was created {(txlog.created_ms - now_ms) / 3.6e6:.1f} h from now")
+        ahead = f"it says it was created {(txlog.created_ms - now_ms) / 3.6e6:.1f} h from now"
+        raise FromTheFuture(ahead, hint=_when_replayed(txlog.created_ms))
+    check_started(txlog.name, rules.marks or Marks(""), now_ms)
     if not rules.knows(txlog):
         raise UnknownSpec(
             f"schema {txlog.schema_id} or partition spec {txlog.spec_id} is unknown; the table has schemas "
@@ -138,6 +155,26 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
     check_added(txlog, enumerate(txlog.paths), rules)
     if txlog.deletes is not None:
         _check_deletes(txlog.schema_id, txlog.deletes, rules)
+
+
+def check_started(name: TxlogName, marks: Marks, now_ms: int) -> None:
+    """
+    Raises FromTheFuture where its run began more than an hour from now, by the time in its incarnation.
+
+    On a keyed table such a run would come after every other one of its writer, for ever. Marks of such a run, which
+    earlier versions let in, do not stop its writer: the run goes on, and later ones begin behind it.
+    """
+    most = now_ms + FUTURE_MS
+    known = marks.newest_start(name.writer)
+    if known > most:
+        most = known + FUTURE_MS
+    if started_ms(name.incarnation) > most:
+        raise FromTheFuture(
+            f"its incarnation says that its run began in the year {year_of(started_ms(name.incarnation))}, more than "
+            "an hour from now",
+            hint="An incarnation is a UUID of version 7, of the time at which its run began. Synchronise the writer's "
+            "clock (NTP), start the writer again and write these rows again. This txlog holds no other one up.",
+        )
 
 
 def check_added(given: Txlog | Rewrite, added: Iterable[tuple[int, str]], rules: Rules) -> None:

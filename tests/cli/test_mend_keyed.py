@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.core.folder import PENDING
+from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.tick import check
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state
 from tests.support.lake import Lake
@@ -55,3 +57,23 @@ def test_discard_gives_up_a_rejected_txlog_that_holds_its_writer(lake: Lake, run
     assert done.exit_code == 0, done.stderr
     lake.drain()
     assert state(lake) == {1: "b"}
+
+
+def test_forget_takes_out_a_mark_from_the_year_10889_or_says_why_it_does_nothing(
+    lake: Lake, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(check, "check_started", lambda *_: None)
+        forged = Steps(lake)
+        forged.name = TxlogName("k1", new_incarnation(2**48 - 1, bytes(10)), 0)
+        forged.publish_steps(Step(upserts={1: "forged"}))
+        lake.tick()
+    Steps(lake, "k2").publish_steps(Step(upserts={2: "b"}))
+    lake.tick()
+    assert run("forget", "k1").exit_code == 0
+    assert lake.view().marks.writer("k1").incarnations == {}
+    nothing = run("forget", "k2")
+    assert nothing.exit_code == 1 and "has no position to forget" in nothing.stderr
+    Steps(lake).publish_steps(Step(upserts={1: "mine"}))
+    lake.tick()
+    assert (state(lake), lake.rejected()) == ({1: "mine", 2: "b"}, {})

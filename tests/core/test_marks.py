@@ -59,7 +59,7 @@ class Model:
 
     def forget(self, marks: Marks, writer: str) -> Marks:
         self.position.pop(writer, None)
-        return marks.forgotten(writer)
+        return marks.forgotten(writer, T0)
 
     def open(self, marks: Marks, name: TxlogName) -> Marks:
         run = (name.writer, name.incarnation)
@@ -198,7 +198,7 @@ def test_what_was_pruned_before_stays_pruned(first: TxlogName) -> None:
 
 
 def test_forgetting_a_writer_rejects_no_next_run_of_another(first: TxlogName) -> None:
-    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1")
+    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1", T0)
     assert marks.writer("w1").position is None
     assert marks.is_in(first)
     for writer in ("w1", "w2"):
@@ -206,10 +206,10 @@ def test_forgetting_a_writer_rejects_no_next_run_of_another(first: TxlogName) ->
 
 
 def test_a_forgotten_writer_is_gone_once_its_runs_are_pruned(first: TxlogName) -> None:
-    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1").pruned(T0 + 1, [])
+    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1", T0).pruned(T0 + 1, [])
     assert marks.writers == {}
     assert marks.is_pruned(first, T0 + FUTURE_MS)
-    assert Marks("f", writers={"w1": WriterMarks(b"7")}).forgotten("w1").writers == {}
+    assert Marks("f", writers={"w1": WriterMarks(b"7")}).forgotten("w1", T0).writers == {}
 
 
 def test_a_hole_that_was_opened_lets_its_txlog_in_once(first: TxlogName) -> None:

@@ -9,7 +9,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.errors import EntryInvalid, FromTheFuture, UnknownSpec
+from bookkeeper.errors import EntryInvalid, FileMissing, FromTheFuture, UnknownSpec
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
 from bookkeeper.tick.check import Rules, bind, check
@@ -88,3 +88,24 @@ def test_an_hour_ahead_is_allowed_and_no_more() -> None:
     check(replace(made, created_ms=CREATED + 3_600_000), rules(days), CREATED)
     with pytest.raises(FromTheFuture, match=r"1\.0 h"):
         check(replace(made, created_ms=CREATED + 3_600_001), rules(days), CREATED)
+
+
+@pytest.mark.parametrize(
+    ("created_ms", "says"),
+    [
+        (1_800_003_600_000, "works from 2027-01-15 08:00:00 UTC on"),
+        (1_800_003_600_001, "works from 2027-01-15 08:00:01 UTC on"),
+        (253_402_304_399_000, "works from 9999-12-31 23:59:59 UTC on"),
+        (253_402_304_399_001, "write these rows again"),
+        (2**63 - 1, "write these rows again"),
+    ],
+)
+def test_a_txlog_from_the_future_says_from_when_on_a_replay_works(created_ms: int, says: str) -> None:
+    days = spec(1, DayTransform())
+    with pytest.raises(FromTheFuture) as caught:
+        check(replace(txlog(days, 1), created_ms=created_ms), rules(days), 1_700_000_000_000)
+    assert says in caught.value.hint
+
+
+def test_a_txlog_whose_file_is_missing_says_what_to_do() -> None:
+    assert "Put the file back" in FileMissing("a.parquet does not exist").hint

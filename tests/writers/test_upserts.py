@@ -308,11 +308,20 @@ def test_a_new_run_comes_after_a_rejected_one_and_after_the_marks(keyed: Desk) -
 
 
 def test_a_run_that_says_it_started_after_2109_is_named_and_no_run_comes_after_it(keyed: Desk) -> None:
-    name = TxlogName("w1", new_incarnation(2**47, bytes(10)), 1)
-    keyed.folder.store.create(f"pending/{name}", b"anything")
+    from bookkeeper.core.folder import MarksCopy
+    from bookkeeper.core.marks import Marks
+
+    marks = Marks("f").advanced([TxlogName("w1", new_incarnation(2**47, bytes(10)), 1)], {}, 0)
+    keyed.folder.publish_marks(MarksCopy(keyed.folder.card().table_uuid, 1, marks))
     with pytest.raises(NotPossible, match="year 6429"):
         keyed.writer()
     keyed.writer("w2")
+
+
+def test_a_pending_txlog_of_such_a_run_is_refused_and_stops_no_run(keyed: Desk) -> None:
+    name = TxlogName("w1", new_incarnation(2**47, bytes(10)), 1)
+    keyed.folder.store.create(f"pending/{name}", b"anything")
+    assert started_ms(keyed.writer().incarnation) == keyed.clock().timestamp() * 1000
 
 
 def test_numbers_of_the_order_column_are_start_plus_sequence_and_a_count(keyed: Desk) -> None:

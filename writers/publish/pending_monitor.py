@@ -1,17 +1,20 @@
 """
-Backpressure and fencing: how many txlogs of the table are pending, and whether one of this run was rejected.
+Backpressure and fencing: how many txlogs of the table are pending, whether one of this run was rejected, and on a keyed
+table whether a later run of this writer has published: behind that nothing of this run gets in.
 
 `look` goes beside the uploads of a publish, `admit` waits for what it found.
 """
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.core.folder import REJECTED, Folder, MarksCopy
-from bookkeeper.core.names import TxlogName
+from bookkeeper.core.folder import REJECTED, Folder, Found, MarksCopy
+from bookkeeper.core.marks import FUTURE_MS
+from bookkeeper.core.names import IncarnationKey, TxlogName, started_ms
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
-from writers.timing import AtOnce, Clock, Wait, retry
+from writers.timing import AtOnce, Clock, Wait, millis, retry
 
 EVERY = timedelta(seconds=1)
 
@@ -21,9 +24,18 @@ class PendingMonitor:
     Lists pending/ at most once a second.
     """
 
-    def __init__(self, folder: Folder, clock: Clock, wait: Wait, at_once: AtOnce, metrics: WriterMetrics) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        clock: Clock,
+        wait: Wait,
+        at_once: AtOnce,
+        metrics: WriterMetrics,
+        ordered: IncarnationKey | None = None,
+    ) -> None:
+        """`ordered`: this run, on a keyed table."""
         self._folder, self._clock, self._wait, self._at_once = folder, clock, wait, at_once
-        self._metrics = metrics
+        self._metrics, self._ordered = metrics, ordered
         self._listed_at: datetime | None = None
         self._pending = 0
         self._own: list[TxlogName] = []
@@ -45,12 +57,14 @@ class PendingMonitor:
         now = self._clock()
         if self._listed_at is not None and timedelta(0) <= now - self._listed_at < EVERY:
             return
-        reads = [self._folder.marks, self._folder.pending] if self._own else [self._folder.pending]
+        with_marks = self._own or self._ordered is not None
+        reads = [self._folder.marks, self._folder.pending] if with_marks else [self._folder.pending]
         *copies, pending = self._at_once([partial(retry, read, self._wait) for read in reads])
         found = {item.name for item in pending}
         self._listed_at, self._pending = now, len(found)
         for copy in copies:
             self._check_own(found, copy)
+            self._check_later(pending, copy)
 
     def admit(self, limit: int, patience: timedelta) -> None:
         """
@@ -76,3 +90,32 @@ class PendingMonitor:
             if name not in found and retry(partial(self._folder.exists, name, REJECTED), self._wait):
                 why = self._folder.reason(name).get("reason", "no reason is recorded")
                 raise Fenced(f"{name} was rejected, so the chain of positions ends before it: {why}")
+
+    def _check_later(self, pending: Sequence[Found], copy: MarksCopy | None) -> None:
+        """One writer is one order on a keyed table: what this run publishes behind a later one is rejected."""
+        if self._ordered is None:
+            return
+        writer, own = self._ordered
+        runs = {name.incarnation for name in sound(pending, millis(self._clock())) if name.writer == writer}
+        if copy is not None:
+            runs |= copy.marks.writer(writer).incarnations.keys()
+        later = max(runs, default=own)
+        if later > own:
+            raise Fenced(
+                f"a later run of {writer} has published ({later}): nothing more of this run gets into a keyed table",
+                hint="Stop this run, and give its unpublished rows to the other one. Runs that go on side by side need "
+                "names of their own, and keys of their own.",
+            )
+
+
+def sound(found: Iterable[Found], now_ms: int) -> list[TxlogName]:
+    """
+    Names of runs that began no later than an hour from now, by this clock or the storage's.
+
+    What says it began later is refused by the bookkeeper: a run that came behind it would be refused, too.
+    """
+    return [
+        item.name
+        for item in found
+        if started_ms(item.name.incarnation) <= max(now_ms, millis(item.modified)) + FUTURE_MS
+    ]

@@ -14,7 +14,7 @@ from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.core import txlog
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, started_ms
+from bookkeeper.core.names import TxlogName, started_ms, year_of
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import (
     AlreadyExists,
@@ -28,13 +28,14 @@ from bookkeeper.errors import (
 )
 from writers.files.unpublished import NamedFiles
 from writers.files.write_spec import WriteSpec
+from writers.publish.pending_monitor import sound
 from writers.timing import Wait, retry
 
 log = logging.getLogger(__name__)
 
 #: a run of a keyed table starts before this (2109), so that the order-column can number all its txlogs
 LATEST_MS = 2**42 - 10**10
-_LATE = "It is not this writer's. `bookkeeper discard` it, or use another writer name."
+_LATE = "It is not this writer's. `bookkeeper forget` drops such marks of a writer; or use another writer name."
 
 
 class Publisher:
@@ -102,17 +103,18 @@ class Resumed(NamedTuple):
     least_ms: int
 
 
-def resume(folder: Folder, card: Card, writer: str) -> Resumed:
+def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
     """
     What earlier runs of `writer` left; raises StorageUnavailable, and NotPossible when no run can come behind them.
 
     Pending txlogs are listed and read first, marks.json second: a txlog that is committed and deleted in between is
     then in the marks, never in neither. Rejected ones, which a replay may bring back, are listed in between.
     """
-    sizes = {found.name: found.size for found in folder.pending() if found.name.writer == writer}
-    left, names = _read(folder, card, sizes), [*sizes]
+    pending = [found for found in folder.pending() if found.name.writer == writer]
+    sizes = {found.name: found.size for found in pending}
+    left, names = _read(folder, card, sizes), sound(pending, now_ms)
     if card.keyed is not None:
-        names += [found.name for found in folder.rejected() if found.name.writer == writer]
+        names += sound([found for found in folder.rejected() if found.name.writer == writer], now_ms)
     copy, position, pruned = folder.marks(), None, 0
     if copy is not None and copy.table_uuid == card.table_uuid:
         left = [item for item in left if not copy.marks.is_in(item.name)]
@@ -132,7 +134,7 @@ def _behind(name: TxlogName) -> int:
     """
     at = started_ms(name.incarnation) + name.sequence + 1
     if at >= LATEST_MS:
-        raise NotPossible(f"{name} says that its run started in the year {1970 + at // 31_556_952_000}", hint=_LATE)
+        raise NotPossible(f"{name} says that its run started in the year {year_of(at)}", hint=_LATE)
     return at
 
 
