@@ -162,7 +162,7 @@ def position_of(folder: Folder, name: str) -> bytes | None:
     """
     check_writer(name)
     try:
-        return resume(folder, folder.card(), name).position
+        return resume(folder, folder.card(), name, 0).position
     except Missing as exc:
         hint = "Give the folder that `bookkeeper init` printed."
         raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc

@@ -50,13 +50,15 @@ _CARD_EVERY = timedelta(seconds=1)
 _PIPE_PAUSE_SECONDS = 0.5
 #: so many lines are parsed in the time that it takes to read a block of any size
 _FEW_LINES = 16
+#: after so many bad lines, or bytes of them, and no row at all it is the wrong file, table or format
+_HOPELESS_LINES, _HOPELESS_BYTES = 10_000, 2**24
 
 
 class BadLines:
     """The file for bad lines, one JSON object each; made for the first one."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.count = path, 0
+        self.path, self.count, self.size = path, 0, 0
         self._file: IO[bytes] | None = None
 
     def add(self, source: str, line: SourceLine, reason: str) -> None:
@@ -72,7 +74,7 @@ class BadLines:
                 self._file.seek(-1, os.SEEK_END)
                 if self._file.read(1) != b"\n":
                     self._file.write(b"\n")  # a crash cut the last record
-        self._file.write(json.dumps(record).encode() + b"\n")
+        self.size += self._file.write(json.dumps(record).encode() + b"\n")
         self.count += 1
 
     def sync(self) -> None:
@@ -98,7 +100,8 @@ class Loader:
     A block of lines is read at once; where that is not sure to give the rows that its lines give one by one, its halves
     are, and in the end its lines. So one bad line costs the time of some two blocks. `stopped` is asked after each
     block; `on_progress` is called before each publish. After more than `most_bad` bad lines NotPossible is raised: what
-    is published stays, and the next run continues behind it.
+    is published stays, and the next run continues behind it. Without `most_bad` it is raised where a source begins with
+    10,000 bad lines, or 16 MiB of them, and no row.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class Loader:
             raise NotPossible(f"{writer.card.table} is append-only: it takes no upserts and deletes", hint=hint)
         self._writer, self._form, self._clock = writer, form, clock
         self._most_bad, self._stopped, self._on_progress = most_bad, stopped, on_progress
+        self._goes_on = writer.position is not None
         self._card_read_at: datetime | None = None
         self._head, self._growth = b"", Growth(writer, form)
         #: the block of the source that is being read
@@ -196,7 +200,7 @@ class Loader:
         except SchemaRefused as exc:
             if table.num_rows == 1:
                 line = SourceLine(number + 1, number, number + 1, *as_json(table))
-                self.bad_lines.add(source, line, str(exc))
+                self._add_bad(source, line, str(exc))
                 return
             half = table.num_rows // 2
             self._take_rows(source, number, table.slice(0, half))
@@ -255,12 +259,25 @@ class Loader:
             self._head, block = block.first_line()
         if block.cut:
             line = SourceLine(block.number + 1, block.start, block.end, block.data, exact=False)
-            self.bad_lines.add(source, line, f"a line of {block.end - block.start} bytes is too long")
+            self._add_bad(source, line, f"a line of {block.end - block.start} bytes is too long")
         elif block.data:
             self._block = block
             self._split(source, block)
         self._check_bad_lines()
         self._write()
+
+    def _add_bad(self, source: str, line: SourceLine, reason: str) -> None:
+        """Keeps a bad line; raises NotPossible where so far there was nothing else."""
+        self.bad_lines.add(source, line, reason)
+        count, size = self.bad_lines.count, self.bad_lines.size
+        enough = self._most_bad is None and (count >= _HOPELESS_LINES or size >= _HOPELESS_BYTES)
+        if enough and not (self.rows or self._rows or self._tables or self._goes_on):
+            raise NotPossible(
+                f"none of the first {count} lines is a row of {self._writer.card.table}: stopped. The last is line "
+                f"{line.number} of {source}: {reason}",
+                hint=f"{self.bad_lines.path} has the reason for each. Are --format and the table right? Nothing was "
+                "published. With --max-bad N it reads on until there are more than N.",
+            )
 
     def _check_bad_lines(self) -> None:
         if self._most_bad is not None and self.bad_lines.count > self._most_bad:
@@ -298,7 +315,7 @@ class Loader:
                     raise
                 return self._parser()(line.text)
         except BadLine as exc:
-            self.bad_lines.add(source, line, self._growth.reason(exc))
+            self._add_bad(source, line, self._growth.reason(exc))
             return ()
         except SchemaRefused as exc:
             raise SchemaRefused(f"{source}, line {line.number}: {exc}", hint=exc.hint) from exc

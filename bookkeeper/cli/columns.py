@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ class Plan:
     table: "Table"
     schema: "Schema"
     inferred: "Inferred | None" = None
+    #: of columns that were added to it
+    notes: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> tuple[str, str] | None:
@@ -36,20 +38,30 @@ class Plan:
         return None if self.inferred is None else (self.inferred.partition, self.inferred.why)
 
 
-def plan_columns(table: "Table", schema: str | None, like: str | None, nulls: Sequence[str], sign: str | None) -> Plan:
+def plan_columns(
+    table: "Table",
+    schema: str | None,
+    like: str | None,
+    nulls: Sequence[str] = (),
+    sign: str | None = None,
+    changes: bool = False,
+) -> Plan:
     """
     The columns of a new table; raises ConfigInvalid.
     """
     from bookkeeper.commands.columns import schema_for
+    from bookkeeper.commands.init_keys import with_missing
 
     if like is None:
-        return Plan(table, schema_for(table, schema))
+        columns, notes = with_missing(schema_for(table, schema), table)
+        return Plan(table, columns, None, tuple(notes))
     from bookkeeper.commands.infer.like import infer
 
-    inferred = infer(like, nulls, sign)
+    inferred = infer(like, nulls, sign, changes, bool(table.key))
     if table.key:
         inferred = inferred.with_keys(table.key)
-    return Plan(table, inferred.schema, inferred)
+    columns, notes = with_missing(inferred.schema, table)
+    return Plan(table, columns, replace(inferred, schema=columns), tuple(notes))
 
 
 def review(plans: Sequence[Plan], partition: Sequence[str] | None, write_schema: str | None, as_json: bool) -> None:
@@ -67,7 +79,7 @@ def review(plans: Sequence[Plan], partition: Sequence[str] | None, write_schema:
         by = partition_text(spec_of_new(plan.table, schema, partition, notes, plan.fitting), schema)
         if plan.inferred is not None:
             notes = [*plan.inferred.notes, *notes]
-        for note in notes:
+        for note in (*notes, *plan.notes):
             say(f"{plan.table.name}: {note}")
         columns = columns_of(schema)
         shown.append({"table": plan.table.name, "partition": by, "schema": columns})
@@ -110,9 +122,18 @@ def say_inferred(inferred: "Inferred", name: str) -> None:
         say(f"{name}: {note}")
 
 
-def load_command(inferred: "Inferred", table: "Table", path: str) -> str:
+def load_command(inferred: "Inferred", table: "Table", path: str, folder: str, config: str | None) -> str:
     """
-    The command that loads the file.
+    The command that loads the file into the table with this txlog `folder`, as it is to be typed.
+
+    A writer cannot ask the catalog: --table is enough only where the configuration says the place.
     """
-    name = re.sub(r"[^a-z0-9_-]+", "-", Path(path).name.split(".")[0].lower()).strip("-_")[:50] or "load"
-    return " ".join(["writer lines", f"--table {table.name} --name {name}-1", *inferred.options, shlex.quote(path)])
+    known = table.location is not None or table.folder is not None
+    words = ["writer", "lines", *(["--config", config] if config else [])]
+    words += ["--table", table.name] if known else ["--folder", folder]
+    return shlex.join([*words, "--name", f"{short_name(path)}-1", *inferred.options, path])
+
+
+def short_name(path: str) -> str:
+    """A name for a writer or a table, from that of a file."""
+    return re.sub(r"[^a-z0-9_-]+", "-", Path(path).name.split(".")[0].lower()).strip("-_")[:50] or "load"

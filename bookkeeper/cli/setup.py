@@ -1,8 +1,9 @@
 """
-`bookkeeper init`, and `bookkeeper recover-catalog` for a catalog that was lost.
+`bookkeeper init`, `bookkeeper drop`, and `bookkeeper recover-catalog` for a catalog that was lost.
 """
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ import click
 from bookkeeper.cli.columns import load_command, plan_columns, review, say_inferred
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.console import completing
 from bookkeeper.console.errors import Command, exit_code, say_error
 from bookkeeper.console.options import config_option, delimiter, json_option
-from bookkeeper.console.output import say, show_rows
+from bookkeeper.console.output import say, show_record, show_rows
+from bookkeeper.stores.locations import local_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--delimiter", callback=delimiter, help="With --like, between two CSV fields; default: as `writer lines`."
+)
+@click.option(
+    "--preset", type=click.Choice(["debezium"]), help="With --like, lines are changes in this envelope; needs a key."
 )
 @click.option("--dry-run", is_flag=True, help="Only show the columns and partitions of a new table; change nothing.")
 @click.option("--write-schema", metavar="FILE", help="Write the columns there, for --schema; change nothing.")
@@ -66,6 +72,9 @@ def init(
     its first rows, all optional but what Parquet requires and the --key. It says what it chose, and why. --dry-run
     shows it and changes nothing; --write-schema FILE writes it, to be corrected and given as --schema FILE.
 
+    --preset debezium takes the columns of the rows in a change stream. A new table gets the --op-column and the
+    --order-column that its columns lack; writers fill them.
+
     --key, or `key` in the config, makes a new or an existing table keyed: its rows are upserted and deleted by key. Its
     identifier fields are set, and a partition spec for deletes is added where it needs one, never made the default.
 
@@ -75,11 +84,12 @@ def init(
       bookkeeper init --table events --like sample.parquet --partition "day(timestamp)"
       bookkeeper init --table events --like prices.csv --delimiter ';' --null NA --dry-run
       bookkeeper init --table events --key key
+      bookkeeper init --table events --like orders.json --preset debezium --key id --dry-run
     """
     if schema and like:
         raise click.UsageError("--schema and --like both say the columns: give one of them")
-    if (more["nulls"] or more["delimiter"]) and not like:
-        raise click.UsageError("--null and --delimiter are for --like")
+    if (more["nulls"] or more["delimiter"] or more["preset"]) and not like:
+        raise click.UsageError("--null, --delimiter and --preset are for --like")
     settings = settings_of(config)
     chosen = [
         replace(
@@ -91,7 +101,8 @@ def init(
         for configured in several_tables(settings, tables)
     ]
     wanted = None if not partitions else () if partitions == ("none",) else partitions
-    plans = [plan_columns(table, schema, like, more["nulls"], more["delimiter"]) for table in chosen]
+    reads = (more["nulls"], more["delimiter"], more["preset"] == "debezium")
+    plans = [plan_columns(table, schema, like, *reads) for table in chosen]
     if more["dry_run"] or more["write_schema"]:
         review(plans, wanted, more["write_schema"], as_json)
         return
@@ -108,10 +119,10 @@ def init(
             say(f"{table.name}: the table is there: its columns stay, and {schema or like} is not used.")
         elif plan.inferred is not None:
             say_inferred(plan.inferred, table.name)
-        for note in made.notes:
+        for note in (*(plan.notes if "table" in made.made else ()), *made.notes):
             say(f"{table.name}: {note}")
         if plan.inferred is not None and like and "table" in made.made:
-            say(f"{table.name}: load it: {load_command(plan.inferred, table, like)}")
+            say(f"{table.name}: load it: {load_command(plan.inferred, table, like, made.folder, config)}")
         rows.append(
             {
                 "table": table.name,
@@ -244,4 +255,59 @@ def _state(catalog: "Catalog", table: "Table") -> str:
     return "registered"
 
 
-COMMANDS = (init, recover_catalog)
+@click.command(cls=Command, short_help="Drop a table that was made by mistake.")
+@click.argument("table", metavar="TABLE", shell_complete=completing.tables)
+@config_option
+@json_option
+@click.option("--yes", is_flag=True, help="Do it; without, only show what would be dropped.")
+@click.option("--force", is_flag=True, help="Drop it with its rows, txlogs and registered consumers.")
+def drop(table: str, config: str | None, as_json: bool, yes: bool, force: bool) -> None:
+    """
+    Drop a table: its entry in the catalog and its txlog folder. TABLE is the name of its section.
+
+    A table with live rows, pending or rejected txlogs, or registered consumers is kept, unless --force is given. Data
+    and metadata files stay: it says where they are and how they are deleted. First end its writers, and take its
+    section out of the configuration of a bookkeeper that runs; `drop` needs the section. After a crash run it again.
+
+    \b
+    Example:
+      bookkeeper drop events
+      bookkeeper drop events --yes --force
+    """
+    from bookkeeper.catalogs.open import open_catalog
+    from bookkeeper.commands.drop import drop as drop_now
+    from bookkeeper.commands.drop import droppable
+    from bookkeeper.console.options import pick_table
+
+    settings = settings_of(config)
+    chosen = pick_table(settings, table)
+    catalog = open_catalog(settings.catalog)
+    found = droppable(catalog, chosen)
+    left = found.entry.metadata.location if found.entry else chosen.location
+    record: dict[str, Any] = {
+        "table": chosen.name,
+        "identifier": chosen.identifier,
+        "entry": found.entry.metadata_location if found.entry else "is gone already",
+        "folder": found.folder.store.url if found.folder else None,
+        "objects": len(found.keys),
+        "against": ", ".join(found.against) or "nothing",
+        "files_stay_in": left,
+        "outcome": "dry run",
+    }
+    if yes:
+        drop_now(catalog, found, force)
+        record["outcome"] = "dropped"
+    show_record(record, as_json)
+    if not yes:
+        say(f"to drop it: bookkeeper drop {table} --yes{' --force' if found.against else ''}")
+    elif left:
+        say(f"its data and metadata files are left in {left}; to delete them: {_deletion(left)}")
+        say("do that before a table is made there again")
+
+
+def _deletion(location: str) -> str:
+    path = local_path(location)
+    return shlex.join(["rm", "-r", path]) if path else f"delete everything below {location}/ with your storage's tools"
+
+
+COMMANDS = (init, recover_catalog, drop)

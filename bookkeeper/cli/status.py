@@ -301,7 +301,7 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
-    from bookkeeper.core.pending_rewrites import pending_rewrites
+    from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
     from bookkeeper.fold.stats import EqualityDeletes
 
     now, view = utc_now(), there.view()
@@ -315,6 +315,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "oldest_pending": max((now - item.modified for item in waiting), default=None),
         "pending_rewrites": len(pending_rewrites(there.folder)),
         "rejected": len(there.folder.rejected()),
+        "rejected_rewrites": len(rejected_rewrites(there.folder)),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),

@@ -19,6 +19,7 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
+from bookkeeper.tick.check import check_started
 
 #: each is looked for by name
 MOST_SEQUENCES = 100_000
@@ -38,10 +39,11 @@ def outlook(folder: Folder, ledger: Ledger, run: TxlogName) -> tuple[View, Disca
     """
     What giving up every missing sequence of this incarnation up to that of `run` would mean.
 
-    Raises NotPossible when something that exists would be lost, or when there is nothing to give up; Retry.
+    Raises NotPossible when something that exists would be lost, or when there is nothing to give up; FromTheFuture
+    for a run that would come after all others; Retry.
     """
     view, _, _ = load(ledger, folder)
-    mark = _mark(view, run)
+    mark = _mark(view, run, epoch_ms(ledger.clock()))
     wanted = list(_open(mark, run.sequence))
     if not wanted:
         raise NotPossible(f"{_shown(run)} misses nothing up to {run.sequence}", hint="`bookkeeper writers` shows gaps.")
@@ -74,13 +76,15 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
     return MarksPublisher(ledger, folder).record(view, marks, why)
 
 
-def _mark(view: View, run: TxlogName) -> Mark:
+def _mark(view: View, run: TxlogName, now_ms: int) -> Mark:
     mark = view.marks.mark(run)
     if mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms:
         raise NotPossible(
             f"the mark of {_shown(run)} was pruned, so it is unknown which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
         )
+    if mark is None:
+        check_started(run, view.marks, now_ms)  # a mark of it would come after every other run of its writer
     if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:
         raise NotPossible(f"more than {MOST_SEQUENCES} sequences at once", hint="Give a smaller --up-to.")
     return mark or NO_MARK

@@ -4,6 +4,7 @@ Keys of `init`: the identifier fields of a new table, or of one that is there.
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.types import LongType, NestedField, StringType
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table
@@ -26,6 +27,29 @@ def with_keys(schema: Schema, settings: Table) -> Schema:
         return schema
     keys = _asked_keys(schema, settings, None).key_ids
     return Schema(*schema.fields, schema_id=schema.schema_id, identifier_field_ids=list(keys))
+
+
+def with_missing(schema: Schema, settings: Table) -> tuple[Schema, list[str]]:
+    """
+    The schema of a new table with the op- and order-column that it lacks, which writers fill, and what to say of it.
+
+    Raises ConfigInvalid where a column has that name but for its case.
+    """
+    fields = list(schema.fields)
+    notes: list[str] = []
+    wanted = (
+        ("op-column", settings.op_column, StringType(), "it tells streams of deletes"),
+        ("order-column", settings.order_column, LongType(), "it orders the versions of a key"),
+    )
+    for option, name, kind, why in wanted if settings.key else ():
+        if name is None or any(field.name == name for field in fields):
+            continue
+        alike = [field.name for field in fields if field.name.casefold() == name.casefold()]
+        if alike:
+            raise ConfigInvalid(f"{settings.identifier} has no column {name!r}", hint=f"Did you mean {alike[0]}?")
+        fields.append(NestedField(max(schema.field_ids) + 1 + len(notes), name, kind, required=False))
+        notes.append(f"column {name!r} ({kind}) is added as the {option}: {why}, and writers fill it.")
+    return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids), notes
 
 
 def asks_for_keys(settings: Table) -> bool:
@@ -63,7 +87,11 @@ def _column_id(schema: Schema, name: str | None, settings: Table) -> int | None:
     try:
         return schema.find_field(name).field_id
     except ValueError as exc:
-        raise ConfigInvalid(f"{settings.identifier} has no column {name!r}", hint=_KEY_HINT) from exc
+        hint = _KEY_HINT
+        if name in (settings.op_column, settings.order_column):
+            kind = "STRING" if name == settings.op_column else "BIGINT"
+            hint = f"Add it first, in Spark: ALTER TABLE {settings.identifier} ADD COLUMN {name} {kind}. {_KEY_HINT}"
+        raise ConfigInvalid(f"{settings.identifier} has no column {name!r}", hint=hint) from exc
 
 
 def make_keyed(table: IcebergTable, settings: Table) -> bool:

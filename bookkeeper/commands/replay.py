@@ -33,6 +33,7 @@ from bookkeeper.tick.check import check, rules_of
 from bookkeeper.tick.writer_order import check_not_overtaken
 
 _DO_NOT = "Run `bookkeeper verify`; do not replay it."
+_COUNTS = "The bookkeeper removes it from rejected/ by itself. Rows that were discarded must be published again."
 _DUPLICATE = "Rows of it that are in no other txlog must be published again, in files of their own."
 
 
@@ -46,7 +47,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     now_ms = epoch_ms(now)
     view, _, _ = load(ledger, folder)
     if view.marks.is_in(name):
-        raise NotPossible(f"{name} is in the table already", hint="The bookkeeper removes it from rejected/ by itself.")
+        raise NotPossible(f"{name} counts as in the table: it was committed, or discarded", hint=_COUNTS)
     if folder.reason(name).get("error") == "DuplicatePath":
         # Its files need not be live any more: the rows that another txlog brought in may have been rewritten.
         raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)

@@ -47,7 +47,8 @@ class Sandbox:
         (root / "prices.csv").write_text("timestamp;key;price\n2026-07-01T12:00Z;gold;1.5\n2026-07-02T12:00Z;tin;NA\n")
         for keyed in ("orders", "users"):
             keyed_card(Desk(f"file://{root}/{keyed}"))
-        (root / "orders.ndjson").write_text('{"op": "c", "before": null, "after": {"id": 1, "value": "new"}}\n')
+        for name in ("orders.ndjson", "orders.json"):
+            (root / name).write_text('{"op": "c", "before": null, "after": {"id": 1, "value": "new"}}\n')
         (root / "users.ndjson").write_text('{"__op": "u", "id": 1, "value": "changed"}\n')
         pq.write_table(pa.table({"timestamp": pa.array([0], pa.timestamp("us", "UTC"))}), root / "sample.parquet")
         self.saved = Saved(self.lake)

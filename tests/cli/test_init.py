@@ -138,3 +138,63 @@ def test_the_load_that_init_names_loads_the_file(sample: Path) -> None:
     with logging_put_back():
         rows = CliRunner().invoke(bookkeeper, ["tail", "--from", "beginning", "--count", "2", "--json"])
     assert "2026-01-02" in rows.stdout and "2.5" in rows.stdout, rows.output
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_the_load_that_init_names_works_without_a_location_too(sample: Path, named: bool) -> None:
+    text = re.sub(r"^location = .*$", "", (sample / "bookkeeper.toml").read_text(), flags=re.MULTILINE)
+    (sample / "bookkeeper.toml").unlink()
+    config = "my lake.toml" if named else "bookkeeper.toml"
+    (sample / config).write_text(text)
+    (sample / "x.csv").write_text("id\n1\n")
+    done = init(*(("--config", config) if named else ()), "--like", "x.csv")
+    assert done.exit_code == 0, done.output
+    (command,) = re.findall(r"load it: writer (.*)", done.stderr)
+    with logging_put_back():
+        loaded = CliRunner().invoke(writer, [*shlex.split(command), "--quiet"])
+    assert loaded.exit_code == 0, loaded.output
+    assert len(list((sample / "lake/demo/events/_bookkeeper/pending").iterdir())) == 1
+
+
+def test_a_change_stream_becomes_a_keyed_table_and_is_loaded_by_the_command_that_is_named(sample: Path) -> None:
+    changes = [{"op": "c", "after": {"id": 1, "v": "a"}}, {"op": "d", "before": {"id": 1}}]
+    (sample / "x.ndjson").write_text("".join(json.dumps(change) + "\n" for change in changes))
+    refused = init("--like", "x.ndjson", "--preset", "debezium")
+    assert refused.exit_code == 1 and "Never null: id." in refused.stderr
+    words = ("--like", "x.ndjson", "--preset", "debezium", "--key", "id", "--op-column", "op", "--order-column", "at")
+    assert "column 'op' (string) is added as the op-column" in init(*words, "--dry-run").stderr
+    done = init(*words)
+    assert done.exit_code == 0 and "column 'at' (long) is added as the order-column" in done.stderr, done.output
+    (command,) = re.findall(r"load it: writer (.*)", done.stderr)
+    with logging_put_back():
+        loaded = CliRunner().invoke(writer, shlex.split(command))
+    assert loaded.exit_code == 0 and "bad lines 0" in loaded.stderr, loaded.output
+
+
+def test_an_op_column_that_differs_by_case_only_is_refused(sample: Path) -> None:
+    (sample / "x.csv").write_text("id,Op\n1,c\n")
+    done = init("--like", "x.csv", "--key", "id", "--op-column", "op")
+    assert done.exit_code == 1 and "Did you mean Op?" in done.stderr
+
+
+def test_an_op_column_that_a_table_lacks_is_refused_with_the_way_to_add_it(sample: Path) -> None:
+    assert init("--key", "key").exit_code == 0
+    done = init("--key", "key", "--op-column", "op")
+    assert done.exit_code == 1 and "ALTER TABLE demo.events ADD COLUMN op STRING" in done.stderr
+
+
+def test_a_table_made_by_mistake_is_dropped_and_made_again(sample: Path) -> None:
+    def drop(*words: str) -> Result:
+        with logging_put_back():
+            return CliRunner().invoke(bookkeeper, ["drop", "events", *words])
+
+    assert init().exit_code == 0
+    shown = drop("--json")
+    assert shown.exit_code == 0 and json.loads(shown.stdout)["against"] == "nothing"
+    assert "bookkeeper drop events --yes" in shown.stderr and init("--json").stdout.count("nothing, all was there") == 1
+    done = drop("--yes")
+    assert done.exit_code == 0, done.output
+    (command,) = re.findall(r"to delete them: (.*)", done.stderr)
+    assert command == f"rm -r {sample}/lake/demo/events"
+    assert drop("--yes").exit_code == 1
+    assert "table" in json.loads(init("--json").stdout)[0]["made"]

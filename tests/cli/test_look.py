@@ -68,6 +68,7 @@ def test_show_says_why_a_rewrite_is_rejected(lake: Lake, writer: Writes, asked) 
     assert asked("show", f"{rewrite_id}.avro")["verdict"].startswith("RewriteUnfit: its new files have 99 rows")
     lake.tick()
     assert asked("show", f"{rewrite_id}.avro")["place"] == "rejected"
+    assert (asked("status")["rejected"], asked("status")["rejected_rewrites"]) == (0, 1)
     lake.put(key_of(rewrite_id), b"garbage")
     assert asked("show", f"{rewrite_id}.avro")["verdict"].startswith("RewriteCorrupt")
 

@@ -109,7 +109,7 @@ def test_a_text_that_looks_like_null_is_said_with_its_line_and_the_option(tmp_pa
     assert types(found)["n"] == "string"
     assert found.notes == ("column 'n' is text, for line 3 has 'NA'; --null NA makes it long.",)
     again = of(tmp_path, text, nulls=["NA"])
-    assert types(again)["n"] == "long" and again.notes == () and again.options == ("--null NA",)
+    assert types(again)["n"] == "long" and again.notes == () and again.options == ("--null", "NA")
     assert [(row["column"], row["nulls"], row["example"]) for row in again.review()] == [("n", 1, "1"), ("t", 0, "a")]
 
 
@@ -275,3 +275,46 @@ def test_a_long_file_is_read_in_blocks_with_the_right_lines(tmp_path: Path) -> N
     found = of(tmp_path, "\n".join(["n,t", *lines]))
     assert found.sample.lines == 60_000
     assert found.notes == ("column 'n' is text: line 2 has '0' (long), line 45002 'odd' (string).",)
+
+
+@pytest.mark.parametrize("name", ["x.ndjson", "x.jsonl.gz", "plain"])
+@pytest.mark.parametrize("options", [{"nulls": ("NA",)}, {"delimiter": ";"}])
+def test_options_of_csv_are_refused_for_json(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    data = b'{"a": 1, "b": "NA"}\n'
+    with pytest.raises(ConfigInvalid, match=r"is JSON, and --(null|delimiter) is for CSV"):
+        of(tmp_path, gzip.compress(data) if name.endswith("gz") else data, name, **options)
+
+
+def test_options_of_csv_are_refused_for_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "x.parquet")
+    with pytest.raises(ConfigInvalid, match=r"is Parquet, and --null and --delimiter are for CSV"):
+        infer(str(tmp_path / "x.parquet"), ("NA",), ";")
+
+
+CHANGES = [
+    {"op": "r", "before": None, "after": {"id": 1, "name": "a", "at": "2026-01-01T00:00:00Z"}},
+    {"op": "u", "before": None, "after": {"id": 1, "name": None, "at": "2026-01-02T00:00:00Z", "more": [1]}},
+    {"op": "d", "before": {"id": 1, "name": None, "at": None}, "after": None},
+]
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+def test_a_change_stream_has_the_columns_of_its_rows(tmp_path: Path, with_schema: bool) -> None:
+    messages = [{"schema": {"x": 1}, "payload": change} for change in CHANGES] if with_schema else CHANGES
+    text = "".join(json.dumps(message) + "\n" for message in [*messages, *([{"schema": None, "payload": None}])])
+    found = of(tmp_path, text, "x.ndjson", changes=True)
+    assert types(found) == {"id": "long", "name": "string", "at": "timestamptz", "more": "list<long>"}
+    assert found.options == ("--preset", "debezium")
+    assert found.with_keys(["id"]).schema.find_field("id").required
+    with pytest.raises(ConfigInvalid, match="1 of 2 rows have none"):
+        found.with_keys(["name"])
+
+
+def test_a_change_stream_without_a_key_is_refused_with_what_may_be_one(tmp_path: Path) -> None:
+    text = "".join(json.dumps(change) + "\n" for change in CHANGES)
+    with pytest.raises(ConfigInvalid) as caught:
+        of(tmp_path, text, "x.ndjson", changes=True, keyed=False)
+    assert "Never null: id." in caught.value.hint
+    with pytest.raises(ConfigInvalid, match=r"line 1: it is no change"):
+        of(tmp_path, '{"id": 1}\n', "x.ndjson", changes=True)
+    assert any("--preset debezium --key COLUMN" in note for note in of(tmp_path, text, "x.ndjson").notes)

@@ -156,6 +156,50 @@ def test_the_backlog_of_a_recovered_outage_is_not_slow(timeline: Timeline, tmp_p
     assert wrong(timeline, RULES, {(slow, minute): [] for minute in range(CURE, END + 1)}, tmp_path) == ""
 
 
+def built(job: str, instance: str = "a:9464", up: float | None = 1) -> Samples:
+    """A scrape of a bookkeeper; 0 where it did not answer, nothing where Prometheus has no such target."""
+    where = frozenset({("job", job), ("instance", instance)})
+    told = where | {("version", "0.1.0"), ("python", "3.11")}
+    return ({} if up is None else {("up", where): up}) | ({("bookkeeper_build_info", told): 1.0} if up else {})
+
+
+DOWN = 'ALERTS{alertname="BookkeeperDown",alertstate="firing"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "labels"),
+    [
+        pytest.param(built("lake"), built("lake", up=0), {"job": "lake", "instance": "a:9464"}, id="another job name"),
+        pytest.param(
+            built("lake") | built("lake", "b:9464"),
+            built("lake", up=0) | built("lake", "b:9464"),
+            {"job": "lake", "instance": "a:9464"},
+            id="one of two",
+        ),
+        pytest.param(built("bookkeeper"), built("bookkeeper", up=None), {"job": "bookkeeper"}, id="its target is gone"),
+        pytest.param(built("node", up=0), built("node", up=0), {}, id="none was ever seen"),
+        pytest.param(built("lake"), built("lake", "b:9464"), None, id="it came back at another address"),
+    ],
+)
+def test_a_bookkeeper_that_is_gone_is_down_whatever_prometheus_calls_it(
+    before: Samples, after: Samples, labels: dict[str, str] | None, tmp_path: Path
+) -> None:
+    timeline = Timeline(0, [before] * 10 + [after] * 20)
+    down = [] if labels is None else [fires("BookkeeperDown", **labels)]
+    early = down if before == after else []
+    assert wrong(timeline, RULES, {(DOWN, 9): early, (DOWN, 25): down}, tmp_path) == ""
+
+
+def test_an_alert_stays_until_the_bookkeeper_that_told_of_it_is_down(tmp_path: Path) -> None:
+    """Its last sample counts for five minutes where nothing marks it as stale: until minute 14."""
+    halted: Samples = {("bookkeeper_table_halted", frozenset({("table", "events")})): 1.0}
+    timeline = Timeline(0, [built("lake") | halted] * 10 + [built("lake", up=0)] * 20)
+    alert = 'ALERTS{alertname="BookkeeperTableHalted",alertstate="firing"}'
+    down = [fires("BookkeeperDown", job="lake", instance="a:9464")]
+    stays = {(alert, 18): [fires("BookkeeperTableHalted", table="events")], (DOWN, 18): down}
+    assert wrong(timeline, RULES, stays | {(alert, 25): [], (DOWN, 25): down}, tmp_path) == ""
+
+
 #: what takes more than one look at the daemon to tell
 NOT_SAID = {
     "BookkeeperSlow",

@@ -372,6 +372,33 @@ def test_after_too_many_bad_lines_it_ends_and_a_later_run_continues(desk: Desk, 
     assert desk.keys() == list("abcdef")
 
 
+def test_a_source_that_begins_with_nothing_but_bad_lines_is_given_up_soon(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text("x\n" * 200_000)
+    files = [str(tmp_path / "a.ndjson")]
+    with pytest.raises(NotPossible, match=r"none of the first 10000 lines is a row of demo.events: stopped") as caught:
+        _load(desk, files, tmp_path / "bad")
+    assert "With --max-bad N it reads on" in caught.value.hint
+    assert desk.txlogs() == [] and len(_bad(tmp_path / "bad")) == 10_000
+    with pytest.raises(NotPossible, match="12000 may be"):
+        _load(desk, files, tmp_path / "worse", most_bad=12_000)
+
+
+def test_long_lines_that_are_all_bad_fill_the_disk_no_further_than_16_mib(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text(("x" * 2**20 + "\n") * 40)
+    with pytest.raises(NotPossible, match="none of the first 16 lines is a row"):
+        _load(desk, [str(tmp_path / "a.ndjson")], tmp_path / "bad")
+    assert (tmp_path / "bad").stat().st_size < 18 * 2**20
+
+
+def test_many_bad_lines_behind_a_row_do_not_end_the_load(desk: Desk, tmp_path: Path) -> None:
+    files = [_write(tmp_path / "a.ndjson", "a", *["bad\n"] * 10_001)]
+    _load(desk, files, tmp_path / "bad")
+    with (tmp_path / "a.ndjson").open("a") as file:
+        file.write("bad\n" * 10_001 + _line("b"))
+    _load(desk, files, tmp_path / "bad")
+    assert desk.keys() == ["a", "b"] and len(_bad(tmp_path / "bad")) == 20_002
+
+
 @pytest.mark.parametrize("kind", ["ndjson", "csv"])
 def test_bad_lines_are_loaded_again_each_once(desk: Desk, tmp_path: Path, kind: str) -> None:
     desk.set_card(roll_after_ms=0)

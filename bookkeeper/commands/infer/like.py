@@ -23,9 +23,9 @@ from pyiceberg.types import (
 
 from bookkeeper.commands.infer.arrow import read_arrow
 from bookkeeper.commands.infer.kinds import LIST, OBJECT, Column, Sample, common
-from bookkeeper.commands.infer.lines import read_csv, read_ndjson
+from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
 from bookkeeper.errors import ConfigInvalid, NotPossible
-from bookkeeper.format.input_files import all_end, delimiter_of, opened, row_kind
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, all_end, delimiter_of, opened, row_kind
 
 #: names of columns that say when something happened, the likeliest first
 _LIKELY = (
@@ -84,10 +84,14 @@ class Inferred:
         return replace(self, schema=Schema(*fields))
 
 
-def infer(path: str, nulls: Sequence[str] = (), delimiter: str | None = None) -> Inferred:
+def infer(
+    path: str, nulls: Sequence[str] = (), delimiter: str | None = None, changes: bool = False, keyed: bool = True
+) -> Inferred:
     """
     The columns of a CSV, NDJSON, Parquet or Arrow file, as far as a bounded sample shows them.
 
+    With `changes` it is NDJSON in Debezium's envelope, and the columns are those of the rows in it; not `keyed`, it is
+    refused with the columns that may be the key.
     All are optional but those that a Parquet or Arrow file says are required. Raises ConfigInvalid, with what to do.
     """
     try:
@@ -95,8 +99,13 @@ def infer(path: str, nulls: Sequence[str] = (), delimiter: str | None = None) ->
             if not file.read(1):
                 hint = "Give a file with some rows, or say the columns by --schema FILE."
                 raise ConfigInvalid(f"--like {path}: the file is empty", hint=hint)
-        if row_kind(path) is not None:
+        if (kind := row_kind(path)) is not None:
+            _refuse_csv_options(path, kind, nulls, delimiter)
+            if changes:
+                raise ConfigInvalid(f"--like {path}: it is {kind}, and changes are lines of JSON", hint="Make NDJSON.")
             return _of_arrow(path)
+        if changes:
+            return _of_changes(path, nulls, delimiter, keyed)
         return _of_lines(path, nulls, delimiter)
     except OSError as exc:
         raise ConfigInvalid(
@@ -115,24 +124,38 @@ def _of_arrow(path: str) -> Inferred:
     return _with_partition(schema, sample, ())
 
 
+def _of_changes(path: str, nulls: Sequence[str], delimiter: str | None, keyed: bool) -> Inferred:
+    _refuse_csv_options(path, "a change stream in JSON", nulls, delimiter)
+    sample, able = read_changes(path)
+    if not keyed:
+        raise ConfigInvalid(
+            f"--like {path}: a change stream needs a keyed table, and no key is given",
+            hint=f"Give --key COLUMN, the key of the table in the database. Never null: {', '.join(able) or 'none'}.",
+        )
+    return _of_sample(path, sample, ["--preset", "debezium"], False)
+
+
 def _of_lines(path: str, nulls: Sequence[str], delimiter: str | None) -> Inferred:
-    as_csv = delimiter is not None or all_end([path], ".csv", ".tsv") or bool(nulls)
-    if not as_csv and not all_end([path], ".ndjson", ".jsonl", ".json"):
-        with opened(path) as (file, _):
-            if not file.read(4096).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
-                hint = "Is it CSV? Then give --delimiter ','. Others are known by their first bytes."
-                raise ConfigInvalid(f"--like {path}: it is not known what this file holds", hint=hint)
+    as_csv = _is_csv(path, nulls, delimiter)
     options: list[str] = []
     if as_csv:
         sign = delimiter or delimiter_of([path])
         sample = read_csv(path, sign, nulls)
-        options += ["--format csv"] if not all_end([path], ".csv", ".tsv") else []
-        options += [f"--delimiter '{delimiter}'"] if delimiter and delimiter != delimiter_of([path]) else []
-        options += [f"--null {_quoted(text)}" for text in nulls]
+        options += ["--format", "csv"] if not all_end([path], ".csv", ".tsv") else []
+        options += ["--delimiter", delimiter] if delimiter and delimiter != delimiter_of([path]) else []
+        options += [word for text in nulls for word in ("--null", text)]
     else:
         sample = read_ndjson(path)
+        if looks_like_changes(sample):
+            sample.notes.append(
+                f"{path} looks like Debezium's changes: --preset debezium --key COLUMN makes a table of their rows."
+            )
     if any("--ignore-unknown" in note for note in sample.notes):
         options.append("--ignore-unknown")
+    return _of_sample(path, sample, options, as_csv)
+
+
+def _of_sample(path: str, sample: Sample, options: Sequence[str], as_csv: bool) -> Inferred:
     fields = [
         NestedField(-1, name, _type(path, column, name, sample.notes, as_csv), required=False)
         for name, column in sample.columns.items()
@@ -140,6 +163,31 @@ def _of_lines(path: str, nulls: Sequence[str], delimiter: str | None) -> Inferre
     if not sample.whole:
         sample.notes.append(f"the types are those of the first {sample.lines} rows of {path}.")
     return _with_partition(assign_fresh_schema_ids(Schema(*fields)), sample, options)
+
+
+def _is_csv(path: str, nulls: Sequence[str], delimiter: str | None) -> bool:
+    """By its name, else by its first byte; raises ConfigInvalid for options of CSV that are given for JSON."""
+    if all_end([path], ".csv", ".tsv"):
+        return True
+    as_json = all_end([path], ".ndjson", ".jsonl", ".json")
+    if not as_json:
+        with opened(path) as (file, _):
+            as_json = file.read(4096).lstrip(BYTE_ORDER_MARK + b" \r\n\t").startswith(b"{")
+    if as_json:
+        _refuse_csv_options(path, "JSON", nulls, delimiter)
+    elif not nulls and delimiter is None:
+        hint = "Is it CSV? Then give --delimiter ','. Others are known by their first bytes."
+        raise ConfigInvalid(f"--like {path}: it is not known what this file holds", hint=hint)
+    return not as_json
+
+
+def _refuse_csv_options(path: str, kind: str, nulls: Sequence[str], delimiter: str | None) -> None:
+    given = " and ".join(name for name, value in (("--null", nulls), ("--delimiter", delimiter)) if value)
+    if given:
+        raise ConfigInvalid(
+            f"{path} is {kind}, and {given} {'are' if ' ' in given else 'is'} for CSV",
+            hint=f"Leave {given} out: {kind} has a null of its own. Is it CSV all the same? Name it *.csv.",
+        )
 
 
 def _quoted(text: str) -> str:

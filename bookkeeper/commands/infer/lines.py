@@ -4,7 +4,7 @@ The columns of CSV and NDJSON files, from a bounded sample of their first lines.
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -152,7 +152,50 @@ def read_ndjson(path: str) -> Sample:
     """
     The keys of JSON objects, one a line; raises ConfigInvalid, with the line.
     """
-    root, number, seen = Column(), 0, 0
+    root = Column()
+    return _read_objects(path, root, lambda value, line: _see_object(path, root, value, line, "", 0))
+
+
+def read_changes(path: str) -> tuple[Sample, list[str]]:
+    """
+    The columns of the rows in Debezium's envelope, one a line, and those that are null in no row and no delete.
+
+    Raises ConfigInvalid, with the line.
+    """
+    rows, deleted = Column(), Column()
+
+    def see(value: dict[str, Any], line: int) -> None:
+        message = value["payload"] if value.keys() == {"schema", "payload"} else value
+        if message is None:
+            return  # a tombstone
+        op = message.get("op") if isinstance(message, dict) else None
+        if not isinstance(op, str):
+            hint = "Is it Debezium's envelope (before, after, op)? Flat rows need no --preset."
+            raise ConfigInvalid(f"--like {path}, line {line}: it is no change, for it has no op", hint=hint)
+        row = message.get("before" if op == "d" else "after")
+        if isinstance(row, dict):
+            _see_object(path, deleted if op == "d" else rows, row, line, "", 0)
+
+    sample = _read_objects(path, rows, see)
+    able = [name for name, column in rows.fields.items() if column.values == rows.values]
+    if deleted.values:
+        gone = deleted.fields
+        able = [name for name in able if name in gone and gone[name].values == deleted.values]
+    return sample, able
+
+
+def looks_like_changes(sample: Sample) -> bool:
+    """
+    Whether lines of JSON are in Debezium's envelope, with or without the schema around it.
+    """
+    columns = sample.columns
+    if columns.keys() == {"schema", "payload"}:
+        columns = columns["payload"].fields
+    return {"before", "after", "op"} <= columns.keys()
+
+
+def _read_objects(path: str, root: Column, see: Callable[[dict[str, Any], int], None]) -> Sample:
+    number, seen = 0, 0
     bad: list[str] = []
     for block in blocks(path, _MOST_JSON_BYTES):
         for text in block.removesuffix(b"\n").split(b"\n"):
@@ -161,13 +204,13 @@ def read_ndjson(path: str) -> Sample:
                 continue
             value = _object(path, number, text, bad)
             if value is not None:
-                _see_object(path, root, value, number, "", 0)
+                see(value, number)
             if number >= _MOST_JSON_LINES:
                 break
         if number >= _MOST_JSON_LINES:
             break
     if not root.fields:
-        what = bad[0] if bad else "no JSON object"
+        what = bad[0] if bad else "no JSON object with a row"
         raise ConfigInvalid(f"--like {path}: {what}", hint="It needs one JSON object a line; " + _ONE_A_LINE)
     sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
     if bad:
