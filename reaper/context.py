@@ -16,19 +16,21 @@ from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from reaper.consumer_guard import Floor, Guard, no_floor
+from reaper.files.live_paths import LivePaths
 from reaper.files.manifest_reader import ManifestReader
 from reaper.files.storage import OpenStore, Pace, Storage
 
 
 @dataclass(frozen=True, slots=True)
 class ReaperContext:
-    """A table's settings, catalog, txlog folder, own storage, manifests and consumers."""
+    """A table's settings, catalog, txlog folder, own storage, manifests, live files and consumers."""
 
     settings: TableSettings
     catalog: Catalog
     folder: Store
     storage: Storage
     reader: ManifestReader
+    live_paths: LivePaths
     guard: Guard
     #: of the last two loads, by location: a metadata file never changes
     metadata: dict[str, TableMetadata] = field(default_factory=dict)
@@ -53,7 +55,8 @@ class ReaperContext:
             # On a disk the folder is a directory. Elsewhere the lease would be written where there is no folder.
             Folder(folder).check()
         guard = Guard.of(folder, settings, now, open_store, floor)
-        return cls(settings, catalog, folder, storage, ManifestReader(table.io, storage.read), guard)
+        reader = ManifestReader(table.io, storage.read)
+        return cls(settings, catalog, folder, storage, reader, LivePaths(folder, reader), guard)
 
     @property
     def name(self) -> str:

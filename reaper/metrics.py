@@ -161,6 +161,9 @@ class Metrics:
         seconds = Counters("reaper_run_seconds", "time that runs took which came to their end", labels=one)
         snapshots = Counters("reaper_snapshots_expired", "snapshots expired since the start", labels=one)
         files = Counters("reaper_files_deleted", "files deleted since the start, by kind", labels=["table", "kind"])
+        kept = Counters(
+            "reaper_files_kept", "data files not deleted since the start: the table lists them twice", labels=one
+        )
         size = Counters("reaper_bytes_deleted", "bytes deleted since the start", labels=one)
         used = Gauges(
             "reaper_consumer_max_hold_used_ratio",
@@ -175,11 +178,12 @@ class Metrics:
             seconds.add_metric([table], ran.seconds)
             snapshots.add_metric([table], ran.done.snapshots)
             size.add_metric([table], ran.done.bytes)
+            kept.add_metric([table], ran.done.kept)
             for kind, name in _KINDS.items():
                 files.add_metric([table, kind], getattr(ran.done, name))
             for consumer, state, share in ran.done.consumers:
                 used.add_metric([table, consumer, state], round(share, 4))
-        yield from (ended, failures, runs, seconds, snapshots, files, size, used)
+        yield from (ended, failures, runs, seconds, snapshots, files, kept, size, used)
         if self.compacted:
             yield from self._compaction()
 

@@ -12,8 +12,8 @@ from reaper.orphans import Orphan
 @dataclass(frozen=True, slots=True)
 class Reaped:
     """
-    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata); and of each
-    consumer its name, state and the share of max-hold it uses.
+    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata); data files kept
+    because the table lists them twice; and of each consumer its name, state and the share of max-hold it uses.
     """
 
     snapshots: int = 0
@@ -22,14 +22,15 @@ class Reaped:
     metadata_files: int = 0
     bytes: int = 0
     orphans: int = 0
+    kept: int = 0
     consumers: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
-    def of(cls, snapshots: int, files: Files) -> "Reaped":
-        """So many snapshots expired, and these files deleted."""
+    def of(cls, snapshots: int, files: Files, kept: int = 0) -> "Reaped":
+        """So many snapshots expired, these files deleted, so many data files kept."""
         manifests = len(files.manifests) + len(files.manifest_lists)
         metadata = len(files.metadata) + len(files.statistics)
-        return cls(snapshots, len(files.data), manifests, metadata, sum(files.sizes().values()))
+        return cls(snapshots, len(files.data), manifests, metadata, sum(files.sizes().values()), kept=kept)
 
     def __add__(self, other: "Reaped") -> "Reaped":
         return Reaped(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))

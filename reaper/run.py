@@ -156,7 +156,8 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
     context.storage.delete(files)
     journals.drop(context.folder, journal)
-    return Reaped.of(len(journal.expire), verdict.files)
+    context.live_paths.keep()
+    return Reaped.of(len(journal.expire), verdict.files, len(verdict.readable))
 
 
 def _plan_now(context: ReaperContext, now: datetime) -> tuple[list[CheckpointRead], Table, Plan]:

@@ -119,13 +119,13 @@ def skimmer_of(meta: Mapping[str, bytes], column: int | None = None) -> Skimmer:
     return skimmer_for(meta["avro.schema"], column)
 
 
-def with_status(block: Block | PackedBlock, skims: Skimmer, status: int) -> list[StatusRow]:
+def with_status(block: Block | PackedBlock, skims: Skimmer, *statuses: int) -> list[StatusRow]:
     """
-    The records of one status in a block, every record proven; raises TxlogCorrupt or TxlogTooLarge.
+    The records of these statuses in a block, every record proven; raises TxlogCorrupt or TxlogTooLarge.
     """
     if block.count > MOST_ENTRIES:
         raise TxlogTooLarge(f"{block.count} entries in a block, at most {MOST_ENTRIES} are allowed")
-    return skims.with_status(avro.payload_of(block), block.count, status)
+    return skims.with_status(avro.payload_of(block), block.count, *statuses)
 
 
 def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_ENTRIES) -> Manifest:

@@ -16,7 +16,6 @@ import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
 
 from pyiceberg.io import FileIO
 from pyiceberg.serializers import FromInputFile
@@ -64,7 +63,8 @@ def verify_journal(context: ReaperContext, journal: Journal) -> tuple[Verdict, T
         return Verdict(refusal="branches or tags were made while their snapshots expired", lost_refs=lost), table
     named |= set(_named_since(context.reader, table, journal))
     files = journal.files.without(named)
-    return Verdict(files=files.without(readable := _readable(context.reader, table, files)), readable=readable), table
+    readable = _readable(context, table, files)
+    return Verdict(files=files.without(readable), readable=readable), table
 
 
 def _refusal(context: ReaperContext, metadata: TableMetadata, journal: Journal) -> str | None:
@@ -155,7 +155,7 @@ def _read(io: FileIO, location: str) -> TableMetadata | None:
         raise
 
 
-def _readable(reader: ManifestReader, table: Table, files: Files) -> frozenset[str]:
+def _readable(context: ReaperContext, table: Table, files: Files) -> frozenset[str]:
     """
     The planned data files that a snapshot of the table can read.
 
@@ -167,11 +167,11 @@ def _readable(reader: ManifestReader, table: Table, files: Files) -> frozenset[s
     ids = {snapshot.snapshot_id for snapshot in snapshots}
     oldest = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id not in ids]
     later = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id in ids]
-    by_hash = {hash(path): path for path in files.data}
-    found = set[int]()
-    for hashes in chain(reader.live(oldest), (hashes for _, hashes in reader.added(later))):
-        found |= by_hash.keys() & hashes
-    return frozenset(by_hash[key] for key in found)
+    by_hash, added = {hash(path): path for path in files.data}, set[int]()
+    for _, hashes in context.reader.added(later):
+        added |= by_hash.keys() & hashes
+    live = context.live_paths.among(files.data, str(table.metadata.table_uuid), oldest)
+    return live.union(by_hash[value] for value in added)
 
 
 def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iterator[str]:

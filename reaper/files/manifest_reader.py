@@ -3,7 +3,7 @@ Reads manifest lists and manifests of a table, several at once; one that cannot 
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import chain
@@ -16,6 +16,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.avro import Header, PackedBlock
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.manifest_list import KnownLines, Line
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, read_prefix
@@ -23,6 +24,7 @@ from bookkeeper.format.skim import StatusRow
 from bookkeeper.stores.locations import are_normal, normal
 
 _MOST_BYTES = 2**31
+_LIVE = (EXISTING, ADDED)
 #: a manifest list of more bytes is read alone: 64 of them at once are no more than 64 MiB
 LIST_BYTES = 2**20
 #: reads several files at once, each up to the number of bytes given; None for one that has to be read alone
@@ -79,11 +81,10 @@ class ManifestReader:
         self._lists: dict[str, tuple[Line, ...]] = {}
         self._known: KnownLines = {}
         self._hashes: dict[str, array[int]] = {}
-        self._live: dict[str, array[int]] = {}
         #: by snapshot and its list: the manifests with files that it added
         self._own: dict[tuple[int, str], list[Line]] = {}
-        #: of blocks that have no entry of a status: digest of the block's bytes and schema, and that status
-        self._without: set[tuple[bytes, int]] = set()
+        #: of blocks that have no entry of some statuses: digest of the block's bytes and schema, and those statuses
+        self._without: set[tuple[bytes, tuple[int, ...]]] = set()
 
     def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, Line]:
         """Every manifest of these snapshots, by its normalized location; raises StorageUnavailable."""
@@ -107,16 +108,16 @@ class ManifestReader:
                 found = self._entries_of(data, line)
             yield line, found
 
-    def with_status(self, manifests: Iterable[Line], status: int) -> Iterator[tuple[Line, list[StatusRow]]]:
+    def with_status(self, manifests: Iterable[Line], *statuses: int) -> Iterator[tuple[Line, list[StatusRow]]]:
         """
-        Each manifest, and what of its entries has this status: their snapshots as written (None: the manifest's),
-        normalized locations and bytes. Raises StorageUnavailable.
+        Each manifest, and what of its entries has one of these statuses: their snapshots as written (None: the
+        manifest's), normalized locations and bytes. Raises StorageUnavailable.
 
         Of deletions as many as the list states: where it states too few, files are left for the orphan sweep.
         """
         for line, data in self.contents(manifests):
             with reading(line.path):
-                found = self._rows_of(data, line, status)
+                found = self._rows_of(data, line, statuses)
             yield line, found if are_normal([path for _, path, _ in found]) else _normalized(found)
 
     def added(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[int, Sequence[int]]]:
@@ -137,20 +138,36 @@ class ManifestReader:
         for line in own:
             yield line.snapshot_id or 0, self._hashes[line.path]
 
-    def live(self, snapshots: Iterable[Snapshot]) -> Iterator[Sequence[int]]:
+    def live(
+        self, manifests: Iterable[Line], known: Container[bytes]
+    ) -> Iterator[tuple[Line, list[tuple[bytes, list[str] | None]]]]:
         """
-        hash() of the normalized location of each file that these snapshots can read, for each of their manifests.
-
-        Kept for a run, in 8 bytes a file.
+        Each manifest by its blocks: a block's digest, and the normalized locations of its files that are not deleted;
+        None for a block that is `known`. Raises StorageUnavailable.
         """
-        lines = self.by_path(snapshots).values()
-        for line, data in self.contents(line for line in lines if line.path not in self._live):
+        for line, data in self.contents(manifests):
             with reading(line.path):
-                rows = [row for status in (EXISTING, ADDED) for row in self._rows_of(data, line, status)]
-            paths = [path for _, path, _ in rows]
-            self._live[line.path] = array("q", map(hash, paths if are_normal(paths) else map(normalize, paths)))
-        for line in lines:
-            yield self._live[line.path]
+                found = [
+                    (digest, None if rows is None else _paths(rows))
+                    for digest, rows in self._live_of(data, line, known)
+                ]
+            yield line, found
+
+    def _live_of(
+        self, data: bytes, line: Line, known: Container[bytes]
+    ) -> Sequence[tuple[bytes, Sequence[StatusRow] | None]]:
+        try:
+            header = avro.read_header(data)
+            if header.meta.get(avro.CODEC) != b"deflate":
+                return [(sha256(data).digest(), self._rows_of(data, line, _LIVE))]
+            skims = manifest_format.skimmer_of(header.meta)
+            blocks = [(_digest(header, block), block) for block in avro.packed_blocks(data, header.end)]
+            return [
+                (digest, None if digest in known else manifest_format.with_status(block, skims, *_LIVE))
+                for digest, block in blocks
+            ]
+        except BookkeeperError:
+            return [(sha256(data).digest(), self._rows_of(data, line, _LIVE))]
 
     def _read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         for location, data in self._read_many(most):
@@ -181,16 +198,16 @@ class ManifestReader:
         except BookkeeperError:
             return map(_entry, self._foreign(line))
 
-    def _rows_of(self, data: bytes, line: Line, status: int) -> list[StatusRow]:
+    def _rows_of(self, data: bytes, line: Line, statuses: tuple[int, ...]) -> list[StatusRow]:
         try:
-            return self._skimmed_rows(data, status, line.deleted_files if status == DELETED else None)
+            return self._skimmed_rows(data, statuses, line.deleted_files if statuses == (DELETED,) else None)
         except BookkeeperError:
             found = map(_entry, self._foreign(line))
-            return [(item.snapshot_id, item.path, item.bytes) for item in found if item.status == status]
+            return [(item.snapshot_id, item.path, item.bytes) for item in found if item.status in statuses]
 
-    def _skimmed_rows(self, data: bytes, status: int, most: int | None) -> list[StatusRow]:
+    def _skimmed_rows(self, data: bytes, statuses: tuple[int, ...], most: int | None) -> list[StatusRow]:
         """
-        The rows of one status, up to the end of a block with which there are `most`.
+        The rows of these statuses, up to the end of a block with which there are `most`.
 
         A block that was read before and had none is known by its bytes, and not read again: retention passes most
         blocks of a manifest on as they are, behind that of its deletions.
@@ -199,15 +216,15 @@ class ManifestReader:
         codec, skims = header.meta.get(avro.CODEC, b"null"), manifest_format.skimmer_of(header.meta)
         if codec != b"deflate":
             blocks = avro.read_blocks(data, header.end, codec, _MOST_BYTES)
-            return [row for block in blocks for row in manifest_format.with_status(block, skims, status)]
+            return [row for block in blocks for row in manifest_format.with_status(block, skims, *statuses)]
         found = list[StatusRow]()
         for block in avro.packed_blocks(data, header.end):
             if most is not None and len(found) >= most:
                 break
-            known = sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest(), status
+            known = _digest(header, block), statuses
             if known in self._without:
                 continue
-            rows = manifest_format.with_status(block, skims, status)
+            rows = manifest_format.with_status(block, skims, *statuses)
             found += rows
             if not rows:
                 self._without.add(known)
@@ -222,6 +239,11 @@ class ManifestReader:
             sequence_number=line.sequence,
         )
         return manifest.fetch_manifest_entry(self._io, discard_deleted=False)
+
+
+def _digest(header: Header, block: PackedBlock) -> bytes:
+    """Of what a block says: its bytes, and the schema that they are read by."""
+    return sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest()
 
 
 def _adds(line: Line, snapshot_id: int) -> bool:
@@ -239,6 +261,11 @@ def _line(manifest: ManifestFile) -> Line:
         manifest.deleted_files_count,
         int(manifest.content),
     )
+
+
+def _paths(rows: Sequence[StatusRow]) -> list[str]:
+    paths = [path for _, path, _ in rows]
+    return paths if are_normal(paths) else [normalize(path) for path in paths]
 
 
 def _normalized(rows: list[StatusRow]) -> list[StatusRow]:

@@ -15,7 +15,7 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
-from reaper.files import storage
+from reaper.files import live_paths, storage
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_faults import SOME, Crash, Faults
 from tests.support.reaper_lake import Lake
@@ -109,6 +109,7 @@ def test_a_run_killed_anywhere_is_finished_by_the_next(
     tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "AT_ONCE", at_once)
+    monkeypatch.setattr(live_paths, "FEW_BYTES", -1)
     stage = made(tmp_path, stock=False)
     lake = stage.lake
     rows = lake.rows()

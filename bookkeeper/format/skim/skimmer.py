@@ -130,19 +130,20 @@ class Skimmer:
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
         return tuple(rows)
 
-    def with_status(self, payload: bytes, count: int, status: int) -> list[StatusRow]:
+    def with_status(self, payload: bytes, count: int, *statuses: int) -> list[StatusRow]:
         """
-        Those of the `count` records in `payload` that have this status; raises TxlogCorrupt as `rows` does.
+        Those of the `count` records in `payload` that have one of these statuses; raises TxlogCorrupt as `rows` does.
 
         Every record is proven; of one with another status the path is not read. Records of one kind take 1 us each, and
         `rows` takes 4; where the kinds change within a block it is 2 us.
         """
         if count > len(payload):
             raise TxlogCorrupt(f"{count} records in {len(payload)} bytes")
-        found = self._run(payload, count, status)
-        return self._one_by_one(payload, count, status) if found is None else found
+        asked = frozenset(bytes([status << 1]) for status in statuses)
+        found = self._run(payload, count, asked)
+        return self._one_by_one(payload, count, asked) if found is None else found
 
-    def _run(self, payload: bytes, count: int, status: int) -> list[StatusRow] | None:
+    def _run(self, payload: bytes, count: int, asked: frozenset[bytes]) -> list[StatusRow] | None:
         """As `with_status`, where all records are of one kind that was learned; None where they are not."""
         kind = self._kind_at(payload, 0)
         if kind is None or kind.run is None or count < 1:
@@ -155,7 +156,7 @@ class Skimmer:
         # The paths were ended by what follows them; now each is proven to have the length that is written before it.
         if any(_signed(raw) != length for raw, length in set(zip(lengths, map(len, paths), strict=True))):
             return None
-        wanted = [*map(bytes([status << 1]).__eq__, statuses)]
+        wanted = [*map(asked.__contains__, statuses)]
         try:
             texts = b"\n".join(compress(paths, wanted)).decode().split("\n") if any(wanted) else []
         except UnicodeDecodeError:
@@ -172,7 +173,7 @@ class Skimmer:
         end = head.end() + _number(head[2]) if head else 0
         return next((kind for kind in self.learned if head and kind.one.match(payload, end)), None)
 
-    def _one_by_one(self, payload: bytes, count: int, status: int) -> list[StatusRow]:
+    def _one_by_one(self, payload: bytes, count: int, asked: frozenset[bytes]) -> list[StatusRow]:
         """As `with_status`, whatever the records are."""
         at, found, size = 0, list[StatusRow](), 3 + len(self.layout.partition)
         # The bytes in front of the last path, and what they say: most records repeat them.
@@ -180,7 +181,7 @@ class Skimmer:
         for _ in range(count):
             if not head or not payload.startswith(head, at):
                 head, length, snapshot = _beginning(payload, at)
-                wanted = head[:1] == bytes([status << 1])
+                wanted = head[:1] in asked
             begin, body = at + len(head), None
             for kind in self.learned if head else ():
                 body = kind.one.match(payload, begin + length)
@@ -191,7 +192,7 @@ class Skimmer:
             except UnicodeDecodeError:
                 body = None
             if body is None:
-                rows, at = self._decode_one(payload, at, status)
+                rows, at = self._decode_one(payload, at, asked)
                 found += rows
                 continue
             if wanted:
@@ -201,10 +202,10 @@ class Skimmer:
             raise TxlogCorrupt(f"{len(payload) - at} bytes behind the last record of a block")
         return found
 
-    def _decode_one(self, payload: bytes, at: int, status: int) -> tuple[list[StatusRow], int]:
-        """The record at `at`, if it has this status, and where it ends."""
+    def _decode_one(self, payload: bytes, at: int, asked: frozenset[bytes]) -> tuple[list[StatusRow], int]:
+        """The record at `at`, if its status is asked for, and where it ends."""
         row = self._decode(payload, at)
-        if row.entry is None or row.entry.status != status:
+        if row.entry is None or row.entry.status not in {raw[0] >> 1 for raw in asked}:
             return [], row.end
         return [(row.entry.snapshot_id, row.path, row.size_bytes)], row.end
 
