@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from benchmarks.synthetic import Records, moment
+from benchmarks.synthetic import Records, file_name, moment
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
@@ -51,17 +51,21 @@ class Crowd:
     def __post_init__(self) -> None:
         now = int(time.time() * 1000)
         runs = (new_incarnation(now, os.urandom(10)) for _ in range(self.writers))
-        self.names = [TxlogName(f"w{number}", run, 0) for number, run in enumerate(runs)]
+        self.names = [TxlogName(f"w{number:05d}", run, 0) for number, run in enumerate(runs)]
         out = io.BytesIO()
         pq.write_table(rows(self.card), out)
         self.file = out.getvalue()
-        self.records = Records(self.card, 1, len(self.file))
+        self.records = Records(self.card, 1, len(self.file), self.names[0].writer)
 
     def lay(self, each: int) -> None:
         """Puts `each` data files of every writer where their txlogs will say they are."""
         numbers = range(self.writers * each)
         with ThreadPoolExecutor(2 * _AT_ONCE) as pool:
-            list(pool.map(lambda number: self.data.upload(f"{number:010d}.parquet", self.file), numbers))
+            list(pool.map(lambda number: self.data.upload(self._file_name(number), self.file), numbers))
+
+    def _file_name(self, number: int) -> str:
+        sequence, writer = divmod(number, self.writers)
+        return file_name(self.names[writer].at(sequence + 1), number)
 
     def greet(self, some: int) -> None:
         """The first `some` writers publish one txlog each, at once."""
@@ -98,4 +102,4 @@ class Crowd:
         meta: dict[str, Any] = {**self.records.meta, "bookkeeper.created-ms": str(int(time.time() * 1000)).encode()}
         meta |= {"bookkeeper.writer": name.writer.encode(), "bookkeeper.incarnation": name.incarnation.encode()}
         meta |= {"bookkeeper.sequence": str(name.sequence).encode(), "bookkeeper.entries": b"1"}
-        return avro.encode(meta, self.records.blocks(number, 1))
+        return avro.encode(meta, self.records.blocks(name, number, 1))

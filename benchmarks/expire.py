@@ -24,7 +24,7 @@ from typing import Any
 import reaper.run
 from benchmarks.harness import HADOOP, JDBC, Chosen, Timing, alone, median, now, number, timed, times
 from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
-from benchmarks.synthetic import Queue, moment
+from benchmarks.synthetic import Queue, file_name, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console import garbage
@@ -97,7 +97,7 @@ def churned(root: Path, size: Size, data: bool = True) -> Queue:
     book = queue.book()
     for turn in range((size.snapshots + LIVE) // 2):
         for file in range(queue.files, queue.files + size.per_commit * data):
-            (folder / f"{file:010d}.parquet").touch()
+            (folder / file_name(queue.run.at(queue.run.sequence + 1), file)).touch()
         queue.publish(1, size.per_commit, now())
         book.tick(now())
         if turn >= LIVE:

@@ -21,7 +21,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from benchmarks import lake
 from benchmarks.lake import Watch
-from benchmarks.synthetic import BASE_US, data_file, moment
+from benchmarks.synthetic import BASE_US, data_file, file_name, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
@@ -36,7 +36,7 @@ from bookkeeper.ledger.view import TXLOGS
 from bookkeeper.stores.open import open_store
 
 ROWS, NAMESPACE = 300, "fleet"
-_TOKEN = b"@@@@@@@@@@@@@@@@@@@@"
+_TOKEN = b"@"
 _DAY_US = 86_400_000_000
 _SEQUENCE = re.compile(rb'"last-sequence-number":\s*(\d+)')
 
@@ -63,21 +63,22 @@ class Member:
 
     def __post_init__(self) -> None:
         size = self.source.stat().st_size
-        file = data_file(self.card.schema, f"{self.card.data_path}/{_TOKEN.decode()}.parquet", 0, ROWS, size)
+        token = _TOKEN * len(file_name(self.runs[0], 0))
+        file = data_file(self.card.schema, f"{self.card.data_path}/{token.decode()}", 0, ROWS, size)
         file = replace(file, partition=(BASE_US // _DAY_US,))
         encoded = txlog.encode(
             Envelope(self.runs[0].at(1), self.card.table_uuid, 0), self.card.schema, self.card.spec, [file]
         )
         found = avro.decode(encoded, 2**20)
         self.meta = found.meta
-        self.before, _, self.after = found.blocks[0].payload.partition(_TOKEN)
+        self.before, _, self.after = found.blocks[0].payload.partition(token)
 
     def publish(self, writer: int) -> TxlogName:
         """The next txlog of one of its writers; its data file is a link."""
         run = self.runs[writer] = self.runs[writer].at(self.runs[writer].sequence + 1)
-        token = b"%s%08d" % (run.incarnation[-12:].encode(), run.sequence)
-        os.link(self.source, f"{self.card.data_path.removeprefix('file://')}/{token.decode()}.parquet")
-        self.put(str(run), self._encoded(run, token))
+        name = file_name(run, 1)
+        os.link(self.source, f"{self.card.data_path.removeprefix('file://')}/{name}")
+        self.put(str(run), self._encoded(run, name.encode()))
         return run
 
     def put(self, name: str, data: bytes) -> None:
@@ -140,7 +141,7 @@ def _member(root: Path, name: str, folder: Folder, writers: int) -> Member:
     Path(card.data_path.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
     rnd = Random(name)
     runs = [
-        TxlogName(f"w{number}", new_incarnation(int(time.time() * 1000), rnd.randbytes(10)), 0)
+        TxlogName(f"w{number:03d}", new_incarnation(int(time.time() * 1000), rnd.randbytes(10)), 0)
         for number in range(writers)
     ]
     return Member(name, card, pending, _source(root, card, name), runs)

@@ -66,7 +66,9 @@ class Keyed:
 
     def __init__(self, root: Path, size: Size) -> None:
         root.mkdir(exist_ok=True)
-        self.settings = Table("events", IDENTIFIER, schema=COLUMNS, partition_by=(), check_files=False)
+        self.settings = Table(
+            "events", IDENTIFIER, file_names="loose", schema=COLUMNS, partition_by=(), check_files=False
+        )
         uri = {"type": "sql", "uri": f"sqlite:///{root}/cat.db", "warehouse": f"file://{root}/wh"}
         self.catalog = open_catalog(Catalog("lake", uri), create=True)
         made = initialise(self.catalog, self.settings, schema_for(self.settings))

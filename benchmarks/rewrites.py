@@ -87,7 +87,7 @@ class Table:
         publish(self.queue.folder, rewrite_id, encode(rewrite_id, base, card.schema, card.spec, [new], old))
 
     def _file(self, number: int) -> Any:
-        return data_file(self.queue.card.schema, f"{self.queue.card.data_path}/{number:010d}.parquet", number)
+        return data_file(self.queue.card.schema, self.queue.location(number), number)
 
     def _sequence(self, number: int) -> int:
         return max(sequence for first, sequence in self.commits if first <= number)

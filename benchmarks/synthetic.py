@@ -5,6 +5,7 @@ Each of 256 kinds of data file has statistics of its own, so that manifests comp
 in path and in the range of their timestamps: file number i covers the second i after BASE_US.
 """
 
+import bisect
 import os
 import random
 import shutil
@@ -41,7 +42,7 @@ from bookkeeper.tick.tick import Bookkeeper
 BASE_US = 1_760_000_000_000_000
 ROWS, FILE_BYTES = 20_000, 20_000_000
 TABLE = "ns.t"
-_TOKEN, _LOW, _HIGH = b"@@@@@@@@@@", b"<<<<<<<<", b">>>>>>>>"
+_TOKEN, _LOW, _HIGH = b"@", b"<<<<<<<<", b">>>>>>>>"
 _KINDS = (LongType(), DoubleType(), StringType())
 _VARIETY, _BLOCK, _FEW = 256, 1000, 10
 _MOST_LINKS = 50_000
@@ -89,12 +90,18 @@ def _bound(field: NestedField, rnd: random.Random, high: bool) -> bytes:
     return struct.pack("<q", rnd.getrandbits(30) + high)
 
 
-class Records:
-    """Manifest records of data files of one table, encoded once per kind of file."""
+def file_name(txlog_name: TxlogName, number: int) -> str:
+    """What data file `number` is called in this txlog."""
+    return f"{txlog_name.writer}-{txlog_name.incarnation}-{txlog_name.sequence:010d}-{number:010d}.parquet"
 
-    def __init__(self, card: Card, rows: int = ROWS, size: int = FILE_BYTES) -> None:
-        name, rnd = TxlogName("w", new_incarnation(1, b"0123456789"), 1), range(_VARIETY)
-        path = f"{card.data_path}/{_TOKEN.decode()}.parquet"
+
+class Records:
+    """Manifest records of data files of one table, encoded once per kind of file; all writers' names are as long."""
+
+    def __init__(self, card: Card, rows: int = ROWS, size: int = FILE_BYTES, writer: str = "w") -> None:
+        name, rnd = TxlogName(writer, new_incarnation(1, b"0123456789"), 1), range(_VARIETY)
+        self._token = _TOKEN * len(file_name(name, 0))
+        path = f"{card.data_path}/{self._token.decode()}"
         self.meta: Mapping[str, bytes] = {}
         self._parts: list[list[bytes]] = []
         for kind in rnd:
@@ -103,24 +110,24 @@ class Records:
             encoded = txlog.encode(Envelope(name, card.table_uuid, 0), card.schema, card.spec, [file])
             found = avro.decode(encoded, 2**24)
             self.meta = found.meta
-            self._parts.append(_split(found.blocks[0].payload))
+            self._parts.append(_split(found.blocks[0].payload, self._token))
 
-    def record(self, number: int) -> bytes:
-        """Data file `number`, ADDED."""
+    def record(self, name: TxlogName, number: int) -> bytes:
+        """Data file `number` of a txlog, ADDED."""
         a, b, c, d = self._parts[number % _VARIETY]
         low, high = _span(number)
-        return b"".join((a, b"%010d" % number, b, low, c, high, d))
+        return b"".join((a, file_name(name, number).encode(), b, low, c, high, d))
 
-    def blocks(self, first: int, count: int) -> list[Block]:
-        """`count` data files from number `first` on."""
+    def blocks(self, name: TxlogName, first: int, count: int) -> list[Block]:
+        """`count` data files of a txlog, from number `first` on."""
         starts = range(first, first + count, _BLOCK)
-        parts = [[self.record(n) for n in range(start, min(start + _BLOCK, first + count))] for start in starts]
+        parts = [[self.record(name, n) for n in range(start, min(start + _BLOCK, first + count))] for start in starts]
         return [Block(len(part), b"".join(part)) for part in parts]
 
 
-def _split(record: bytes) -> list[bytes]:
+def _split(record: bytes, name: bytes) -> list[bytes]:
     parts = []
-    for token in (_TOKEN, _LOW, _HIGH):
+    for token in (name, _LOW, _HIGH):
         before, _, record = record.partition(token)
         parts.append(before)
     return [*parts, record]
@@ -138,6 +145,8 @@ class Queue:
     source: Path | None = None
     run: TxlogName = field(default_factory=lambda: TxlogName("w", new_incarnation(1, b"0123456789"), 0))
     files: int = 0
+    #: the number of the first data file of each txlog
+    _firsts: list[int] = field(default_factory=list)
 
     @classmethod
     def at(cls, root: Path, columns: int = 3, **settings: Any) -> "Queue":
@@ -201,8 +210,14 @@ class Queue:
             self.run = self.run.at(self.run.sequence + 1)
             meta["bookkeeper.sequence"] = str(self.run.sequence).encode()
             self._link(files)
-            yield self.run, avro.encode(meta, self.records.blocks(self.files, files))
+            self._firsts.append(self.files)
+            yield self.run, avro.encode(meta, self.records.blocks(self.run, self.files, files))
             self.files += files
+
+    def location(self, number: int) -> str:
+        """Where data file `number` lies."""
+        txlog_name = self.run.at(bisect.bisect_right(self._firsts, number))
+        return f"{self.card.data_path}/{file_name(txlog_name, number)}"
 
     def with_data(self, rows: int, value_bytes: int) -> "Queue":
         """From now on there are data files: links to one that is written now, so that Spark can read them."""
@@ -224,7 +239,7 @@ class Queue:
                 fresh = self.source.with_name(f"source-{number}.parquet")
                 shutil.copyfile(self.source, fresh)
                 self.source = fresh
-            os.link(self.source, f"{folder}/{number:010d}.parquet")
+            os.link(self.source, f"{folder}/{file_name(self.run, number)}")
 
     def config(self, bookkeeper: Mapping[str, Any], retention: Mapping[str, Any] | None = None, **own: Any) -> Path:
         """A configuration file for it, for programs that run as processes of their own."""

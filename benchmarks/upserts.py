@@ -55,7 +55,7 @@ class KeyedTable:
     """A keyed table, its bookkeeper, and a writer that is nothing but the contract."""
 
     def __init__(self, root: Path, size: Size) -> None:
-        self.lake, self.size = Lake.at(root, schema=COLUMNS, partition_by=[], key=["id"]), size
+        self.lake, self.size = Lake.at(root, schema=COLUMNS, partition_by=[], key=["id"], file_names="loose"), size
         settings = self.lake.settings.tables["events"]
         ledger = Ledger(open_catalog(self.lake.settings.catalog), settings.identifier, now)
         self.book = Bookkeeper(settings, self.lake.folder, ledger)

@@ -11,7 +11,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     ├── Reject    this txlog can never be committed; move it to rejected/ and go on
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
-    │   ├── EntryInvalid, PathRefused, DuplicatePath                    an entry of it
+    │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused                    an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
     │   └── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
@@ -116,7 +116,7 @@ class Reject(BookkeeperError):
 class TxlogCorrupt(Reject):
     """The txlog is not a complete Avro file of manifest entries."""
 
-    hint = "The writer must publish these data files again under a new sequence."
+    hint = "The writer must write these rows again: new data files, and a txlog under a new sequence."
 
 
 class NoTxlogFile(Reject):
@@ -155,8 +155,17 @@ class PathRefused(Reject):
     """A data file lies outside the table's data path."""
 
 
+class FileNameRefused(Reject):
+    """The name of a data file does not say that it belongs to this txlog."""
+
+    hint = (
+        "A data file belongs to one txlog, and is called <writer>-<incarnation>-<sequence>-... after it. Write these "
+        "rows again, into new files."
+    )
+
+
 class DuplicatePath(Reject):
-    """A data file is already named by an earlier txlog."""
+    """A txlog names a data file twice; earlier versions also rejected what an earlier txlog named."""
 
 
 class FileMissing(Reject):

@@ -162,8 +162,8 @@ class _Run(Writer):
         if self.card.keyed is not None:
             # Its incarnation must be the note's, and on a keyed table it must be later than every other run's.
             raise NotPossible(f"{self.card.table} has keys: bare files only go into append-only tables")
-        stem = f"{name}-{self.incarnation}-{secrets.token_hex(6)}"
-        self._files = UnpublishedFiles(stem, self._clock, self._wait, self._at_once)
+        stem, attempt = f"{name}-{self.incarnation}", f"{secrets.token_hex(6)}-"
+        self._files = UnpublishedFiles(stem, self._clock, self._wait, self._at_once, attempt)
 
 
 def handle(event: Any, bare: Bare, root_of: Callable[[str], str]) -> dict[str, Any]:

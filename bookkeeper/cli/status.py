@@ -254,13 +254,15 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
     """The txlog, if it can be decoded, and whether this table accepts it."""
     from bookkeeper.core import txlog as txlog_format
+    from bookkeeper.core.file_names import STRICT
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.tick.check import check, rules_of
 
     view, decoded, verdict = there.view(), None, "fits the table"
     try:
         decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
-        check(decoded, rules_of(view), int(utc_now().timestamp() * 1000))
+        strict = (there.table.file_names or there.folder.card().file_names) == STRICT
+        check(decoded, rules_of(view, strict), int(utc_now().timestamp() * 1000))
     except BookkeeperError as error:
         verdict = f"{type(error).__name__}: {error}"
     return decoded, "in the table already" if view.marks.is_in(name) else verdict

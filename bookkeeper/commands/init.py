@@ -32,6 +32,7 @@ from bookkeeper.config.units import format_duration, from_epoch_ms
 from bookkeeper.core import card as cards
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
+from bookkeeper.core.file_names import LOOSE, STRICT
 from bookkeeper.core.folder import Folder, folder_url
 from bookkeeper.core.history import is_ours
 from bookkeeper.core.known_table import check_unknown
@@ -245,7 +246,8 @@ def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
     """The folder's card; of several that create it at once, one decides the folder's id for all."""
     text = view.metadata.properties.get(marks_format.PROPERTY)
     known = marks_format.loads(text).folder if text is not None else None
-    card = card_of(view, settings, known or str(uuid.uuid4()))
+    # Writers of a folder that was lost may still use the names of before.
+    card = card_of(view, settings, known or str(uuid.uuid4()), LOOSE if known else STRICT)
     try:
         folder.store.create("card.json", cards.dumps(card))
         made.append("folder")
@@ -253,7 +255,7 @@ def _card(folder: Folder, view: View, settings: Table, made: list[str]) -> Card:
         card = folder.card()
     if card.table_uuid != view.uuid or known not in (None, card.folder):
         raise WrongFolder(f"{folder.store.url} belongs to table {card.table_uuid}, folder id {card.folder}")
-    folder.write_card(card_of(view, settings, card.folder))
+    folder.write_card(card_of(view, settings, card.folder, card.file_names))
     return card
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import txlog as txlog_format
+from bookkeeper.core.file_names import STRICT
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import TxlogName
@@ -45,14 +46,14 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     and the copy leaves a hole that the next replay uses. Raises NotPossible, a Reject, or Retry.
     """
     now_ms = epoch_ms(now)
-    view, _, _ = load(ledger, folder)
+    view, card, _ = load(ledger, folder)
     if view.marks.is_in(name):
         raise NotPossible(f"{name} counts as in the table: it was committed, or discarded", hint=_COUNTS)
     if folder.reason(name).get("error") == "DuplicatePath":
         # Its files need not be live any more: the rows that another txlog brought in may have been rewritten.
         raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)
     txlog = _decoded(folder, table, name)
-    check(txlog, rules_of(view), now_ms)
+    check(txlog, rules_of(view, (table.file_names or card.file_names) == STRICT), now_ms)
     if keyed_of(view.metadata) is not None:
         check_not_overtaken(view.marks, name)
     _check_position(txlog, view)

@@ -244,6 +244,12 @@ class Table:
     )
     pending_limit: int = option(1000, "writers wait while this many txlogs are pending", least=1)
     file_format: str = option("parquet", "format of the writers' data files", choices=("parquet", "avro"))
+    file_names: str | None = option(
+        None,
+        "strict: each data file is called <writer>-<incarnation>-<sequence>-... after its txlog; loose: other names "
+        "with its incarnation are taken, with a warning; default: as the card says, strict for new tables",
+        choices=("strict", "loose"),
+    )
     compression: str = option("zstd", "codec of the writers' data files", choices=("zstd", "snappy", "gzip", "none"))
     target_file_size: Bytes = option(2**27, "writers roll to a new file at this size", size=True, least=1024)
     roll_after: timedelta = option(_seconds(10), "writers roll to a new file at this age", least=_seconds(0.01))

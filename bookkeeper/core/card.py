@@ -46,6 +46,8 @@ class Card:
     upserts: dict[str, Any] = field(default_factory=dict)
     #: the changes of the schema that writers may ask for, `add` and `widen`; the key is not there where there are none
     evolve: dict[str, bool] = field(default_factory=dict)
+    #: `strict` where each data file must be called after its txlog; the key is not there in cards of older versions
+    file_names: str = ""
 
     @cached_property
     def schema(self) -> Schema:
@@ -73,7 +75,7 @@ class Card:
 
 
 AGAIN = "Delete it, then `bookkeeper init` writes it again."
-_OFTEN_EMPTY = ("parquet", "upserts", "evolve")
+_OFTEN_EMPTY: dict[str, Any] = {"parquet": {}, "upserts": {}, "evolve": {}, "file-names": ""}
 _KEYS = {name: name.replace("_", "-") for name in Card.__dataclass_fields__} | {"table_schema": "schema"}
 
 
@@ -101,7 +103,7 @@ def loads(data: bytes) -> Card:
             raise WrongFolder(
                 f"card.json has version {raw['version']}, known is {VERSION}", hint="Upgrade this program."
             )
-        raw = {key: {} for key in _OFTEN_EMPTY} | raw
+        raw = _OFTEN_EMPTY | raw
         values = {name: raw[key] for name, key in _KEYS.items()}
         return _checked(Card(**values | {"specs": tuple(values["specs"])}))
     except (ValueError, LookupError, TypeError, RecursionError, StopIteration) as exc:

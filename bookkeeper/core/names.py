@@ -10,8 +10,8 @@ from typing import NamedTuple
 from bookkeeper.errors import ConfigInvalid, NameMismatch
 
 WRITER = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_TXLOG = re.compile(rf"({WRITER.pattern})\.({_UUID})\.([0-9]{{10}})\.txlog\.avro")
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TXLOG = re.compile(rf"({WRITER.pattern})\.({UUID})\.([0-9]{{10}})\.txlog\.avro")
 #: writer and incarnation
 IncarnationKey = tuple[str, str]
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from bookkeeper.core.file_names import owner_of
+from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import NewerVersion, PathRefused, RewriteCorrupt, TxlogCorrupt, TxlogTooLarge
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.avro import Block
@@ -301,6 +303,8 @@ def _check_paths(rewrite_id: str, new: Sequence[str], replaced: Mapping[str, Fil
         # So a rewrite names only files of its own: never one that a txlog names, or another rewrite.
         if rewrite_id not in path.rpartition("/")[2]:
             raise RewriteCorrupt(f"the new file {path[:300]} has not the rewrite's id in its name")
+        if (owner := owner_of(path.rpartition("/")[2])) is not None:
+            raise RewriteCorrupt(f"the new file {path[:300]} belongs to txlog {TxlogName(*owner)}, by its name")
         if file_key(path) in seen:
             raise RewriteCorrupt(f"{path[:300]} is named twice")
         seen.add(file_key(path))

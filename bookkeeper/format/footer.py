@@ -46,7 +46,7 @@ class _Column:
             self.bounded = False
 
 
-def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], counts: RowCounts) -> Metrics:
+def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], counts: RowCounts | None = None) -> Metrics:
     """
     The metrics of a file whose columns are `leaves`, in this order; `counts` has what is not in a footer.
     """
@@ -58,7 +58,7 @@ def metrics(footer: FileMetaData, leaves: tuple[Leaf, ...], counts: RowCounts) -
         offsets.append(_start(chunks[0]))
         for column, chunk in zip(columns, chunks, strict=True):
             column.add(chunk)
-    return _gathered(columns, tuple(sorted(offsets)), counts)
+    return _gathered(columns, tuple(sorted(offsets)), counts or RowCounts(()))
 
 
 def _start(chunk: ColumnChunkMetaData) -> int:

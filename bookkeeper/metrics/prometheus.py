@@ -29,6 +29,11 @@ _COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("files_committed_total", "data files committed", lambda it: it.added["files"]),
     ("rows_committed_total", "rows committed", lambda it: it.added["rows"]),
     ("bytes_committed_total", "bytes of data files committed", lambda it: it.added["bytes"]),
+    (
+        "loose_names_total",
+        "txlogs committed with data files that are not called after them",
+        lambda it: it.added["loose_names"],
+    ),
     ("holes_total", "published txlogs found missing: deleted before they were committed", lambda it: it.holes),
     ("files_dropped_total", "data files dropped by retention", lambda it: it.dropped_files),
     ("rewrites_committed_total", "rewrites committed", lambda it: it.rewritten["committed"]),

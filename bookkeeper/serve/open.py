@@ -67,7 +67,7 @@ def open_bookkeeper(
     folder.check()  # before the lease, which would be written where no folder is any more
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)
-    reload, tables = settings.bookkeeper.reload, len(settings.tables)
+    reload = settings.bookkeeper.reload
     return Bookkeeper(
         table,
         folder,
@@ -76,7 +76,6 @@ def open_bookkeeper(
         lease=lease,
         discovery=discovery,
         read_budget=read_budget,
-        tables=tables,
         folds=None if folds is None else folds.of(settings.catalog),
     )
 

@@ -21,9 +21,11 @@ from bookkeeper.ledger.view import View
 _METRICS = "write.metadata.metrics."
 
 
-def card_of(view: View, settings: Table, folder: str) -> Card:
+def card_of(view: View, settings: Table, folder: str, file_names: str) -> Card:
     """
     What writers of this table must know; no credentials, ever. Raises TableUnusable.
+
+    `file_names` is what the card said so far, and holds where the settings say nothing.
     """
     metadata = view.metadata
     properties = metadata.properties
@@ -48,6 +50,7 @@ def card_of(view: View, settings: Table, folder: str) -> Card:
         parquet={key: value for key, value in properties.items() if key.startswith(bloom.PREFIX)},
         upserts={} if keyed is None else to_json(keyed),
         evolve={change: True for change in (ADD, WIDEN) if getattr(settings.evolve, change)},
+        file_names=file_names if settings.file_names is None else settings.file_names,
     )
 
 

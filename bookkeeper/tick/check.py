@@ -14,6 +14,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType
 
 from bookkeeper.config.units import from_epoch_ms
+from bookkeeper.core.file_names import check_names
 from bookkeeper.core.keyed import Keyed, is_within_keys, keyed_of
 from bookkeeper.core.marks import FUTURE_MS, Marks
 from bookkeeper.core.names import TxlogName, started_ms, year_of
@@ -61,6 +62,8 @@ class Rules:
     keyed: Keyed | None = None
     #: None: no writer is known
     marks: Marks | None = None
+    #: whether every data file must be called after its txlog
+    strict_names: bool = False
 
     @cached_property
     def columns(self) -> frozenset[int]:
@@ -116,12 +119,13 @@ def _width(kind: IcebergType) -> int | None:
     return len(kind) if isinstance(kind, FixedType) else _WIDTHS.get(str(kind))
 
 
-def rules_of(view: View) -> Rules:
+def rules_of(view: View, strict_names: bool = False) -> Rules:
     """
     What a txlog must fit for this table. Raises TableUnusable where its property for keys does not fit it.
     """
     orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
-    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed_of(view.metadata), view.marks)
+    keyed = keyed_of(view.metadata)
+    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed, view.marks, strict_names)
 
 
 def _when_replayed(created_ms: int) -> str:
@@ -133,9 +137,10 @@ def _when_replayed(created_ms: int) -> str:
     return f"Synchronise the writer's clock (NTP). A replay works from {at} on; before, it is rejected again."
 
 
-def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
+def check(txlog: Txlog, rules: Rules, now_ms: int) -> str | None:
     """
-    Raises the first Reject that applies: WrongTable, FromTheFuture, UnknownSpec, EntryInvalid or PathRefused.
+    Raises the first Reject that applies: WrongTable, FromTheFuture, UnknownSpec, EntryInvalid, PathRefused,
+    DuplicatePath or FileNameRefused. Returns a data file that is not called after the txlog, where one is allowed.
     """
     if txlog.table_uuid != rules.table_uuid:
         raise WrongTable(f"it was written for table {txlog.table_uuid[:60]}, this one is {rules.table_uuid}")
@@ -155,6 +160,7 @@ def check(txlog: Txlog, rules: Rules, now_ms: int) -> None:
     check_added(txlog, enumerate(txlog.paths), rules)
     if txlog.deletes is not None:
         _check_deletes(txlog.schema_id, txlog.deletes, rules)
+    return check_names(txlog.name, txlog.every_path, rules.strict_names)
 
 
 def check_started(name: TxlogName, marks: Marks, now_ms: int) -> None:

@@ -99,7 +99,7 @@ class Columns:
             self._count(plan, now)
             view = self._load(view)
         if plan.settled:
-            if self.folder.write_card(card_of(view, self.settings, view.marks.folder)):
+            if self.folder.write_card(card_of(view, self.settings, view.marks.folder, self.folder.card().file_names)):
                 log.info("card changed", extra={**self._about(), "action": "card"})
             column_requests.settle(self.folder, plan.settled)
         self._reject(plan.refused, now)

@@ -48,6 +48,8 @@ class Intake:
     held: dict[TxlogName, Hold] = field(default_factory=dict)
     #: txlogs that could not be read, or whose data files could not be looked up: storage trouble, by name
     troubles: dict[TxlogName, StorageUnavailable] = field(default_factory=dict)
+    #: a data file of each txlog that has one which is not called after it
+    loose: dict[TxlogName, str] = field(default_factory=dict)
     #: txlogs whose data files were looked up: None where nothing is wrong with them
     looked_up: dict[TxlogName, Reject | None] = field(default_factory=dict)
 
@@ -94,7 +96,8 @@ class Intake:
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded} | of_files
         for name, txlog in self.decoded.items():
             try:
-                check(txlog, rules, now_ms)
+                if (loose := check(txlog, rules, now_ms)) is not None:
+                    self.loose[name] = loose
             except Exception as error:  # noqa: BLE001 - as above
                 self._note(name, error)
 

@@ -16,7 +16,6 @@ from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark, Marks
 from bookkeeper.core.names import IncarnationKey, TxlogName
 from bookkeeper.core.txlog import MOST_BYTES, Txlog
 from bookkeeper.errors import (
-    DuplicatePath,
     EntryInvalid,
     Hold,
     IncarnationPruned,
@@ -131,15 +130,14 @@ def plan(
     checked: CheckedTxlogs,
     marks: Marks,
     limits: Limits,
-    recent: Mapping[str, TxlogName],
     left: Set[str] = frozenset(),
 ) -> Batch:
     """
-    The batch for txlogs in `order` (see `in_order`) that are not in yet; `recent` maps committed paths to their txlog.
+    The batch for txlogs in `order` (see `in_order`) that are not in yet.
 
     `left` are the writers of pending txlogs that are not in `order`: no txlog of theirs is rejected for its position.
     """
-    planner = _Planner(checked, marks, limits, recent)
+    planner = _Planner(checked, marks, limits)
     planner.waiting.update(left)
     while planner.go_through(order):
         pass
@@ -159,15 +157,14 @@ class _Planner:
     txlog whose position does not fit is rejected only when a pass adds nothing more.
     """
 
-    def __init__(self, checked: CheckedTxlogs, marks: Marks, limits: Limits, recent: Mapping[str, TxlogName]) -> None:
-        self.checked, self.marks, self.limits, self.recent = checked, marks, limits, recent
+    def __init__(self, checked: CheckedTxlogs, marks: Marks, limits: Limits) -> None:
+        self.checked, self.marks, self.limits = checked, marks, limits
         self.batch = Batch(marks)
         self.reject_positions = self.unfit = False
         self.stopped: set[IncarnationKey] = set()
         #: writers of txlogs that wait for the next tick: their position may still move
         self.waiting: set[str] = set()
         self.last: dict[IncarnationKey, Mark] = {}
-        self.paths: dict[str, TxlogName] = {}
         self.accepted: set[TxlogName] = set()
         self.pruned: set[IncarnationKey] = set()
         self.refused = ChainMap[TxlogName, Any](self.batch.rejected, {**checked.bad})
@@ -239,12 +236,11 @@ class _Planner:
         if order is not None:
             order.check(txlog, self.accepted, self.refused)
         self._check_age(txlog)
-        # Before position and paths: where too many are missing, it would be rejected for the wrong reason.
+        # Before the position: where too many are missing, it would be rejected for the wrong reason.
         advanced = mark.advanced(name)
         self._check_position(txlog)
         self._check_totals(txlog)
         self._check_delete_spec(txlog)
-        self.paths.update(self._new_paths(txlog))
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
         self.last[name.incarnation_key] = advanced
         self.files += len(txlog.rows) + txlog.delete_count
@@ -307,20 +303,6 @@ class _Planner:
             raise EntryInvalid(f"its {txlog.row_count} records and the table's {rows} are more than a table can count")
         if more > MOST_BYTES and size + more > LARGEST:
             raise EntryInvalid(f"its {more} bytes and the table's {size} are more than a table can count")
-
-    def _new_paths(self, txlog: Txlog) -> dict[str, TxlogName]:
-        paths: dict[str, TxlogName] = {}
-        for path in txlog.every_path:
-            earlier = paths.get(path) or self.paths.get(path) or self._committed(path)
-            if earlier is not None and (earlier != txlog.name or path in paths):
-                raise DuplicatePath(f"{path[:300]} is already named by {earlier}")
-            paths[path] = txlog.name
-        return paths
-
-    def _committed(self, path: str) -> TxlogName | None:
-        # Paths of a failed attempt are kept too: only the marks know whether it got in.
-        name = self.recent.get(path)
-        return name if name is not None and self.marks.is_in(name) else None
 
 
 def _shown(position: bytes | None) -> str:

@@ -18,7 +18,8 @@ class Commit:
     One commit: what it added to the table.
 
     `took` is what building and sending it took, `visible_after` the age of each of its txlogs when it was done;
-    `delete_files` are equality delete files, and `deletes` the keys in them.
+    `delete_files` are equality delete files, and `deletes` the keys in them; `loose_names` are txlogs with data files
+    that are not called after them.
     """
 
     snapshot_id: int
@@ -30,6 +31,7 @@ class Commit:
     visible_after: tuple[timedelta, ...] = ()
     delete_files: int = 0
     deletes: int = 0
+    loose_names: int = 0
 
 
 @dataclass

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.delete_scope import is_unpartitioned
+from bookkeeper.core.file_names import LOOSE, STRICT
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import IncarnationKey, TxlogName
@@ -28,7 +28,6 @@ from bookkeeper.errors import (
     ClockBehind,
     CommitConflict,
     CommitUnknown,
-    DuplicatePath,
     FromTheFuture,
     Hold,
     Missing,
@@ -70,12 +69,13 @@ ATTEMPTS = 5
 MORE_BYTES = 2**20
 #: of a txlog that is hinted and was never listed: a larger one is listed first, so that its room is known
 UNLISTED_BYTES = 2**20
-#: paths of recent commits that are remembered, to reject a second txlog that names one: of all tables of the process
-#: together, and at least of each
-RECENT_PATHS, LEAST_RECENT_PATHS = 20_000, 200
 _MISSING = (
     "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
     "it back into pending/ under its own name: it gets in once. Nothing but the bookkeeper may delete there."
+)
+_RENAME = (
+    "Two txlogs of its run may name one file, which readers then see twice. Upgrade the writer, or let it call files "
+    '<writer>-<incarnation>-<sequence>-...; then set file-names = "strict".'
 )
 
 
@@ -83,8 +83,8 @@ class Bookkeeper:
     """
     Commits the txlogs of one folder to one table.
 
-    `now` comes with each tick. What it remembers (a view of the table, recent paths) only saves work: throwing the
-    object away between any two steps loses nothing.
+    `now` comes with each tick. What it remembers (a view of the table) only saves work: throwing the object away
+    between any two steps loses nothing.
     """
 
     def __init__(
@@ -97,7 +97,6 @@ class Bookkeeper:
         lease: Lease | None = None,
         discovery: Discovery | None = None,
         read_budget: ReadBudget | None = None,
-        tables: int = 1,
         folds: Spawn | None = None,
     ) -> None:
         self.settings, self.folder, self.ledger, self.reload = settings, folder, ledger, reload
@@ -115,9 +114,8 @@ class Bookkeeper:
         self.duties = Duties(settings, folder, ledger, self.clock, self.open_store, folds)
         self.view: View | None = None
         self.loaded_at: datetime | None = None
-        #: txlogs by the paths they name, of the latest attempts to commit
-        self.recent: dict[str, TxlogName] = {}
-        self.most_recent = max(LEAST_RECENT_PATHS, RECENT_PATHS // max(tables, 1))
+        #: whether each data file must be called after its txlog
+        self.strict_names = False
         #: incarnations that could not go on at the last plan
         self.blocked: set[IncarnationKey] = set()
         #: txlogs whose files could not be looked up last time: these are looked up before the next plan
@@ -223,8 +221,9 @@ class Bookkeeper:
                 log.warning("the delete spec was gone or does not fit; another is used", extra=self._about("keys"))
                 view, card, marks_copy = load(self.ledger, self.folder, known=known)
             self.publisher.compare(view, marks_copy)
-            if self.folder.write_card(card_of(view, self.settings, card.folder)):
+            if self.folder.write_card(card_of(view, self.settings, card.folder, card.file_names)):
                 log.info("card changed", extra=self._about("card"))
+            self.strict_names = (self.settings.file_names or card.file_names) == STRICT
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
             known = view
         tick.view = known
@@ -264,7 +263,7 @@ class Bookkeeper:
         tick.intake.read(tick.names)
 
     def _check(self, tick: Tick) -> None:
-        tick.intake.check(rules_of(tick.view), tick.now_ms)
+        tick.intake.check(rules_of(tick.view, self.strict_names), tick.now_ms)
         if self.defects:
             tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
         if self.doubted:  # or each of its ticks would write a commit in vain
@@ -305,7 +304,7 @@ class Bookkeeper:
             lambda: self.ledger.live_specs(view),
             frozenset(number for number, spec in view.specs.items() if not is_unpartitioned(spec)),
         )
-        tick.batch = batch = plan(tick.names, checked, marks, tick.limits, self.recent, tick.unread_writers)
+        tick.batch = batch = plan(tick.names, checked, marks, tick.limits, tick.unread_writers)
         batch.holes = [name for name in batch.holes if name in missing]
         batch.held |= intake.held
         batch.resumed = marks is not view.marks
@@ -339,7 +338,6 @@ class Bookkeeper:
         marks = self.prune.pruned(marks, tick.now, keyed_of(view.metadata) is not None)
         number = committed_number(view.metadata.last_sequence_number, batch.txlogs)
         marks = with_commit_time(marks, number, self.settings.retention, at)
-        self._remember(batch.txlogs)
         began = self.ledger.clock()
         try:
             groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick)]
@@ -351,7 +349,9 @@ class Bookkeeper:
             self._recover(tick, error)
             return Next.RELOAD
         self.pace.committed_at = tick.now
-        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock())
+        loose = [name for name in batch.names if name in tick.intake.loose]
+        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock(), len(loose))
+        self._warn_of_names(tick, loose)
         tick.result.settle(batch.names)
         return Next.DONE
 
@@ -360,18 +360,12 @@ class Bookkeeper:
         What must be so before the batch may be committed, found out beside the commit's writes.
 
         Raises _NotConfirmed when data files are missing or wrong, or cannot be looked up: the next attempt does without
-        those txlogs. The first txlog of a path must be known to be good before the second is rejected for it.
+        those txlogs.
         """
-        batch = tick.batch
-        self._look_up(tick, batch.names)
+        self._look_up(tick, tick.batch.names)
         good = tick.intake.good
-        if any(name not in good for name in batch.names):
+        if any(name not in good for name in tick.batch.names):
             raise _NotConfirmed
-        # The second txlog of a path is rejected before the first is committed: `recent` does not survive a crash, after
-        # which the second would be accepted too.
-        doubles = {name: why for name, why in batch.rejected.items() if isinstance(why, DuplicatePath)}
-        if (trouble := self.rejects.reject(tick, doubles)) is not None:
-            raise trouble
 
     def _recover(self, tick: Tick, error: Exception) -> None:
         """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""
@@ -418,10 +412,12 @@ class Bookkeeper:
             tick.result.dropped_files = self.duties.retention.dropped
             self.publisher.publish(after)
 
-    def _remember(self, txlogs: Sequence[Txlog]) -> None:
-        self.recent.update((path, txlog.name) for txlog in txlogs for path in txlog.every_path)
-        for path in [*islice(self.recent, max(0, len(self.recent) - self.most_recent))]:
-            del self.recent[path]
+    def _warn_of_names(self, tick: Tick, names: Sequence[TxlogName]) -> None:
+        for name in names:
+            if (name.writer, LOOSE) not in self.reported:
+                self.reported.add((name.writer, LOOSE))
+                about = self._about("file-names", txlog=str(name), file=tick.intake.loose[name][:300], hint=_RENAME)
+                log.warning("data files of a writer are not called after their txlog", extra=about)
 
     def _about(self, action: str, **more: object) -> dict[str, object]:
         return {"action": action, "table": self.settings.name, **more}
@@ -431,11 +427,13 @@ class _NotConfirmed(Exception):
     """A txlog of the batch is not what it says, or cannot be looked up: nothing was committed."""
 
 
-def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime) -> Commit:
+def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime, loose: int) -> Commit:
     done_ms = epoch_ms(done)
     ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in txlogs)
     rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
     files = sum(len(txlog.rows) for txlog in txlogs)
     assert view.head is not None
     keys = [row.record_count for txlog in txlogs if txlog.deletes is not None for row in txlog.deletes.rows]
-    return Commit(view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages, len(keys), sum(keys))
+    return Commit(
+        view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages, len(keys), sum(keys), loose
+    )

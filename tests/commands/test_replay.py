@@ -9,7 +9,7 @@ from bookkeeper.commands.replay import replay
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import DuplicatePath, NotPossible
 from tests.support.compactor import commit, compacted, live
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes, append_by_others
@@ -81,13 +81,21 @@ def test_a_txlog_whose_file_was_compacted_since_is_not_replayed(lake: Lake, writ
     assert lake.pending() == []
 
 
-def rejected_double_of_a_compacted_file(lake: Lake, writer: Writes) -> TxlogName:
-    """The snapshot that took the file out is expired; its file is still on the disk."""
+def double(lake: Lake, writer: Writes) -> TxlogName:
+    """A txlog that names the file of another, rejected by a version that looked at paths."""
     file = writer.file(["a"])
     for _ in range(2):
         name, data = writer.encoded([file])
         lake.folder.publish(name, data)
-    lake.tick()
+        if writer.name.sequence == 1:
+            lake.tick()
+    lake.folder.reject(name, DuplicatePath("it is named by another"), lake.clock.now)
+    return name
+
+
+def rejected_double_of_a_compacted_file(lake: Lake, writer: Writes) -> TxlogName:
+    """The snapshot that took the file out is expired; its file is still on the disk."""
+    name = double(lake, writer)
     commit(lake, compacted(lake, live(lake)))
     writer.publish("b")
     lake.tick()
@@ -111,12 +119,7 @@ def test_what_a_double_named_was_compacted_and_expired(
 
 
 def test_a_txlog_that_names_files_of_another_is_never_replayed(lake: Lake, writer: Writes) -> None:
-    file = writer.file(["a"])
-    first, data = writer.encoded([file])
-    lake.folder.publish(first, data)
-    second, again = writer.encoded([file])
-    lake.folder.publish(second, again)
-    lake.tick()
+    second = double(lake, writer)
     assert lake.rejected() == {str(second): "DuplicatePath"}
     commit(lake, compacted(lake, live(lake)))
     commit(lake, compacted(lake, live(lake)))  # what the first took out is known no more once that expires

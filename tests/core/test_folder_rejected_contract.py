@@ -25,7 +25,7 @@ def test_a_rejected_txlog_is_moved_with_its_reason(folder: Folder, first: TxlogN
     assert folder.reason(first) == {
         "error": "TxlogCorrupt",
         "reason": "cut short: 16 bytes expected at byte 400 of 400",
-        "hint": "The writer must publish these data files again under a new sequence.",
+        "hint": "The writer must write these rows again: new data files, and a txlog under a new sequence.",
         "rejected-at": "2026-11-21T12:00:00+00:00",
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.synthetic import TABLE, Queue, moment, schema
+from benchmarks.synthetic import TABLE, Queue, file_name, moment, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config.settings import Catalog, Reaper, Retention, Table
@@ -42,7 +42,7 @@ def churned(root: Path, kind: str) -> Queue:
     book, data = queue.book(), stores_with(opened.properties)(queue.card.data_path)
     for turn in range(COMMITS):
         for number in range(queue.files, queue.files + FILES):
-            data.upload(f"{number:010d}.parquet", b"1")
+            data.upload(file_name(queue.run.at(queue.run.sequence + 1), number), b"1")
         for name, content in queue.txlogs(1, FILES, now()):
             queue.folder.publish(name, content)
         book.tick(now())

@@ -38,6 +38,7 @@ LEFT_OUT = {
         "EntryInvalid",
         "FileFormatDiffers",
         "FileMissing",
+        "FileNameRefused",
         "FileSizeDiffers",
         "NameMismatch",
         "NoTxlogFile",

@@ -86,7 +86,9 @@ class Place:
     def table(self, **settings: Any) -> Table:
         """The settings of a table that was not used yet."""
         self.made += 1
-        return replace(Table(name=f"events{self.made}", identifier=f"demo.events{self.made}"), **settings)
+        return replace(
+            Table(name=f"events{self.made}", identifier=f"demo.events{self.made}", file_names="loose"), **settings
+        )
 
     def lake(self, **settings: Any) -> "CatalogLake":
         """A new queue."""

@@ -48,11 +48,13 @@ def with_data(change: Callable[[bytes], bytes]) -> Callable[[Writes, str], Forge
 
 
 def elsewhere(path: str) -> Callable[[Writes, str], Forged]:
-    """A txlog whose file is named by `path`; `{data}` stands for the table's data path."""
+    """A txlog whose file is named by `path`; `{data}` stands for the table's data path, `{run}` for its incarnation."""
 
     def forge(writer: Writes, key: str) -> Forged:
         data = writer.lake.folder.card().data_path
-        return with_file(writer, key, path=path.format(data=data, table=data.removesuffix("/data")))
+        return with_file(
+            writer, key, path=path.format(data=data, table=data.removesuffix("/data"), run=writer.name.incarnation)
+        )
 
     return forge
 
@@ -61,6 +63,13 @@ def twice(writer: Writes, key: str) -> Forged:
     """A txlog that names one file under two spellings."""
     file: DataFile = writer.file([key])
     return writer.encoded([file, replace(file, path=file.path.removeprefix("file://"))])
+
+
+def twice_in_another_case(writer: Writes, key: str) -> Forged:
+    """A txlog that names two files, which are one on a disk that ignores case."""
+    file: DataFile = writer.file([key])
+    folder, _, name = file.path.rpartition("/")
+    return writer.encoded([file, replace(file, path=f"{folder}/{name.replace('parquet', 'PARQUET')}")])
 
 
 def entries(files: list[DataFile]) -> list[Entry]:

@@ -105,7 +105,9 @@ class Lake:
         self.clock = clock or Clock()
         #: how far the disk's clock is ahead
         self.disk_clock = self.clock
-        self.settings = replace(Table(name="events", identifier="demo.events", schema=columns), **settings)
+        self.settings = replace(
+            Table(name="events", identifier="demo.events", schema=columns, file_names="loose"), **settings
+        )
         kind = {"py-catalog-impl": STOCK} if stock else {"type": "sql"}
         self.catalog_settings = Catalog(
             catalog, {**kind, "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
@@ -209,8 +211,11 @@ class Writes:
         self.keys: list[str] = []
         self.position: bytes | None = None
 
-    def file(self, keys: list[str], *at: datetime | None, **changes: Any) -> DataFile:
-        """One Parquet file with these keys, at the times `at` (the last for all further ones) or now."""
+    def file(self, keys: list[str], *at: datetime | None, sequence: int | None = None, **changes: Any) -> DataFile:
+        """
+        One Parquet file with these keys, at the times `at` (the last for all further ones) or now; called after the
+        txlog of this sequence, or by the run alone.
+        """
         card = self.lake.folder.card()
         times = [*(at or [self.lake.clock.now]), *[at[-1] if at else self.lake.clock.now] * len(keys)]
         columns = [field.name for field in card.schema.fields]
@@ -220,7 +225,10 @@ class Writes:
         ]
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows, schema=schema_to_pyarrow(card.schema).remove_metadata()), out)
-        path = f"{card.data_path}/{self.name.incarnation}-{keys[0]}.parquet"
+        stem = self.name.incarnation
+        if sequence is not None:
+            stem = f"{self.name.writer}-{stem}-{sequence:010d}"
+        path = f"{card.data_path}/{stem}-{keys[0]}.parquet"
         open_store(card.data_path).upload(path.removeprefix(card.data_path + "/"), out.getvalue())
         return replace(described(path, card.schema, card.spec, rows, out.tell()), **changes)
 
@@ -235,7 +243,8 @@ class Writes:
 
     def publish(self, *keys: str, at: datetime | None = None, **envelope: Any) -> TxlogName:
         """Publishes one file with these keys."""
-        name, data = self.encoded([self.file(list(keys), *([at] if at else []))], **envelope)
+        sequence = envelope.get("sequence", self.name.sequence + 1)
+        name, data = self.encoded([self.file(list(keys), *([at] if at else []), sequence=sequence)], **envelope)
         self.lake.folder.publish(name, data)
         self.keys += keys
         return name

@@ -51,8 +51,8 @@ def marks(**incarnations: Mark) -> Marks:
 
 
 def planned(order: list[TxlogName], known: CheckedTxlogs, before: Marks | None = None, **more: Any) -> Batch:
-    """The plan, without limits and without recent paths unless told."""
-    return plan(order, known, before or Marks("folder"), more.get("limits", NO_LIMITS), more.get("recent", {}))
+    """The plan, without limits unless told."""
+    return plan(order, known, before or Marks("folder"), more.get("limits", NO_LIMITS))
 
 
 def sequences(batch: Batch) -> list[int]:

@@ -66,7 +66,9 @@ def elsewhere(path: str) -> Forge:
     """A txlog whose delete file is named by `path`; `{data}` stands for the table's data path."""
 
     def forge(writer: Steps) -> Forged:
-        return delete_file(writer, path=path.format(data=writer.lake.folder.card().data_path))
+        return delete_file(
+            writer, path=path.format(data=writer.lake.folder.card().data_path, run=writer.name.incarnation)
+        )
 
     return forge
 
@@ -138,7 +140,7 @@ CASES: dict[str, tuple[str, Forge]] = {
     "a delete file beside the data path": ("PathRefused", elsewhere("{data}-2/d.parquet")),
     "a delete file above the data path": ("PathRefused", elsewhere("{data}/../../d.parquet")),
     "a relative path": ("PathRefused", elsewhere("d.parquet")),
-    "a delete file that is not there": ("FileMissing", elsewhere("{data}/never-written.parquet")),
+    "a delete file that is not there": ("FileMissing", elsewhere("{data}/{run}-never-written.parquet")),
     "a delete file of another size": ("FileSizeDiffers", partial(delete_file, size_bytes=12345)),
     "a data file of another size": ("FileSizeDiffers", partial(data_file, size_bytes=12345)),
     "a delete file that is no Parquet": ("FileFormatDiffers", other_bytes),

@@ -13,8 +13,17 @@ from pyiceberg.transforms import IdentityTransform
 
 from bookkeeper.errors import CommitConflict, StorageUnavailable
 from bookkeeper.format import avro
-from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
-from tests.support.forge import Forged, elsewhere, twice, with_data, with_entry, with_file, with_header
+from tests.support.faults import BEFORE, Faults
+from tests.support.forge import (
+    Forged,
+    elsewhere,
+    twice,
+    twice_in_another_case,
+    with_data,
+    with_entry,
+    with_file,
+    with_header,
+)
 from tests.support.lake import Lake, Writes
 
 HOUR_MS = 3_600_000
@@ -35,7 +44,7 @@ class Tried:
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
     lake = Lake(tmp_path_factory.mktemp("bad") / "lake", max_txlog_bytes=20_000)
     data = Path(lake.folder.card().data_path.removeprefix("file://"))
-    (data / "directory").mkdir(parents=True)
+    data.mkdir(parents=True)
     (data / "marker.parquet").write_bytes(b"x")
     good, names = Writes(lake, "good"), {}
     good.publish("first")
@@ -83,6 +92,12 @@ def other_bytes(data: bytes, file_format: str) -> Forge:
         return writer.encoded([replace(file, size_bytes=len(data), file_format=file_format)])
 
     return forge
+
+
+def directory(writer: Writes, key: str) -> Forged:
+    path = f"{writer.lake.folder.card().data_path}/{writer.name.incarnation}"
+    Path(path.removeprefix("file://")).mkdir()
+    return with_file(writer, key, path=path)
 
 
 def bomb(writer: Writes, key: str) -> Forged:
@@ -170,10 +185,15 @@ CASES: dict[str, tuple[str, Forge]] = {
     "a relative path": ("PathRefused", elsewhere("a.parquet")),
     "an empty path": ("PathRefused", elsewhere("")),
     "one path twice": ("DuplicatePath", twice),
-    "a file that is not there": ("FileMissing", elsewhere("{data}/never-written.parquet")),
-    "a file below a file": ("FileMissing", elsewhere("{table}/data/marker.parquet/a.parquet")),
-    "a name that is too long for any file": ("FileMissing", elsewhere("{data}/" + "x" * 300 + ".parquet")),
-    "a directory": ("FileMissing", elsewhere("{data}/directory")),
+    "one name twice, but for its case": ("DuplicatePath", twice_in_another_case),
+    "a name without its incarnation": ("FileNameRefused", elsewhere("{data}/a.parquet")),
+    "its incarnation as a part of another": ("FileNameRefused", elsewhere("{data}/f{run}.parquet")),
+    "its incarnation in a folder": ("FileNameRefused", elsewhere("{data}/{run}/a.parquet")),
+    "the name of another txlog's file": ("FileNameRefused", elsewhere("{data}/w-{run}-0000000001-00001.parquet")),
+    "a file that is not there": ("FileMissing", elsewhere("{data}/{run}-never-written.parquet")),
+    "a file below a file": ("FileMissing", elsewhere("{table}/data/marker.parquet/{run}.parquet")),
+    "a name that is too long for any file": ("FileMissing", elsewhere("{data}/{run}-" + "x" * 300 + ".parquet")),
+    "a directory": ("FileMissing", directory),
     "a file of another size": ("FileSizeDiffers", partial(with_file, size_bytes=12345)),
     "AVRO on a Parquet file": ("FileFormatDiffers", partial(with_file, file_format="AVRO")),
     "PARQUET on an Avro file": ("FileFormatDiffers", other_bytes(b"Obj\x01" + b"x" * 500, "PARQUET")),
@@ -255,27 +275,6 @@ def test_a_newer_version_is_held_loudly_once_and_gets_in_never(lake: Lake, write
     assert [record.action for record in caplog.records if record.levelname == "WARNING"] == ["hold"]
 
 
-def test_a_path_named_by_two_txlogs_of_a_batch_is_refused_for_the_later(lake: Lake, writer: Writes) -> None:
-    file = writer.file(["a"])
-    for _ in range(2):
-        name, data = writer.encoded([file])
-        lake.folder.publish(name, data)
-    lake.tick()
-    assert lake.keys() == ["a"]
-    assert lake.rejected() == {str(name): "DuplicatePath"}
-
-
-def test_a_path_named_in_the_recent_past_is_refused(lake: Lake, writer: Writes) -> None:
-    file = writer.file(["a"])
-    book = lake.book()
-    for _ in range(2):
-        name, data = writer.encoded([file])
-        lake.folder.publish(name, data)
-        lake.tick(book)
-    assert lake.keys() == ["a"]
-    assert lake.rejected() == {str(name): "DuplicatePath"}
-
-
 def test_a_path_of_a_txlog_that_never_got_in_may_be_published_again(lake: Lake, writer: Writes, faults: Faults) -> None:
     file = writer.file(["a"])
     first, data = writer.encoded([file])
@@ -291,47 +290,6 @@ def test_a_path_of_a_txlog_that_never_got_in_may_be_published_again(lake: Lake, 
     assert (lake.keys(), lake.rejected()) == (["a"], {})
 
 
-def test_a_path_named_twice_is_out_of_the_way_before_the_commit(lake: Lake, writer: Writes, faults: Faults) -> None:
-    """After a crash the first is forgotten: the second would get in through its hole."""
-    file = writer.file(["a"])
-    for _ in range(2):
-        name, data = writer.encoded([file])
-        lake.folder.publish(name, data)
-    writer.publish("b")
-    with pytest.raises(Crash):
-        lake.tick(lake.book(faults.on("commit_table", AFTER, crash)))
-    lake.drain()
-    assert (lake.keys(), list(lake.rejected())) == (["a", "b"], [str(name)])
-
-
-@pytest.mark.parametrize("part", ["create folder/rejected/", "delete folder/pending/"])
-def test_while_a_path_named_twice_cannot_be_put_out_of_the_way_nothing_is_committed(
-    lake: Lake, writer: Writes, faults: Faults, part: str
-) -> None:
-    file = writer.file(["a"])
-    for _ in range(2):
-        name, data = writer.encoded([file])
-        lake.folder.publish(name, data)
-    writer.publish("b")
-    with pytest.raises(StorageUnavailable):
-        lake.tick(lake.book(faults.on(part, BEFORE, StorageUnavailable)))
-    assert "commit_table" not in faults.seen and lake.keys() == []
-    lake.drain()
-    assert (lake.keys(), list(lake.rejected()), lake.pending()) == (["a", "b"], [str(name)], [])
-
-
-def test_of_two_that_name_a_path_the_later_gets_in_when_the_earlier_lies_about_its_size(lake: Lake) -> None:
-    one, two = Writes(lake, "w1"), Writes(lake, "w2")
-    file = one.file(["a"])
-    first, data = one.encoded([replace(file, size_bytes=file.size_bytes + 1)])
-    lake.folder.publish(first, data)
-    second, data = two.encoded([file])
-    lake.folder.publish(second, data)
-    lake.tick()
-    assert lake.rejected() == {str(first): "FileSizeDiffers"}
-    assert (lake.keys(), lake.pending()) == (["a"], [])
-
-
 def test_a_bad_data_file_is_found_in_a_second_attempt_and_condemned_only_after_a_load(
     lake: Lake, writer: Writes, faults: Faults
 ) -> None:
@@ -339,12 +297,12 @@ def test_a_bad_data_file_is_found_in_a_second_attempt_and_condemned_only_after_a
     book = lake.book(faults)
     lake.tick(book)
     name = writer.publish("a")
-    path = f"{writer.name.incarnation}-a.parquet"
+    path = f"{name.writer}-{name.incarnation}-0000000001-a.parquet"
 
     def committed_and_gone() -> None:
         lake.tick()
         lake.store(lake.folder.card().data_path).delete_many([path])
-        name_again, data = writer.encoded([writer.file(["a"])], sequence=name.sequence)
+        name_again, data = writer.encoded([writer.file(["a"], sequence=1)], sequence=1)
         lake.store(lake.folder.card().data_path).delete_many([path])
         lake.folder.publish(name_again, data)  # its delete is lost: it is still pending
 
@@ -360,7 +318,7 @@ def test_a_txlog_whose_files_cannot_be_looked_up_costs_one_attempt_and_then_none
     book = lake.book(faults)
     lost = Writes(lake, "lost")
     lost.publish("x")
-    faults.on(f"data/{lost.name.incarnation}", BEFORE, StorageUnavailable)
+    faults.on(f"data/lost-{lost.name.incarnation}", BEFORE, StorageUnavailable)
     for number in range(3):
         writer.publish(f"a{number}")
         faults.seen.clear()
@@ -376,7 +334,7 @@ def test_a_txlog_whose_files_cannot_be_looked_up_costs_one_attempt_and_then_none
 
 
 def test_a_file_check_can_be_turned_off(lake: Lake) -> None:
-    name, data = elsewhere("{data}/never-written.parquet")(Writes(lake), "x")
+    name, data = elsewhere("{data}/{run}-never-written.parquet")(Writes(lake), "x")
     lake.put(f"pending/{name}", data)
     assert lake.tick(lake.book(check_files=False)).commit.txlogs == 1
 

@@ -35,7 +35,7 @@ def rules(one: PartitionSpec) -> Rules:
 
 
 def txlog(one: PartitionSpec, value: object, schema_id: int = 0, **file: object) -> Txlog:
-    data = DataFile("file:///t/data/a", "PARQUET", (value,), 1, 1, **file)  # type: ignore[arg-type]
+    data = DataFile(f"file:///t/data/{name(1).incarnation}", "PARQUET", (value,), 1, 1, **file)  # type: ignore[arg-type]
     schema = {0: SCHEMA, 1: WIDER}[schema_id]
     body = manifest.decode(manifest.encode(manifest.header(schema, one), [added(data)]), 2**20)
     return Txlog(name(1), "uuid", CREATED, schema_id, one.spec_id, bind(one, schema).partition, None, None, body)

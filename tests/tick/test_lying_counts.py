@@ -58,14 +58,14 @@ def total(lake: Lake, key: str) -> int:
 
 def test_honest_files_with_the_most_rows_a_byte_get_in(lake: Lake) -> None:
     """pyarrow with pages as large as it makes them: 2^26 nulls a page."""
-    rows, path = 2**27, Path(lake.folder.card().data_path.removeprefix("file://"), "constant.parquet")
+    writer, rows = Writes(lake), 2**27
+    path = Path(lake.folder.card().data_path.removeprefix("file://"), f"{writer.name.incarnation}.parquet")
     path.parent.mkdir(parents=True, exist_ok=True)
     given = {"data_page_size": 2**30, "write_batch_size": 2**26, "max_rows_per_page": 2**31 - 1, "compression": "zstd"}
     pq.write_table(pa.table({"value": pa.nulls(rows, pa.int32())}), path, row_group_size=2**26, **given)
     size = path.stat().st_size
     assert rows > 100_000 * size
     counts = dict.fromkeys((1, 2, 3), rows)
-    writer = Writes(lake)
     file = writer.file(["a"], path=f"file://{path}", record_count=rows, size_bytes=size)
     name, data = writer.encoded([replace(file, value_counts=counts, null_value_counts=counts)])
     lake.folder.publish(name, data)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.core.folder import Found
 from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
-from bookkeeper.errors import DuplicatePath, IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
+from bookkeeper.errors import IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
 from bookkeeper.tick.plan import CheckedTxlogs, gaps
 from bookkeeper.tick.select import READ_BYTES, Limits, cut, in_order
 from tests.support.plans import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
@@ -87,36 +87,6 @@ def test_too_long_a_gap_holds_before_its_position_condemns() -> None:
     far = txlog(name(MOST_HOLES + 2), position=b"9", after=b"8")
     batch = planned([far.name], CheckedTxlogs(good(far)))
     assert far.name in batch.held and not batch.rejected
-
-
-def test_a_path_named_twice_is_refused_for_the_later_txlog() -> None:
-    first, second = txlog(name(1), "file:///t/data/a"), txlog(name(2), "file:/t/data/a")
-    batch = planned(names(1, 2), CheckedTxlogs(good(first, second)))
-    assert sequences(batch) == [1]
-    assert isinstance(batch.rejected[name(2)], DuplicatePath)
-
-
-def test_a_path_named_twice_in_one_txlog_is_refused() -> None:
-    twice = txlog(name(1), "/t/data/a", "file:///t/data/a")
-    assert isinstance(planned(names(1), CheckedTxlogs(good(twice))).rejected[name(1)], DuplicatePath)
-
-
-def test_a_path_of_a_committed_txlog_is_refused() -> None:
-    batch = planned(
-        names(2),
-        CheckedTxlogs(good(txlog(name(2), "/t/data/a"))),
-        marks(one=Mark(1)),
-        recent={"file:///t/data/a": name(1)},
-    )
-    assert isinstance(batch.rejected[name(2)], DuplicatePath)
-
-
-def test_a_path_of_a_txlog_that_never_got_in_is_free() -> None:
-    before = marks(one=Mark(1, (1,)))
-    batch = planned(
-        names(2), CheckedTxlogs(good(txlog(name(2), "/t/data/a"))), before, recent={"file:///t/data/a": name(1)}
-    )
-    assert sequences(batch) == [2]
 
 
 def test_an_unknown_incarnation_from_before_the_pruning_is_refused() -> None:

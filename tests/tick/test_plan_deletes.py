@@ -3,7 +3,6 @@
 import pytest
 
 from bookkeeper.core.txlog import DeleteEntries, Txlog
-from bookkeeper.errors import DuplicatePath
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import ADDED, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.tick.plan import CheckedTxlogs
@@ -32,17 +31,6 @@ def deleting(number: int, *paths: str, spec: int = 0, size: int = 1) -> Txlog:
 def test_delete_files_count_in_the_limits_of_a_commit(limits: Limits, expected: list[int]) -> None:
     items = [deleting(number, f"file:///t/d{number}", size=10) for number in (1, 2, 3)]
     assert sequences(planned(names(1, 2, 3), CheckedTxlogs(good(*items)), limits=limits)) == expected
-
-
-def test_a_delete_file_that_two_txlogs_name_is_taken_once() -> None:
-    items = [deleting(1, "file:///t/d"), deleting(2, "file:///t/d")]
-    batch = planned(names(1, 2), CheckedTxlogs(good(*items)))
-    assert (sequences(batch), type(batch.rejected[name(2)])) == ([1], DuplicatePath)
-
-
-def test_a_file_is_not_both_data_and_deletes() -> None:
-    made = deleting(1, f"file:///t/data/{name(1)}.parquet")
-    assert isinstance(planned(names(1), CheckedTxlogs(good(made))).rejected[name(1)], DuplicatePath)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_data_file_that_cannot_be_looked_up_makes_its_incarnation_wait(
     writer.publish("a")
     writer.publish("b")
     Writes(lake, "w2").publish("x")
-    faults.on(f"{writer.name.incarnation}-a.parquet", BEFORE, StorageUnavailable)
+    faults.on(f"{writer.name.incarnation}-0000000001-a.parquet", BEFORE, StorageUnavailable)
     book = lake.book(faults)
     lake.tick(book)
     assert (lake.keys(), lake.rejected()) == (["x"], {})

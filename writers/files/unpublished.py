@@ -66,10 +66,13 @@ class NamedFiles(NamedTuple):
 class UnpublishedFiles:
     """
     Takes rows in the schema of a WriteSpec and gives DataFiles; rows that were taken are never lost by an error here.
+
+    `stem` is `<writer>-<incarnation>`; `attempt` tells the files of two that write one txlog apart.
     """
 
-    def __init__(self, stem: str, clock: Clock, wait: Wait, at_once: AtOnce) -> None:
-        self._stem, self._clock, self._wait, self._at_once = stem, clock, wait, at_once
+    def __init__(self, stem: str, clock: Clock, wait: Wait, at_once: AtOnce, attempt: str = "") -> None:
+        self._stem, self._attempt = stem, attempt
+        self._clock, self._wait, self._at_once = clock, wait, at_once
         self._open: dict[tuple[Any, ...], _OpenPartition] = {}
         self._finished: list[_FinishedFile] = []
         self._count = 0
@@ -144,7 +147,7 @@ class UnpublishedFiles:
 
     def _key(self, path: str, sequence: int, ending: str) -> str:
         self._count += 1
-        name = f"{self._stem}-{sequence:010d}-{self._count:05d}{ending}"
+        name = f"{self._stem}-{sequence:010d}-{self._attempt}{self._count:05d}{ending}"
         return f"{path}/{name}" if path else name
 
     def store(self, store: Store) -> None:
