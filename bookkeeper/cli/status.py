@@ -13,9 +13,11 @@ from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.core.folder import Folder, Found
+    from bookkeeper.core.names import TxlogName
     from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
     from bookkeeper.errors import BookkeeperError
@@ -30,6 +32,9 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     """
     List published txlogs that are not committed yet, oldest first; then pending rewrites, if there are any.
 
+    Of a txlog that is held, and of those behind it, `held` says why: they stay pending until a person acts. The oldest
+    1,000 are looked at.
+
     \b
     Example:
       bookkeeper pending --table events --json
@@ -37,6 +42,8 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     from bookkeeper.tick.select import in_order
 
     there, now = opened(config, table), utc_now()
+    found = there.folder.pending()
+    held = _held(there, found)
     txlogs: list[dict[str, Any]] = [
         {
             "writer": item.name.writer,
@@ -44,8 +51,9 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
             "age": now - item.modified,
             "bytes": item.size,
             "txlog": str(item.name),
+            "held": _why_held(item.name, held),
         }
-        for item in in_order(there.folder.pending())
+        for item in in_order(found)
     ]
     rewrites = _pending_rewrites(there, now)
     if as_json:
@@ -55,6 +63,34 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     if rewrites:
         say("")
         show_rows(rewrites, as_json)
+
+
+def _held(there: Opened, found: "Sequence[Found]") -> "Mapping[TxlogName, BookkeeperError]":
+    """The held txlogs among the pending ones; none while the table is halted, or where they cannot be looked at."""
+    from bookkeeper.errors import BookkeeperError
+
+    if not found:
+        return {}
+    try:
+        return _held_in(there, there.view(), found)
+    except BookkeeperError as error:
+        say(f"what is held is unknown: {error}")
+        return {}
+
+
+def _held_in(there: Opened, view: "View", found: "Sequence[Found]") -> "Mapping[TxlogName, BookkeeperError]":
+    from bookkeeper.commands.held import held_txlogs
+    from bookkeeper.config.units import epoch_ms
+
+    waiting = [item for item in found if not view.marks.is_in(item.name)]
+    return held_txlogs(there.folder, there.ledger, view, there.table, waiting, epoch_ms(utc_now()))
+
+
+def _why_held(name: "TxlogName", held: "Mapping[TxlogName, BookkeeperError]") -> str | None:
+    if (error := held.get(name)) is not None:
+        return f"{error} {error.hint}" if error.hint else str(error)
+    before = [other for other in held if other.incarnation_key == name.incarnation_key and other < name]
+    return f"waits for {min(before)}" if before else None
 
 
 def _pending_rewrites(there: Opened, now: Any) -> list[dict[str, Any]]:
@@ -271,7 +307,9 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
 @click.pass_context
 def status(context: click.Context, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Show the state of a table: what is pending, rejected and committed. Exit code 3 when the table is halted.
+    Show the state of a table: what is pending, held, rejected and committed. Exit code 3 when the table is halted.
+
+    Held txlogs stay pending until a person acts; the others go on. `bookkeeper pending` says which, and why.
 
     \b
     Example:
@@ -306,12 +344,14 @@ def _status(there: Opened) -> dict[str, Any]:
 
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
+    held = _held_in(there, view, waiting) if waiting else {}
     last_ms = view.head.timestamp_ms if view.head else None
     return {
         "table": there.table.name,
         "identifier": there.table.identifier,
-        "state": "ok",
+        **_state(held),
         "pending": len(waiting),
+        "held": len(held),
         "oldest_pending": max((now - item.modified for item in waiting), default=None),
         "pending_rewrites": len(pending_rewrites(there.folder)),
         "rejected": len(there.folder.rejected()),
@@ -328,6 +368,13 @@ def _status(there: Opened) -> dict[str, Any]:
         "location": view.metadata.location,
         "folder": there.folder.store.url,
     }
+
+
+def _state(held: "Mapping[TxlogName, BookkeeperError]") -> dict[str, Any]:
+    if not held:
+        return {"state": "ok"}
+    name, error = min(held.items())
+    return {"state": f"held: {name}: {error}", "hint": error.hint or None}
 
 
 def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str, Any]:
