@@ -410,14 +410,20 @@ def writers(config: str | None, table: str | None, as_json: bool) -> None:
     """
     List every known incarnation of every writer: its mark, holes, gap, when it was last seen, its position.
 
+    Of a writer of which only the position is left, `last_seen` is a time no earlier than its last commit.
+
     \b
     Example:
       bookkeeper writers --table events
     """
     there = opened(config, table)
     marks, waiting = there.view().marks, there.folder.pending()
-    rows = []
+    rows = list[dict[str, Any]]()
     for name, known in marks.writers.items():
+        if not known.incarnations:
+            nothing = dict.fromkeys(("incarnation", "mark", "holes", "gap", "pending"))
+            seen = {"last_seen": _utc(marks.seen_ms(name)), "position": known.position}
+            rows.append({"writer": name, **nothing, **seen})
         for incarnation, mark in known.incarnations.items():
             run = (name, incarnation)
             sequences = [item.name.sequence for item in waiting if (item.name.writer, item.name.incarnation) == run]

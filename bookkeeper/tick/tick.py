@@ -62,6 +62,7 @@ from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.state import Next, Tick
 from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.writer_order import WriterOrder
+from bookkeeper.tick.writer_room import WriterRoom
 
 log = logging.getLogger("bookkeeper")
 
@@ -304,6 +305,7 @@ class Bookkeeper:
             self._writer_order(tick, rejected),
             lambda: self.ledger.live_specs(view),
             frozenset(number for number, spec in view.specs.items() if not is_unpartitioned(spec)),
+            self._writer_room(tick),
         )
         tick.batch = batch = plan(tick.names, checked, marks, tick.limits, self.recent, tick.unread_writers)
         batch.holes = [name for name in batch.holes if name in missing]
@@ -328,6 +330,10 @@ class Bookkeeper:
         listed = [item.name for item in self.folder.rejected()] if begins else []
         before = tick.first_listed if tick.listed_twice else None
         return WriterOrder(marks, [item.name for item in tick.left], {*rejected, *listed}, before)
+
+    def _writer_room(self, tick: Tick) -> WriterRoom:
+        marks, keyed = tick.view.marks, keyed_of(tick.view.metadata) is not None
+        return WriterRoom(marks, self.settings.max_writers, lambda: self.prune.without_idle(marks, tick.now, keyed))
 
     def _commit(self, tick: Tick) -> Next:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""
