@@ -309,6 +309,8 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
     """
     Show the state of a table: what is pending, held, rejected and committed. Exit code 3 when the table is halted.
 
+    Consumers whose record or checkpoint cannot be read are named: expiry keeps snapshots for them, up to `max-hold`.
+
     Held txlogs stay pending until a person acts; the others go on. `bookkeeper pending` says which, and why.
 
     \b
@@ -337,11 +339,13 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 
 def _status(there: Opened) -> dict[str, Any]:
+    from bookkeeper.cli.consumers import unreadable_consumers
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
     from bookkeeper.fold.stats import EqualityDeletes
 
+    unread = unreadable_consumers(there)
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
     held = _held_in(there, view, waiting) if waiting else {}
@@ -356,6 +360,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "pending_rewrites": len(pending_rewrites(there.folder)),
         "rejected": len(there.folder.rejected()),
         "rejected_rewrites": len(rejected_rewrites(there.folder)),
+        **({"unreadable_consumers": unread} if unread else {}),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),
