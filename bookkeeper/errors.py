@@ -13,7 +13,8 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
     │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused                    an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
-    │   └── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
+    │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
+    │   └── TooManyWriters                                              the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -200,6 +201,15 @@ class IncarnationPruned(Reject):
     """The txlog is older than the marks that are kept, so it may be in the table already."""
 
     hint = "If `bookkeeper verify` shows that its files are not in the table: bookkeeper replay --force."
+
+
+class TooManyWriters(Reject):
+    """The marks of the table have no room for another writer, or for so long a position."""
+
+    hint = (
+        "Forget writers that will not come back: bookkeeper forget --idle 30d. Then replay the txlog. Give writers "
+        "stable names, or raise max-writers."
+    )
 
 
 class FromTheFuture(Reject):

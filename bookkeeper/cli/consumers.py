@@ -38,6 +38,21 @@ def registry_of(there: Opened) -> "Registry":
     return Registry(there.folder.store, there.table.consumers)
 
 
+def unreadable_consumers(there: Opened) -> list[str]:
+    """
+    Each consumer whose record or checkpoint cannot be read, why, and what that means for expiry.
+    """
+    from bookkeeper.config.units import format_duration
+    from bookkeeper.stores.open import stores_with
+    from bookkeeper.streams.consumer_state import read_all
+
+    now, most = utc_now(), format_duration(there.table.reaper.max_hold)
+    found = read_all(registry_of(there), stores_with(there.settings.storage))
+    means = f"no snapshot expires before max-hold ({most}, or its bytes) is used up; then what it needs may go"
+    unread = [item for item in found if item.trouble and not item.consumer.lapsed(now)]
+    return [f"{item.consumer.name}: {item.trouble}: {means}" for item in unread]
+
+
 def consumer_states(there: Opened) -> "tuple[list[ConsumerState], Table]":
     """
     The state of every consumer, and the table it was compared with.

@@ -68,40 +68,48 @@ def _replay(there: Opened, name: Any, force: bool) -> str:
     return _AGAIN
 
 
-@click.command(cls=Command)
-@click.argument("writer", shell_complete=completing.writers)
+@click.command(cls=Command, short_help="Forget writers: positions and marks.")
+@click.argument("writers", metavar="[WRITER]...", nargs=-1, shell_complete=completing.writers)
 @common
-def forget(writer: str, config: str | None, table: str | None, as_json: bool) -> None:
+@click.option("--idle", metavar="AGE", help="Only writers whose last commit is this long ago, such as 30d.")
+def forget(writers: tuple[str, ...], config: str | None, table: str | None, as_json: bool, idle: str | None) -> None:
     """
-    Forget a WRITER: its position, and its marks.
+    Forget WRITERs: their positions, and their marks, in one commit.
 
-    Its next incarnation starts from the beginning of its source. Its position goes at once, its marks with time
-    (`marks-keep`). Marks of runs that say that they began in the future go at once, too: on a keyed table no other run
-    of the writer would come after them. Refused where there is neither.
+    A WRITER is a name, or a pattern with * or ?. Without one, --idle says which. The next incarnation of each starts
+    from the beginning of its source: make sure that no run of it is left. Its position goes at once, and so do marks of
+    runs that are idle for `marks-keep`, or that say that they began in the future; other marks go with time.
+
+    A writer with pending txlogs is kept, and one with a position and rejected txlogs. Where it is named, nothing is
+    forgotten; of a pattern, and with --idle, the others are.
 
     \b
     Example:
       bookkeeper forget ingest-7 --table events
+      bookkeeper forget 'ingest-*' --table events
     """
-    from bookkeeper.config.units import epoch_ms, format_duration
+    from bookkeeper.commands.forget import forget as without
+    from bookkeeper.commands.forget import reason
+    from bookkeeper.config.units import duration
     from bookkeeper.errors import NotPossible
+    from bookkeeper.tick.storage_clock import StorageClock
 
+    if not writers and idle is None:
+        raise click.UsageError("give the names of WRITERs, or --idle")
+    try:
+        span = None if idle is None else duration(idle)
+    except ValueError as exc:
+        raise click.UsageError(f"--idle: {exc}") from exc
     there = opened(config, table)
-    view = there.view()
-    if writer not in view.marks.writers:
-        raise NotPossible(f"writer {writer} is not known", hint="`bookkeeper writers` lists them.")
-    waiting = [item for item in there.folder.pending() if item.name.writer == writer]
-    if waiting:
-        raise NotPossible(f"{len(waiting)} txlogs of {writer} are pending", hint="Stop the writer, let them drain.")
-    marks = view.marks.forgotten(writer, epoch_ms(utc_now()))
-    if marks == view.marks:
-        raise NotPossible(
-            f"writer {writer} has no position to forget, and no mark of a run from the future",
-            hint=f"Its marks go by themselves, {format_duration(there.table.marks_keep)} after its last commit; of a "
-            "keyed table all but those of its newest run.",
-        )
-    after = there.publisher.record(view, marks, f"forget {writer}")
-    show_record({"table": there.table.name, "forgotten": writer, "snapshot": after.marks.snapshot}, as_json)
+    view, now = there.view(), utc_now()
+    found = without(view.marks, there.folder, there.table, writers, span, now)
+    if not StorageClock(there.table, there.folder, there.ledger).allows_destroying():
+        raise NotPossible("this clock differs from the storage's: it cannot tell what is idle", hint="Set it (NTP).")
+    for writer, why in found.kept.items():
+        say(f"{writer} is kept: {why}")
+    after = there.publisher.record(view, found.marks, reason(found.forgotten))
+    about = {"table": there.table.name, "forgotten": found.forgotten, "snapshot": after.marks.snapshot}
+    show_record(about, as_json)
 
 
 @click.command("accept-rollback", cls=Command, short_help="Continue after a rollback of the table.")

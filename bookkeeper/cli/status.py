@@ -13,9 +13,11 @@ from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.core.folder import Folder, Found
+    from bookkeeper.core.names import TxlogName
     from bookkeeper.core.rewrite import Rewrite
     from bookkeeper.core.txlog import Txlog
     from bookkeeper.errors import BookkeeperError
@@ -30,6 +32,9 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     """
     List published txlogs that are not committed yet, oldest first; then pending rewrites, if there are any.
 
+    Of a txlog that is held, and of those behind it, `held` says why: they stay pending until a person acts. The oldest
+    1,000 are looked at.
+
     \b
     Example:
       bookkeeper pending --table events --json
@@ -37,6 +42,8 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     from bookkeeper.tick.select import in_order
 
     there, now = opened(config, table), utc_now()
+    found = there.folder.pending()
+    held = _held(there, found)
     txlogs: list[dict[str, Any]] = [
         {
             "writer": item.name.writer,
@@ -44,8 +51,9 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
             "age": now - item.modified,
             "bytes": item.size,
             "txlog": str(item.name),
+            "held": _why_held(item.name, held),
         }
-        for item in in_order(there.folder.pending())
+        for item in in_order(found)
     ]
     rewrites = _pending_rewrites(there, now)
     if as_json:
@@ -55,6 +63,34 @@ def pending(config: str | None, table: str | None, as_json: bool) -> None:
     if rewrites:
         say("")
         show_rows(rewrites, as_json)
+
+
+def _held(there: Opened, found: "Sequence[Found]") -> "Mapping[TxlogName, BookkeeperError]":
+    """The held txlogs among the pending ones; none while the table is halted, or where they cannot be looked at."""
+    from bookkeeper.errors import BookkeeperError
+
+    if not found:
+        return {}
+    try:
+        return _held_in(there, there.view(), found)
+    except BookkeeperError as error:
+        say(f"what is held is unknown: {error}")
+        return {}
+
+
+def _held_in(there: Opened, view: "View", found: "Sequence[Found]") -> "Mapping[TxlogName, BookkeeperError]":
+    from bookkeeper.commands.held import held_txlogs
+    from bookkeeper.config.units import epoch_ms
+
+    waiting = [item for item in found if not view.marks.is_in(item.name)]
+    return held_txlogs(there.folder, there.ledger, view, there.table, waiting, epoch_ms(utc_now()))
+
+
+def _why_held(name: "TxlogName", held: "Mapping[TxlogName, BookkeeperError]") -> str | None:
+    if (error := held.get(name)) is not None:
+        return f"{error} {error.hint}" if error.hint else str(error)
+    before = [other for other in held if other.incarnation_key == name.incarnation_key and other < name]
+    return f"waits for {min(before)}" if before else None
 
 
 def _pending_rewrites(there: Opened, now: Any) -> list[dict[str, Any]]:
@@ -254,14 +290,14 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
     """The txlog, if it can be decoded, and whether this table accepts it."""
     from bookkeeper.core import txlog as txlog_format
-    from bookkeeper.core.file_names import STRICT
     from bookkeeper.errors import BookkeeperError
+    from bookkeeper.tick.card import is_strict
     from bookkeeper.tick.check import check, rules_of
 
     view, decoded, verdict = there.view(), None, "fits the table"
     try:
         decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
-        strict = (there.table.file_names or there.folder.card().file_names) == STRICT
+        strict = is_strict(there.table, there.folder.card())
         check(decoded, rules_of(view, strict), int(utc_now().timestamp() * 1000))
     except BookkeeperError as error:
         verdict = f"{type(error).__name__}: {error}"
@@ -273,7 +309,11 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
 @click.pass_context
 def status(context: click.Context, config: str | None, table: str | None, as_json: bool) -> None:
     """
-    Show the state of a table: what is pending, rejected and committed. Exit code 3 when the table is halted.
+    Show the state of a table: what is pending, held, rejected and committed. Exit code 3 when the table is halted.
+
+    Consumers whose record or checkpoint cannot be read are named: expiry keeps snapshots for them, up to `max-hold`.
+
+    Held txlogs stay pending until a person acts; the others go on. `bookkeeper pending` says which, and why.
 
     \b
     Example:
@@ -301,23 +341,28 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 
 def _status(there: Opened) -> dict[str, Any]:
+    from bookkeeper.cli.consumers import unreadable_consumers
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
     from bookkeeper.fold.stats import EqualityDeletes
 
+    unread = unreadable_consumers(there)
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
+    held = _held_in(there, view, waiting) if waiting else {}
     last_ms = view.head.timestamp_ms if view.head else None
     return {
         "table": there.table.name,
         "identifier": there.table.identifier,
-        "state": "ok",
+        **_state(held),
         "pending": len(waiting),
+        "held": len(held),
         "oldest_pending": max((now - item.modified for item in waiting), default=None),
         "pending_rewrites": len(pending_rewrites(there.folder)),
         "rejected": len(there.folder.rejected()),
         "rejected_rewrites": len(rejected_rewrites(there.folder)),
+        **({"unreadable_consumers": unread} if unread else {}),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),
@@ -330,6 +375,13 @@ def _status(there: Opened) -> dict[str, Any]:
         "location": view.metadata.location,
         "folder": there.folder.store.url,
     }
+
+
+def _state(held: "Mapping[TxlogName, BookkeeperError]") -> dict[str, Any]:
+    if not held:
+        return {"state": "ok"}
+    name, error = min(held.items())
+    return {"state": f"held: {name}: {error}", "hint": error.hint or None}
 
 
 def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str, Any]:
@@ -365,14 +417,20 @@ def writers(config: str | None, table: str | None, as_json: bool) -> None:
     """
     List every known incarnation of every writer: its mark, holes, gap, when it was last seen, its position.
 
+    Of a writer of which only the position is left, `last_seen` is a time no earlier than its last commit.
+
     \b
     Example:
       bookkeeper writers --table events
     """
     there = opened(config, table)
     marks, waiting = there.view().marks, there.folder.pending()
-    rows = []
+    rows = list[dict[str, Any]]()
     for name, known in marks.writers.items():
+        if not known.incarnations:
+            nothing = dict.fromkeys(("incarnation", "mark", "holes", "gap", "pending"))
+            seen = {"last_seen": _utc(marks.seen_ms(name)), "position": known.position}
+            rows.append({"writer": name, **nothing, **seen})
         for incarnation, mark in known.incarnations.items():
             run = (name, incarnation)
             sequences = [item.name.sequence for item in waiting if (item.name.writer, item.name.incarnation) == run]

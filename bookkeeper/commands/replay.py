@@ -9,7 +9,6 @@ from datetime import datetime
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.file_names import STRICT
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import TxlogName
@@ -30,6 +29,7 @@ from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal
+from bookkeeper.tick.card import is_strict
 from bookkeeper.tick.check import check, rules_of
 from bookkeeper.tick.writer_order import check_not_overtaken
 
@@ -53,7 +53,7 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
         # Its files need not be live any more: the rows that another txlog brought in may have been rewritten.
         raise NotPossible(f"{name} names files that another txlog brought in", hint=_DUPLICATE)
     txlog = _decoded(folder, table, name)
-    check(txlog, rules_of(view, (table.file_names or card.file_names) == STRICT), now_ms)
+    check(txlog, rules_of(view, is_strict(table, card)), now_ms)
     if keyed_of(view.metadata) is not None:
         check_not_overtaken(view.marks, name)
     _check_position(txlog, view)

@@ -237,6 +237,11 @@ class Table:
         "the mark of an incarnation idle for this long is dropped",
         least=timedelta(hours=2),
     )
+    max_writers: int = option(
+        4000,
+        "names of writers that marks have room for; positions longer than 128 bytes have room for 128 bytes a name",
+        least=1,
+    )
     marks_renew: timedelta = option(
         timedelta(minutes=10),
         "while only others commit, an empty commit renews the marks this often, so that no expiry overtakes them",

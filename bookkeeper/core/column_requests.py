@@ -32,6 +32,7 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.core.folder import REASON, REASON_BYTES, REJECTED, Folder
+from bookkeeper.core.look_alikes import shape
 from bookkeeper.errors import BookkeeperError, ColumnRefused, Missing, NewerVersion, StorageUnavailable, Unfit
 from bookkeeper.stores.store import create_once
 
@@ -131,7 +132,7 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or not unicodedata.is_normalized("NFC", name):
         allowed = "letters, digits, _ @ $, and between them - and blanks, are allowed"
         raise ColumnRefused(f"the name {name!r}: {allowed}, in Unicode's form NFC", hint=hint)
-    if name.casefold() in _RESERVED:
+    if shape(name) in _RESERVED:
         raise ColumnRefused(f"the name {name!r} is reserved by Iceberg or Spark", hint=hint)
 
 

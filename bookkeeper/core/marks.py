@@ -7,7 +7,7 @@ writer its position. Everything here is pure; O(incarnations), never O(txlogs).
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -57,10 +57,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WriterMarks:
-    """One writer: its committed position and the marks of its incarnations."""
+    """
+    One writer: its committed position and the marks of its incarnations.
+
+    Without an incarnation `seen_ms` is a time no earlier than its last commit, 0 where an earlier version pruned them.
+    """
 
     position: bytes | None = None
     incarnations: Mapping[str, Mark] = field(default_factory=dict)
+    seen_ms: int = 0
 
 
 NO_MARK = Mark()
@@ -127,9 +132,23 @@ class Marks:
             writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
         return replace(self, writers=writers)
 
-    def pruned(self, idle_before_ms: int, named: Iterable[TxlogName], waiting: Iterable[TxlogName] = ()) -> "Marks":
+    def seen_ms(self, writer: str) -> int:
+        """A time no earlier than the last commit of `writer`, in ms since 1970; 0 where nothing is known."""
+        known = self.writer(writer)
+        last = max((mark.seen_ms for mark in known.incarnations.values()), default=known.seen_ms)
+        # A mark that was pruned was last seen more than FUTURE_MS before that time.
+        return last or max(self.pruned_before_ms - FUTURE_MS - 1, 0)
+
+    def pruned(
+        self,
+        idle_before_ms: int,
+        named: Iterable[TxlogName],
+        waiting: Iterable[TxlogName] = (),
+        of: Collection[str] | None = None,
+    ) -> "Marks":
         """
-        Without the marks of incarnations last seen before `idle_before_ms` that no name in the folder needs.
+        Without the marks of incarnations last seen before `idle_before_ms` that no name in the folder needs; with `of`
+        only those of these writers.
 
         `pruned_before_ms` moves past any time at which their txlogs can have been created, but never past one that
         is `waiting` to be committed as the first of its incarnation.
@@ -138,6 +157,9 @@ class Marks:
         most = min((started_ms(name.incarnation) for name in waiting if self.mark(name) is None), default=2**63)
         writers, before = {}, self.pruned_before_ms
         for writer, marks in self.writers.items():
+            if of is not None and writer not in of:
+                writers[writer] = marks
+                continue
             gone = {
                 incarnation: mark
                 for incarnation, mark in marks.incarnations.items()
@@ -148,25 +170,27 @@ class Marks:
             before = max([before, *(mark.seen_ms + FUTURE_MS + 1 for mark in gone.values())])
             left = {key: mark for key, mark in marks.incarnations.items() if key not in gone}
             if left or marks.position is not None:
-                writers[writer] = WriterMarks(marks.position, left)
+                writers[writer] = WriterMarks(marks.position, left, 0 if left else self.seen_ms(writer))
         return replace(self, writers=writers, pruned_before_ms=before)
 
     def newest_start(self, writer: str) -> int:
         """When the newest known run of `writer` began, in ms since 1970, by its incarnation; 0 where none is known."""
         return max(map(started_ms, self.writer(writer).incarnations), default=0)
 
-    def forgotten(self, writer: str, now_ms: int) -> "Marks":
+    def forgotten(self, writers: Iterable[str], now_ms: int) -> "Marks":
         """
-        Without the position of `writer`, so that its next run starts anew.
+        Without the positions of `writers`, so that the next run of each starts anew.
 
-        Its marks stay until they are pruned: nothing of its runs gets in twice, and no txlog of another writer is
+        Their marks stay until they are pruned: nothing of their runs gets in twice, and no txlog of another writer is
         rejected. But marks of runs that began more than an hour from now go: on a keyed table no other run would come
         after them. Without its mark, a txlog of such a run is rejected for its time.
         """
-        known, most = self.writer(writer).incarnations, now_ms + FUTURE_MS
-        incarnations = {key: mark for key, mark in known.items() if started_ms(key) <= most}
-        writers = {key: value for key, value in self.writers.items() if key != writer}
-        return replace(self, writers=writers | ({writer: WriterMarks(None, incarnations)} if incarnations else {}))
+        most, left = now_ms + FUTURE_MS, dict(self.writers)
+        for writer in writers:
+            known = left.pop(writer, _UNKNOWN).incarnations
+            if incarnations := {key: mark for key, mark in known.items() if started_ms(key) <= most}:
+                left[writer] = WriterMarks(None, incarnations)
+        return replace(self, writers=left)
 
     def opened(self, name: TxlogName, at_ms: int, named: Iterable[TxlogName] = ()) -> "Marks":
         """
@@ -200,7 +224,7 @@ class Marks:
         writers = {writer: WriterMarks(None, marks.incarnations) for writer, marks in before.writers.items()}
         for writer, marks in self.writers.items():
             position, known = marks.position, before.writer(writer).incarnations
-            writers[writer] = WriterMarks(position, {**known, **marks.incarnations})
+            writers[writer] = WriterMarks(position, {**known, **marks.incarnations}, marks.seen_ms)
         return replace(self, writers=writers)
 
     def dated_back(self, at_ms: int) -> "Marks":
@@ -215,7 +239,11 @@ class Marks:
             return mark._replace(seen_ms=min(mark.seen_ms, at_ms), remade_ms=min(mark.remade_ms, at_ms + FUTURE_MS))
 
         writers = {
-            writer: WriterMarks(marks.position, {key: dated(mark) for key, mark in marks.incarnations.items()})
+            writer: WriterMarks(
+                marks.position,
+                {key: dated(mark) for key, mark in marks.incarnations.items()},
+                min(marks.seen_ms, at_ms),
+            )
             for writer, marks in self.writers.items()
         }
         times = tuple((sequence, min(ms, at_ms)) for sequence, ms in self.times)
@@ -252,6 +280,8 @@ def _writer_json(marks: WriterMarks) -> dict[str, Any]:
     data: dict[str, Any] = {"incarnations": {key: _mark_json(mark) for key, mark in sorted(marks.incarnations.items())}}
     if marks.position is not None:
         data["position"] = base64.b64encode(marks.position).decode("ascii")
+    if marks.seen_ms and not marks.incarnations:
+        data["seen-ms"] = marks.seen_ms
     return data
 
 
@@ -284,7 +314,8 @@ def from_json(data: Any) -> Marks:
 def _writer_from(data: Mapping[str, Any]) -> WriterMarks:
     position = data.get("position")
     incarnations = {key: _mark_from(mark) for key, mark in data["incarnations"].items()}
-    return WriterMarks(None if position is None else base64.b64decode(position, validate=True), incarnations)
+    decoded = None if position is None else base64.b64decode(position, validate=True)
+    return WriterMarks(decoded, incarnations, _whole(data.get("seen-ms", 0)))
 
 
 def _mark_from(data: Mapping[str, Any]) -> Mark:

@@ -5,9 +5,10 @@ A consumer whose checkpoint is unreadable, or has no offset yet, needs everythin
 Checkpoints first, table last: a snapshot of a checkpoint that is not in the table has expired, it is not a new one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from pyiceberg.table.metadata import TableMetadata
 
@@ -16,6 +17,7 @@ from bookkeeper.config.units import epoch_ms, from_epoch_ms
 from bookkeeper.errors import BookkeeperError, ConfigInvalid
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
 from bookkeeper.streams.checkpoint_store import CheckpointReading, OpenStore, open_checkpoint
+from bookkeeper.streams.looks import Looks
 from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import BEFORE_ALL, CONFIG, Consumer, Registry
 
@@ -30,6 +32,8 @@ MOST_ROWS = 2**31 - 1
 _CLUSTER = ("hdfs:", "viewfs:")
 #: of max-hold: from here on a consumer is said to be at risk
 AT_RISK = 0.8
+#: of this process: what hangs is known to all that look
+_LOOKS = Looks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +94,51 @@ class ConsumerState:
         return bool(first and self.state == LIVE and first.snapshot not in {offset.snapshot for offset in now})
 
 
-def read_all(registry: Registry, open_store: OpenStore) -> list[CheckpointRead]:
+def read_all(registry: Registry, open_store: OpenStore, looks: Looks = _LOOKS) -> list[CheckpointRead]:
     """
-    Reads the checkpoint of every registered consumer; one that is unreadable hides no other. Raises StorageUnavailable
-    when the registry cannot be read.
+    Reads the checkpoint of every registered consumer; one that is unreadable, or whose storage does not answer, hides
+    no other. Raises StorageUnavailable when the registry cannot be read.
     """
-    return [_read(consumer, open_store) for consumer in registry.all()]
+    consumers = registry.all()
+    found = looks.at_all(
+        (_Place.of(consumer) for consumer in consumers if consumer.checkpoint is not None and not consumer.broken),
+        lambda place: _read(place, open_store),
+    )
+    return [_answered(consumer, found) for consumer in consumers]
 
 
-def _read(consumer: Consumer, open_store: OpenStore) -> CheckpointRead:
-    if consumer.broken or consumer.checkpoint is None:
+class _Place(NamedTuple):
+    """What is looked at for a consumer, the same for two of the same checkpoint."""
+
+    url: str
+    source: int | None
+    is_configured: bool
+
+    def __str__(self) -> str:
+        return self.url
+
+    @classmethod
+    def of(cls, consumer: Consumer) -> "_Place":
+        return cls(consumer.checkpoint or "", consumer.source, consumer.by == CONFIG)
+
+
+def _answered(consumer: Consumer, found: Mapping[_Place, Checkpoint | BookkeeperError]) -> CheckpointRead:
+    answer = None if consumer.broken else found.get(_Place.of(consumer))
+    if answer is None:
         return CheckpointRead(consumer, trouble=consumer.broken)
+    if isinstance(answer, Checkpoint):
+        return CheckpointRead(consumer, answer)
+    return CheckpointRead(consumer, trouble=str(answer))
+
+
+def _read(place: _Place, open_store: OpenStore) -> Checkpoint | BookkeeperError:
     try:
         # Whoever may write to the folder could name any host: it gets no request by http or ftp.
-        opened = open_checkpoint if consumer.by == CONFIG else _own
-        store: CheckpointReading = opened(consumer.checkpoint, open_store)
-        return CheckpointRead(consumer, read(store, consumer.source))
+        opened = open_checkpoint if place.is_configured else _own
+        store: CheckpointReading = opened(place.url, open_store)
+        return read(store, place.source)
     except BookkeeperError as exc:
-        return CheckpointRead(consumer, trouble=str(exc))
+        return exc
 
 
 def _own(location: str, open_store: OpenStore) -> CheckpointReading:

@@ -13,6 +13,7 @@ from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
 from bookkeeper.core.card import Card
 from bookkeeper.core.column_requests import ADD, WIDEN
+from bookkeeper.core.file_names import STRICT
 from bookkeeper.core.keyed import keyed_of, to_json
 from bookkeeper.format import bloom
 from bookkeeper.format.remembered import remembered
@@ -52,6 +53,13 @@ def card_of(view: View, settings: Table, folder: str, file_names: str) -> Card:
         evolve={change: True for change in (ADD, WIDEN) if getattr(settings.evolve, change)},
         file_names=file_names if settings.file_names is None else settings.file_names,
     )
+
+
+def is_strict(settings: Table, card: Card) -> bool:
+    """
+    Whether every data file must be called after its txlog.
+    """
+    return (settings.file_names or card.file_names) == STRICT
 
 
 @remembered

@@ -13,6 +13,7 @@ from pyiceberg.types import DoubleType, NestedField, PrimitiveType
 from bookkeeper.config.settings import Table
 from bookkeeper.core.column_requests import ADD, ColumnRequest, promotes, type_of
 from bookkeeper.core.keyed import keyed_of
+from bookkeeper.core.look_alikes import differing, shape
 from bookkeeper.core.retention_column import is_time, retention_column
 from bookkeeper.errors import ColumnRefused, ConfigInvalid
 
@@ -62,7 +63,7 @@ class _Check:
         self.plan, self.widened = Plan([]), set[str]()
         #: bytes of all schemas, with that of this commit
         self.bytes = sum(map(_bytes, metadata.schemas)) + _bytes(metadata.schema())
-        self.partition_names = {item.name.casefold() for spec in metadata.partition_specs for item in spec.fields}
+        self.partition_names = {shape(item.name) for spec in metadata.partition_specs for item in spec.fields}
 
     def add(self, request: ColumnRequest) -> None:
         name, kind = request.name, type_of(request.type)
@@ -94,7 +95,12 @@ class _Check:
         if alike is not None:
             hint = f"Name the field {alike!r}, as the table does."
             raise ColumnRefused(f"{name!r} and the column {alike!r} differ in case only", hint=hint)
-        if name.casefold() in self.partition_names:
+        twin = next((known for known in self.columns if shape(known) == shape(name)), None)
+        if twin is not None:
+            hint = f"Name the field {twin!r}, as the table does, or have the column added by hand (ALTER TABLE)."
+            cause = f"{name!r} and the column {twin!r} differ in letters only that look alike: {differing(name, twin)}"
+            raise ColumnRefused(cause, hint=hint)
+        if shape(name) in self.partition_names:
             raise ColumnRefused(f"{name!r} is the name of a partition field", hint="Rename the field.")
         if len(self.columns) >= self.rules.most_columns:
             raise ColumnRefused(f"the table has {len(self.columns)} columns, evolve.most-columns is reached")

@@ -27,6 +27,7 @@ from bookkeeper.format.records import LARGEST
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.tick.select import Limits
 from bookkeeper.tick.writer_order import WaitsForEarlier, WriterOrder
+from bookkeeper.tick.writer_room import WriterRoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class CheckedTxlogs:
     live_specs: Callable[[], Set[int]] = frozenset
     #: the specs that have partitions
     partitioned: Set[int] = frozenset()
+    #: by the marks that the table has: `resumed` makes others of writers that these do not know
+    room: WriterRoom | None = None
 
 
 @dataclass
@@ -241,6 +244,8 @@ class _Planner:
         self._check_position(txlog)
         self._check_totals(txlog)
         self._check_delete_spec(txlog)
+        if self.checked.room is not None:
+            self.checked.room.take(txlog)
         self.batch.holes += [name.at(number) for number in mark.passed(name)]
         self.last[name.incarnation_key] = advanced
         self.files += len(txlog.rows) + txlog.delete_count

@@ -30,12 +30,20 @@ class Prune:
 
     def pruned(self, marks: Marks, now: datetime, keyed: bool = False) -> Marks:
         """
-        `marks` without incarnations that are long idle and that no name in the folder needs, when due.
+        `marks` without incarnations that are long idle, when due, or when they know more writers than they may.
+        """
+        if len(marks.writers) <= self.settings.max_writers and not self.due.take(PRUNE_EVERY, now):
+            return marks
+        return self.without_idle(marks, now, keyed)
+
+    def without_idle(self, marks: Marks, now: datetime, keyed: bool) -> Marks:
+        """
+        `marks` without incarnations that are long idle and that no name in the folder needs.
 
         Of a keyed table each writer's newest one stays: by that a txlog of an earlier one is known to be late.
         """
         idle = epoch_ms(now - self.settings.marks_keep)
-        if not self.due.take(PRUNE_EVERY, now) or marks.pruned(idle, ()) == marks:
+        if marks.pruned(idle, ()) == marks:
             return marks
         pending = [item.name for item in self.folder.pending()]
         named = [*pending, *(item.name for item in self.folder.rejected())]

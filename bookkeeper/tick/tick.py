@@ -16,7 +16,7 @@ from functools import partial
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.delete_scope import is_unpartitioned
-from bookkeeper.core.file_names import LOOSE, STRICT
+from bookkeeper.core.file_names import LOOSE
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import IncarnationKey, TxlogName
@@ -45,7 +45,7 @@ from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import with_commit_time
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.card import card_of
+from bookkeeper.tick.card import card_of, is_strict
 from bookkeeper.tick.check import rules_of
 from bookkeeper.tick.consumed import Consumed
 from bookkeeper.tick.culprits import culprits
@@ -61,6 +61,7 @@ from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.state import Next, Tick
 from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.writer_order import WriterOrder
+from bookkeeper.tick.writer_room import WriterRoom
 
 log = logging.getLogger("bookkeeper")
 
@@ -223,7 +224,7 @@ class Bookkeeper:
             self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder, card.file_names)):
                 log.info("card changed", extra=self._about("card"))
-            self.strict_names = (self.settings.file_names or card.file_names) == STRICT
+            self.strict_names = is_strict(self.settings, card)
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
             known = view
         tick.view = known
@@ -303,6 +304,7 @@ class Bookkeeper:
             self._writer_order(tick, rejected),
             lambda: self.ledger.live_specs(view),
             frozenset(number for number, spec in view.specs.items() if not is_unpartitioned(spec)),
+            self._writer_room(tick),
         )
         tick.batch = batch = plan(tick.names, checked, marks, tick.limits, tick.unread_writers)
         batch.holes = [name for name in batch.holes if name in missing]
@@ -327,6 +329,10 @@ class Bookkeeper:
         listed = [item.name for item in self.folder.rejected()] if begins else []
         before = tick.first_listed if tick.listed_twice else None
         return WriterOrder(marks, [item.name for item in tick.left], {*rejected, *listed}, before)
+
+    def _writer_room(self, tick: Tick) -> WriterRoom:
+        marks, keyed = tick.view.marks, keyed_of(tick.view.metadata) is not None
+        return WriterRoom(marks, self.settings.max_writers, lambda: self.prune.without_idle(marks, tick.now, keyed))
 
     def _commit(self, tick: Tick) -> Next:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""

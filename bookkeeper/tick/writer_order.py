@@ -9,7 +9,10 @@ behind a later one of its writer: the old version would be back. Between writers
 3. It is held while an earlier one of its writer lies in rejected/, until that is replayed or given up. Where it says
    the position that it continues from, nothing of its source is missing, and it is not held.
 
-Marks of a writer's newest incarnation are never pruned on a keyed table (`prune`), so 1 is always known.
+4. It is rejected when it goes on with a run of a writer of which no mark is left: the writer was forgotten.
+
+Marks of a writer's newest incarnation are never pruned on a keyed table (`prune`), so 1 is always known, but of a
+writer that was forgotten: a paused run of it may be older than one whose rows are in. That is what 4 is for.
 """
 
 from collections import deque
@@ -18,7 +21,7 @@ from collections.abc import Container, Iterable
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.errors import Hold, OutOfOrder
+from bookkeeper.errors import Hold, IncarnationPruned, OutOfOrder
 
 
 class WaitsForEarlier(Exception):
@@ -52,7 +55,7 @@ class WriterOrder:
 
     def check(self, txlog: Txlog, accepted: Container[TxlogName], refused: Container[TxlogName]) -> None:
         """
-        Raises unless it may come next: OutOfOrder, WaitsForEarlier, or Hold.
+        Raises unless it may come next: OutOfOrder, WaitsForEarlier, IncarnationPruned, or Hold.
 
         `accepted` are in the batch before it, `refused` are rejected in this tick.
         """
@@ -75,6 +78,11 @@ class WriterOrder:
                 f"{min(earlier)} of its writer was rejected, and comes before it",
                 hint="Correct what it was rejected for and replay it, or give it up: `bookkeeper discard`.",
             )
+
+        before = name.at(name.sequence - 1)
+        forgotten = self.marks.may_go_on(name, txlog.created_ms) and not self.marks.writer(name.writer).incarnations
+        if forgotten and before not in accepted and before not in refused:
+            raise IncarnationPruned(f"{name} goes on with a run that began before its writer was forgotten")
 
     def _add_rejected(self, name: TxlogName) -> None:
         if not self.marks.is_in(name) and not is_overtaken(self.marks, name):

@@ -101,3 +101,13 @@ def test_a_first_offset_is_said_to_grow_only_when_it_takes_a_tenth_of_max_hold(
     assert asked("consumers")[0]["what"] == (
         "bound to grow: its first offset takes 20% of max-hold; --mend it between two runs"
     )
+
+
+def test_status_says_which_consumer_is_unreadable_why_and_what_it_means(lake: Lake, asked, run) -> None:
+    assert "unreadable_consumers" not in asked("status")
+    lake.put("consumers/odd.json", b"[" * 100)
+    lake.put("consumers/far.json", b'{"version":1,"checkpoint":"http://127.0.0.1:1/cp"}')
+    far, odd = asked("status")["unreadable_consumers"]
+    assert far.startswith("far: http://127.0.0.1:1/cp") and "no snapshot expires before max-hold" in far
+    assert odd.startswith("odd: ")
+    assert "odd: " in run("status").stdout

@@ -8,6 +8,7 @@ from bookkeeper.core.column_requests import ColumnRequest, encode, publish, reje
 from bookkeeper.core.rewrite import key_of
 from bookkeeper.errors import ColumnRefused
 from tests.support.compactor import base_of, encoded, live, published
+from tests.support.forge import with_header
 from tests.support.lake import Lake, Writes
 
 
@@ -168,3 +169,30 @@ assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names =
 assert len(imported) < 200
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "COLUMNS": "100"})
+
+
+def test_status_and_pending_say_what_is_held_and_why(lake: Lake, writer: Writes, run, asked) -> None:
+    held, data = with_header(Writes(lake, "newer"), "x", bookkeeper__version=b"9")
+    lake.put(f"pending/{held}", data)
+    lake.put(f"pending/{held.at(2)}", data)
+    good = writer.publish("a")
+    rows = {row["txlog"]: row["held"] for row in asked("pending")}
+    assert "version 9" in rows[str(held)] and rows[str(good)] is None
+    status = asked("status")
+    assert (status["held"], status["pending"]) == (2, 3) and status["state"].startswith(f"held: {held}: ")
+    lake.tick()
+    assert asked("status")["held"] == 2 and lake.keys() == ["a"]
+    assert "version 9" in run("status").stdout
+
+
+def test_a_gap_that_is_too_long_is_said_to_be_held(lake: Lake, writer: Writes, asked) -> None:
+    writer.publish("a")
+    lake.tick()
+    for _ in range(66):
+        last = writer.publish("x")
+        lake.folder.delete([last])
+    held, behind = writer.publish("b"), writer.publish("c")
+    rows = {row["txlog"]: row["held"] for row in asked("pending")}
+    assert "comes 66 sequences after" in rows[str(held)]
+    assert rows[str(behind)] == f"waits for {held}"
+    assert asked("status")["held"] == 1

@@ -260,3 +260,16 @@ def test_recover_catalog_takes_the_metadata_file_of_one_table(lake: Lake, run, t
     config.write_text(config.read_text() + '[tables.other]\nidentifier = "demo.other"\n')
 
     assert run("recover-catalog", "--metadata", "x").exit_code == 2
+
+
+def test_forget_takes_patterns_and_idle_and_says_what_it_keeps(lake: Lake, run, asked) -> None:
+    for name in ("pod-1", "pod-2", "other"):
+        Writes(lake, name).goes_on(b"1", name)
+    lake.tick()
+    Writes(lake, "pod-2").publish("later")
+    done = run("forget", "pod-*", "--json")
+    assert "pod-2 is kept: it has pending txlogs" in done.stderr and '"pod-1"' in done.stdout
+    assert run("forget").exit_code == 2
+    assert run("forget", "--idle", "soon").exit_code == 2
+    nothing = run("forget", "--idle", "30d")
+    assert nothing.exit_code == 1 and "idle for 30 d" in nothing.stderr

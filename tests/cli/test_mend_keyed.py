@@ -77,3 +77,19 @@ def test_forget_takes_out_a_mark_from_the_year_10889_or_says_why_it_does_nothing
     Steps(lake).publish_steps(Step(upserts={1: "mine"}))
     lake.tick()
     assert (state(lake), lake.rejected()) == ({1: "mine", 2: "b"}, {})
+
+
+def test_pending_and_status_say_that_a_writer_waits_behind_a_rejected_txlog(lake: Lake, asked) -> None:
+    writer = Steps(lake)
+    bad = writer.name.at(1)
+    lake.put(f"{PENDING}{bad}", b"no txlog")
+    lake.tick()
+    writer.name = bad
+    writer.publish_steps(Step(upserts={1: "b"}))
+    writer.publish_steps(Step(upserts={1: "c"}))
+    lake.drain()
+    held, behind = asked("pending")
+    assert f"{bad} of its writer was rejected" in held["held"] and "bookkeeper discard" in held["held"]
+    assert behind["held"] == f"waits for {held['txlog']}"
+    status = asked("status")
+    assert (status["held"], status["rejected"]) == (1, 1) and "bookkeeper discard" in status["hint"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks, dumps, loads
+from bookkeeper.core.marks import FUTURE_MS, MOST_HOLES, Mark, Marks, WriterMarks, dumps, from_json, loads, to_json
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.errors import TooManyHoles
 
@@ -59,7 +59,7 @@ class Model:
 
     def forget(self, marks: Marks, writer: str) -> Marks:
         self.position.pop(writer, None)
-        return marks.forgotten(writer, T0)
+        return marks.forgotten([writer], T0)
 
     def open(self, marks: Marks, name: TxlogName) -> Marks:
         run = (name.writer, name.incarnation)
@@ -178,7 +178,7 @@ def test_a_clock_that_jumps_back_makes_no_run_look_idle(first: TxlogName) -> Non
 def test_pruning_drops_what_is_idle_and_keeps_every_position(first: TxlogName) -> None:
     marks = Marks("f").advanced([first, TxlogName("w2", first.incarnation, 1)], {"w1": b"7"}, T0)
     pruned = marks.pruned(T0 + 1, [])
-    assert pruned.writers == {"w1": WriterMarks(b"7", {})}
+    assert pruned.writers == {"w1": WriterMarks(b"7", {}, T0)}
     assert pruned.pruned_before_ms == T0 + FUTURE_MS + 1
 
 
@@ -198,7 +198,7 @@ def test_what_was_pruned_before_stays_pruned(first: TxlogName) -> None:
 
 
 def test_forgetting_a_writer_rejects_no_next_run_of_another(first: TxlogName) -> None:
-    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1", T0)
+    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten(["w1"], T0)
     assert marks.writer("w1").position is None
     assert marks.is_in(first)
     for writer in ("w1", "w2"):
@@ -206,10 +206,10 @@ def test_forgetting_a_writer_rejects_no_next_run_of_another(first: TxlogName) ->
 
 
 def test_a_forgotten_writer_is_gone_once_its_runs_are_pruned(first: TxlogName) -> None:
-    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten("w1", T0).pruned(T0 + 1, [])
+    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).forgotten(["w1"], T0).pruned(T0 + 1, [])
     assert marks.writers == {}
     assert marks.is_pruned(first, T0 + FUTURE_MS)
-    assert Marks("f", writers={"w1": WriterMarks(b"7")}).forgotten("w1", T0).writers == {}
+    assert Marks("f", writers={"w1": WriterMarks(b"7")}).forgotten(["w1"], T0).writers == {}
 
 
 def test_a_hole_that_was_opened_lets_its_txlog_in_once(first: TxlogName) -> None:
@@ -262,3 +262,24 @@ def test_after_a_forced_replay_only_what_was_forced_or_is_newer_gets_in(first: T
     assert loads(dumps(both)) == both
     assert both.dated_back(T0 - 9 * HOUR).mark(first).remade_ms == T0 - 8 * HOUR  # type: ignore[union-attr]
     assert both.discarded(first.at(4), (), T0).mark(first).forced == (5,)  # type: ignore[union-attr]
+
+
+def test_when_a_writer_was_last_seen_survives_its_marks_and_earlier_versions(first: TxlogName) -> None:
+    """What 0.1.0 writes has no `seen-ms` beside a position: then the last pruning says when it was at the latest."""
+    other = TxlogName("w2", first.incarnation, 1)
+    marks = Marks("f").advanced([first], {"w1": b"7"}, T0).pruned(T0 + 1, [])
+    later = marks.advanced([other], {"w2": b"8"}, T0 + HOUR).pruned(T0 + 2 * HOUR, [])
+    assert (later.seen_ms("w1"), later.seen_ms("w2")) == (T0, T0 + HOUR)
+    data = to_json(later)
+    assert from_json(data) == later
+    for known in data["writers"].values():
+        del known["seen-ms"]
+    earlier = from_json(data)
+    assert earlier.seen_ms("w1") == earlier.seen_ms("w2") == T0 + HOUR
+    assert earlier.pruned(T0 + 3 * HOUR, []).writer("w1") == WriterMarks(b"7", {}, T0 + HOUR)
+
+
+def test_only_the_marks_of_some_writers_are_pruned(first: TxlogName) -> None:
+    other = TxlogName("w2", first.incarnation, 1)
+    marks = Marks("f").advanced([first, other], {}, T0).pruned(T0 + 1, [], of={"w2"})
+    assert list(marks.writers) == ["w1"] and marks.pruned_before_ms > T0

@@ -4,6 +4,7 @@ Consumers and the reaper: what they need stays; one that holds too long is named
 
 import json
 import socket
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import CommitConflict
+from bookkeeper.streams import consumer_state
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from reaper.metrics import Metrics
 from tests.support.checkpoints import Query, offset
@@ -297,3 +299,27 @@ def test_an_odd_record_holds_what_an_unreadable_one_holds_and_stops_no_expiry(
         assert stage.lake.reap(now=stage.lake.now + 2 * HOUR).snapshots > 0
         with pytest.raises(BlockingIOError):
             server.accept()
+
+
+def test_a_checkpoint_whose_storage_hangs_stops_no_expiry(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as unreadable after a while, and no thread is left waiting for it a second time."""
+    monkeypatch.setattr(consumer_state._LOOKS, "patience", timedelta(seconds=0.2))
+    stage.register()
+    released, asked = threading.Event(), list[str]()
+
+    def hanging(after: timedelta) -> Any:
+        stores = Faults().stores(stage.lake.now + after)
+
+        def opened(url: str) -> Any:
+            if url == stage.query.url:
+                asked.append(url)
+                released.wait(30)
+            return stores(url)
+
+        return opened
+
+    stage.hold(max_hold=timedelta(minutes=5))
+    assert stage.lake.reap(now=stage.lake.now + HOUR, open_store=hanging(HOUR)).snapshots == 0
+    assert stage.lake.reap(now=stage.lake.now + 3 * HOUR, open_store=hanging(3 * HOUR)).snapshots > 0
+    assert len(asked) == 1
+    released.set()

@@ -226,6 +226,11 @@ def raw(**changes: Any) -> bytes:
         (raw(name="\u4e00" * 100), "at most"),
         (raw(name="_POS"), "reserved"),
         (raw(name="KEY"), "case only"),
+        (raw(name="k\u0435y"), "U+0435 CYRILLIC SMALL LETTER IE; 'key' has only ASCII"),
+        (raw(name="\u039a\u0395Y"), "U+039A GREEK CAPITAL LETTER KAPPA"),
+        (raw(name="\uff4bey"), "U+FF4B FULLWIDTH LATIN SMALL LETTER K"),
+        (raw(name="key\u3164"), "U+3164 HANGUL FILLER"),
+        (raw(name="_f\u0456le"), "reserved"),
         (raw(type="struct<1: a: optional int>"), "is allowed"),
         (raw(type="decimal(39, 2)"), "is allowed"),
         (raw(type="decimal(5, 9)"), "is allowed"),
@@ -435,3 +440,32 @@ def test_equal_requests_are_one_object(lake: Lake) -> None:
     for _ in range(3):
         ask(lake, (ADD, "wind", "double"))
     assert [item.name for item in pending_requests(lake.folder)] == [encode(ColumnRequest(ADD, "wind", "double"))[0]]
+
+
+def test_of_two_look_alikes_in_one_tick_one_is_added_and_honest_names_of_other_scripts_are(lake: Lake) -> None:
+    ask(lake, (ADD, "scope", "long"), (ADD, "\u0455c\u043e\u0440\u0435", "long"))
+    ask(
+        lake,
+        *(
+            (ADD, name, "long")
+            for name in (
+                "\u0446\u0435\u043d\u0430",
+                "\u0394t",
+                "größe",
+                "grosse",
+                "x0",
+                "xO_",
+                "\u0442\u0435\u043c\u043f\u0435\u0440\u0430\u0442\u0443\u0440\u0430_C",
+            )
+        ),
+    )
+    run(lake)
+    assert ("scope" in names(lake)) != ("\u0455c\u043e\u0440\u0435" in names(lake))
+    assert {
+        "\u0446\u0435\u043d\u0430",
+        "\u0394t",
+        "x0",
+        "xO_",
+        "\u0442\u0435\u043c\u043f\u0435\u0440\u0430\u0442\u0443\u0440\u0430_C",
+    } <= {*names(lake)}
+    assert sum("look alike" in why for why in answers(lake).values()) == 1

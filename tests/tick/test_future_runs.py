@@ -133,7 +133,7 @@ def test_a_mark_from_the_year_10889_goes_with_forget_and_the_writer_goes_on(
         Writer.open(lake.folder, "k1", clock=lake.clock, stores=lake.store)
     assert "forget" in refused.value.hint
     view = lake.view()
-    lake.book().publisher.record(view, view.marks.forgotten("k1", epoch_ms(lake.clock.now)), "forget k1")
+    lake.book().publisher.record(view, view.marks.forgotten(["k1"], epoch_ms(lake.clock.now)), "forget k1")
     again = going_on(lake, forged.at(0)).publish_steps(Step(upserts={1: "forged again"}))
     with Writer.open(lake.folder, "k1", clock=lake.clock, stores=lake.store) as writer:
         writer.upsert([{"id": 1, "value": "mine"}])

@@ -175,7 +175,7 @@ def test_forgetting_a_writer_condemns_no_run_that_starts_afterwards(lake: Lake, 
     writer.goes_on(b"1", "a")
     lake.tick()
     view = lake.view()
-    lake.book().ledger.record(view, view.marks.forgotten("w1", 0), "forget w1")
+    lake.book().ledger.record(view, view.marks.forgotten(["w1"], 0), "forget w1")
     Writes(lake, "w1").goes_on(b"x", "b")
     Writes(lake, "w2").publish("c")
     lake.tick()
@@ -189,7 +189,7 @@ def test_a_change_of_marks_alone_conflicts_with_a_commit_in_between(lake: Lake, 
     writer.publish("b")
     lake.tick()
     with pytest.raises(CommitConflict):
-        lake.book().ledger.record(seen, seen.marks.forgotten("w1", 0), "forget w1")
+        lake.book().ledger.record(seen, seen.marks.forgotten(["w1"], 0), "forget w1")
     assert lake.keys() == ["a", "b"]
 
 

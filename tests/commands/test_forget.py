@@ -1,0 +1,168 @@
+"""Many writers are forgotten by one commit; what is still needed is kept, and said."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bookkeeper.commands.forget import Forgetting, forget, reason
+from bookkeeper.config.units import epoch_ms
+from bookkeeper.errors import NotPossible
+from tests.support.enumerated import crash_points, crashed, recorded
+from tests.support.faults import Faults
+from tests.support.keyed import Step, Steps, keyed_lake
+from tests.support.keyed_rows import state
+from tests.support.lake import Lake, Writes
+
+MONTH = timedelta(days=30)
+
+
+def asked(lake: Lake, *patterns: str, idle: timedelta | None = None) -> Forgetting:
+    return forget(lake.view().marks, lake.folder, lake.settings, patterns, idle, lake.clock.now)
+
+
+def done(lake: Lake, *patterns: str, idle: timedelta | None = None) -> list[str]:
+    found = asked(lake, *patterns, idle=idle)
+    lake.book().publisher.record(lake.view(), found.marks, reason(found.forgotten))
+    return list(found.forgotten)
+
+
+def test_a_glob_forgets_many_in_one_commit(lake: Lake) -> None:
+    for name in ("pod-1", "pod-2", "other"):
+        Writes(lake, name).goes_on(b"1", name)
+    lake.tick()
+    before = len(lake.operations())
+    assert done(lake, "pod-*") == ["pod-1", "pod-2"]
+    assert len(lake.operations()) == before + 1
+    positions = {name: known.position for name, known in lake.view().marks.writers.items()}
+    assert positions == {"pod-1": None, "pod-2": None, "other": b"1"}
+
+
+def test_a_crash_at_any_operation_leaves_all_forgotten_or_none(tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    root.mkdir()
+    lake = Lake(root)
+    for number in range(5):
+        Writes(lake, f"pod-{number}").goes_on(b"1", str(number))
+    lake.tick()
+    saved = lake.saved()
+
+    def act(faults: Faults) -> None:
+        book = lake.book(faults)
+        found = asked(lake, "pod-*")
+        book.publisher.record(book.ledger.load(lake.folder.card().folder), found.marks, reason(found.forgotten))
+
+    seen, outcomes = recorded(act), set()
+    for point in crash_points(seen):
+        saved.restore()
+        assert crashed(act, point), point
+        left = {known.position for known in lake.view().marks.writers.values()}
+        outcomes |= left
+        assert left in ({None}, {b"1"}), point
+        lake.drain()
+        copy = lake.folder.marks()
+        assert copy is not None and {known.position for known in copy.marks.writers.values()} == left, point
+    assert outcomes == {None, b"1"}
+
+
+def test_idle_forgets_who_was_silent_for_so_long_also_where_only_positions_are_left(lake: Lake) -> None:
+    for name in ("old-1", "old-2"):
+        Writes(lake, name).goes_on(b"1", name)
+    lake.tick()
+    lake.tick(days=20)
+    young = Writes(lake, "young")
+    young.goes_on(b"1", "y")
+    lake.tick()
+    lake.clock.move(days=11)
+    Writes(lake, "new").goes_on(b"1", "n")
+    lake.tick()
+    assert not lake.view().marks.writer("young").incarnations
+    assert done(lake, idle=MONTH) == ["old-1", "old-2"]
+    assert sorted(lake.view().marks.writers) == ["new", "young"]
+    with pytest.raises(NotPossible, match="idle for 30 d"):
+        asked(lake, idle=MONTH)
+
+
+def test_marks_of_the_last_release_count_a_writer_as_idle_only_when_that_is_sure(lake: Lake) -> None:
+    """It writes no `seen-ms` of a writer; then the last pruning says when that was at the latest."""
+    Writes(lake, "old").goes_on(b"1", "a")
+    lake.tick()
+    lake.tick(days=40)
+    Writes(lake, "new").goes_on(b"1", "b")
+    lake.tick()
+    lake.tick(days=2)
+    Writes(lake, "newer").goes_on(b"1", "c")
+    lake.tick()
+    marks = lake.view().marks
+    downgraded = {name: replace(known, seen_ms=0) for name, known in marks.writers.items()}
+    with pytest.raises(NotPossible):
+        forget(replace(marks, writers=downgraded), lake.folder, lake.settings, (), MONTH, lake.clock.now)
+
+
+def test_a_named_writer_with_pending_txlogs_stops_it_and_a_glob_passes_over(lake: Lake) -> None:
+    busy = Writes(lake, "pod-1")
+    busy.goes_on(b"1", "a")
+    Writes(lake, "pod-2").goes_on(b"1", "b")
+    lake.tick()
+    busy.goes_on(b"2", "c")
+    with pytest.raises(NotPossible, match="pod-1: it has pending txlogs"):
+        asked(lake, "pod-1", "pod-2")
+    found = asked(lake, "pod-*")
+    assert (found.forgotten, list(found.kept)) == (["pod-2"], ["pod-1"])
+
+
+def test_a_position_that_rejected_txlogs_go_on_from_is_kept(lake: Lake, writer: Writes) -> None:
+    writer.goes_on(b"1", "a")
+    lake.tick()
+    writer.goes_on(b"2", "b")
+    writer.position = b"0"
+    writer.goes_on(b"3", "c")
+    lake.drain()
+    assert list(lake.rejected().values()) == ["PositionTaken"]
+    with pytest.raises(NotPossible, match="replay or discard"):
+        asked(lake, "w1")
+
+
+def test_unknown_names_and_globs_are_said(lake: Lake, writer: Writes) -> None:
+    writer.goes_on(b"1", "a")
+    lake.tick()
+    for pattern in ("unknown", "pod-*"):
+        with pytest.raises(NotPossible, match=pattern.replace("*", "[*]")):
+            asked(lake, pattern)
+
+
+def test_what_is_forgotten_is_named_in_the_summary_ten_at_most() -> None:
+    assert reason(["a", "b"]) == "forget a, b"
+    assert reason([f"w{number}" for number in range(4000)]).endswith("w9 and 3990 more")
+
+
+def test_a_paused_run_of_a_forgotten_writer_brings_no_old_rows_back(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    paused = Steps(lake, "k1")
+    paused.publish_steps(Step(upserts={1: "old"}))
+    lake.drain()
+    lake.clock.move(seconds=5)
+    later = Steps(lake, "k1")
+    later.publish_steps(Step(upserts={1: "new"}))
+    lake.drain()
+    lake.clock.move(days=31)
+    assert done(lake, "k1", idle=MONTH) == ["k1"]
+    assert lake.view().marks.writers == {}
+    assert epoch_ms(lake.clock.now) > lake.view().marks.pruned_before_ms
+    name = paused.publish_steps(Step(upserts={1: "older"}))
+    lake.drain()
+    assert (state(lake), list(lake.rejected().values())) == ({1: "new"}, ["IncarnationPruned"]), name
+
+
+def test_the_next_run_of_a_forgotten_writer_of_a_keyed_table_gets_in(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    Steps(lake, "k1").publish_steps(Step(upserts={1: "old"}))
+    lake.drain()
+    lake.clock.move(days=31)
+    done(lake, idle=MONTH)
+    anew = Steps(lake, "k1")
+    for value in ("a", "b"):
+        anew.publish_steps(Step(upserts={1: value}))
+    lake.drain()
+    assert (state(lake), lake.rejected()) == ({1: "b"}, {})
