@@ -13,6 +13,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
     │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused                    an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
+    │   ├── DeleteFileDiffers                                           a delete file it names
     │   └── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
@@ -182,6 +183,12 @@ class FileFormatDiffers(Reject):
     """A data file does not begin like a file of the format in the txlog."""
 
     hint = "The writer must publish these rows again, in a file of the format that it names."
+
+
+class DeleteFileDiffers(Reject):
+    """A delete file has other columns, types or rows than its entry in the txlog and the keys of the table say."""
+
+    hint = "The writer must publish these rows again: a delete file has the key columns alone, without nulls."
 
 
 class PositionTaken(Reject):
