@@ -10,6 +10,8 @@ from bookkeeper.fold.select import Candidate
 from bookkeeper.ledger.fold_plan import FoldPlan
 
 OVER_BUDGET = "it is more than a fold takes: maintain folds it on Spark"
+#: of a delete file; what is wrong with it follows
+UNREADABLE = "it cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
