@@ -17,6 +17,7 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.catalogs.open import asked
+from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
 from bookkeeper.config.settings import Table
 from bookkeeper.core import txlog as txlog_format
@@ -158,7 +159,7 @@ def _files(audit: Audit) -> Iterator[Finding]:
     root = audit.view.data_root
     store = (audit.open_store or audit.ledger.open_store)(root)
     files = audit.files
-    keys = dict[str, str]()
+    keys, sound = dict[str, str](), dict[str, Entry]()
     for path in files:
         try:
             keys[_key(store, path)] = path
@@ -176,6 +177,11 @@ def _files(audit: Audit) -> Iterator[Finding]:
         elif not is_format(file.file_format, head.start):
             what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
             yield Finding(ERROR, what, path)
+        elif path in audit.deletes and head.start is not None:
+            sound[key] = audit.deletes[path]
+    for key, why in odd_footers(audit.view, store, sound.items()).items():
+        what = f"no fold can read this delete file, and readers may fail or show rows that it deletes: {why}"
+        yield Finding(ERROR, f"{what}. `bookkeeper drop-delete-file` takes it out", keys[key])
 
 
 def _key(store: Store, path: str) -> str:

@@ -21,7 +21,7 @@ from bookkeeper.errors import (
     StorageUnavailable,
     Unfit,
 )
-from bookkeeper.format.entries import Entry
+from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.thrift import Reader
 from bookkeeper.stores.store import Part, Range, Store
 
@@ -87,9 +87,11 @@ def _begun(part: Part, size: int) -> bytes | CannotRead | int:
     return end[-8 - length : -8] if length + 8 <= len(end) else size - 8 - length
 
 
-def footer_error(entry: Entry, footer: Footer, keys: Sequence[NestedField]) -> Reject | None:
+def footer_error(entry: Entry, footer: Footer, keys: Sequence[NestedField], alone: bool = True) -> Reject | None:
     """
     What is wrong with an equality-delete file of these keys, as the table has them now; None: nothing.
+
+    Unless `alone`, it may have other columns beside them, as those of other programs.
 
     Storage that does not answer says nothing: None.
     """
@@ -99,13 +101,13 @@ def footer_error(entry: Entry, footer: Footer, keys: Sequence[NestedField]) -> R
     try:
         if not isinstance(footer, bytes):
             raise CannotRead(str(footer))
-        wrong = next(_wrong_in(footer, file.record_count, keys, file.null_value_counts), "")
+        wrong = next(_wrong_in(footer, file, keys, alone), "")
     except CannotRead as exc:
         return FileFormatDiffers(f"{file.path[:300]}: {exc}")
     return DeleteFileDiffers(f"{file.path[:300]}: {wrong}") if wrong else None
 
 
-def _wrong_in(footer: bytes, rows: int, keys: Sequence[NestedField], nulls: Mapping[int, int]) -> Iterator[str]:
+def _wrong_in(footer: bytes, file: DataFile, keys: Sequence[NestedField], alone: bool) -> Iterator[str]:
     """What is wrong with the file, the first thing first; raises CannotRead."""
     found = Reader(footer).struct(until=(_SCHEMA, _ROWS))
     elements, said = found.get(_SCHEMA), found.get(_ROWS)
@@ -113,7 +115,8 @@ def _wrong_in(footer: bytes, rows: int, keys: Sequence[NestedField], nulls: Mapp
         raise CannotRead("its footer has no schema")
     ids = [item.get(_ID) for item in elements[1:]]
     wanted = {key.field_id: key for key in keys}
-    if any(type(number) is not int for number in ids) or sorted(ids) != sorted(wanted):
+    whole = all(type(number) is int for number in ids) and len({*ids}) == len(ids)
+    if not (whole and (sorted(ids) == sorted(wanted) if alone else wanted.keys() <= {*ids})):
         shown = ", ".join("none" if number is None else str(number)[:20] for number in ids[:10])
         yield (
             f"its columns have the field ids {shown}, the keys of the table are {sorted(wanted)}; a delete file has "
@@ -121,14 +124,16 @@ def _wrong_in(footer: bytes, rows: int, keys: Sequence[NestedField], nulls: Mapp
         )
         return
     columns = dict(zip(ids, elements[1:], strict=True))
-    if said != rows:
-        yield f"its footer says {str(said)[:30]} rows, the txlog says {rows}"
+    if said != file.record_count:
+        yield f"its footer says {str(said)[:30]} rows, its entry says {file.record_count}"
     for number, key in wanted.items():
         column = columns[number]
         if not fits(column, key.field_type):
             yield f"its column {number} is {_shown(column)}, which is not read as {key.field_type} ({key.name[:60]!r})"
         repetition = column.get(_REPETITION)
-        if repetition not in (_REQUIRED, _OPTIONAL) or (repetition == _OPTIONAL and nulls.get(number)):
+        if repetition not in (_REQUIRED, _OPTIONAL) or (
+            repetition == _OPTIONAL and key.required and file.null_value_counts.get(number)
+        ):
             yield f"its column {number} holds nulls or lists; the key {key.name[:60]!r} is required"
 
 
