@@ -11,8 +11,9 @@ Every error that a user can meet, as a tree by what the loop does next.
     ├── Reject    this txlog can never be committed; move it to rejected/ and go on
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
-    │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused                    an entry of it
+    │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused   an entry of it
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
+    │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     │   └── TooManyWriters                                              the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
@@ -183,6 +184,12 @@ class FileFormatDiffers(Reject):
     """A data file does not begin like a file of the format in the txlog."""
 
     hint = "The writer must publish these rows again, in a file of the format that it names."
+
+
+class DeleteFileDiffers(Reject):
+    """A delete file has other columns, types or rows than its entry in the txlog and the keys of the table say."""
+
+    hint = "The writer must publish these rows again: a delete file has the key columns alone, without nulls."
 
 
 class PositionTaken(Reject):

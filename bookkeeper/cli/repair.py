@@ -1,6 +1,6 @@
 """
 Commands for decisions that a person takes: replay, discard, forget, accept-rollback, accept-clock, restore-marks,
-retain.
+retain, fold, drop-delete-file.
 
 Each changes marks only together with a snapshot. The daemon may run meanwhile: one of both commits wins, and the other
 loads the table again.
@@ -248,6 +248,47 @@ def fold(config: str | None, table: str | None, as_json: bool, dry_run: bool) ->
     show_record({"table": there.table.name, **asdict(done)}, as_json)
 
 
+@click.command("drop-delete-file", cls=Command, short_help="Take an unreadable delete file out of the table.")
+@click.argument("path")
+@common
+@click.option("--yes", is_flag=True, help="Do it; without, only show what it may apply to.")
+def drop_delete_file(path: str, config: str | None, table: str | None, as_json: bool, yes: bool) -> None:
+    """
+    Take a delete file that cannot be read out of the table: PATH is its location, or its path below the data path.
+
+    Rows that it deleted, and that no other delete file deletes, are in the table again for readers that could read it,
+    such as Spark; on a table with an op-column also its tombstones, rows with the op D. Its txlog is not taken back:
+    what it inserted stays, and streams get nothing again. To delete these rows, let their writer delete the keys again.
+
+    `data_files` and `rows` are those that it may apply to. A delete file that can be read is refused: a fold applies
+    it. `bookkeeper verify` names odd ones.
+
+    \b
+    Example:
+      bookkeeper drop-delete-file --table events odd-deletes.parquet
+      bookkeeper drop-delete-file --table events odd-deletes.parquet --yes
+    """
+    from bookkeeper.commands.odd_deletes import drop, odd_delete
+
+    there = opened(config, table)
+    found = odd_delete(there.ledger, there.view(), path)
+    record: dict[str, Any] = {
+        "table": there.table.name,
+        "file": found.live.entry.data_file.path,
+        "why": found.why,
+        "says_rows": found.live.entry.data_file.record_count,
+        "data_files": found.data_files,
+        "rows": found.rows,
+        "outcome": "dry run",
+    }
+    if yes:
+        after = drop(there.folder, there.publisher, found)
+        record |= {"outcome": "dropped", "snapshot": after.marks.snapshot}
+    else:
+        say("with --yes: rows that only this file deletes are in the table again")
+    show_record(record, as_json)
+
+
 @click.command("restore-marks", cls=Command, short_help="Restore lost or damaged marks.")
 @common
 @click.option("--yes", is_flag=True, help="Do it; without, only show what would be restored.")
@@ -313,4 +354,4 @@ def discard(run: str, up_to: int, config: str | None, table: str | None, as_json
     show_record(record, as_json)
 
 
-COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain, fold)
+COMMANDS = (replay, discard, forget, accept_rollback, accept_clock, restore_marks, retain, fold, drop_delete_file)

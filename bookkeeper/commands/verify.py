@@ -16,6 +16,8 @@ from functools import cached_property
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Snapshot
 
+from bookkeeper.catalogs.open import asked
+from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
 from bookkeeper.config.settings import Table
 from bookkeeper.core import txlog as txlog_format
@@ -24,20 +26,22 @@ from bookkeeper.core.history import ancestors
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.core.rewrite import Rewrite, file_key
-from bookkeeper.errors import BookkeeperError, Missing, RewriteRejected
+from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, RewriteRejected
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
+from bookkeeper.ledger import contents
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View, txlogs_of
-from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
 from bookkeeper.tick.plan import gaps
 
 ERROR, WARNING, INFO = "error", "warning", "info"
+#: of a head whose files were deleted while they were read
+MOST_RELOADS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Audit:
     @cached_property
     def removed(self) -> dict[str, int]:
         """The files that kept snapshots took out."""
-        return removed_files(self.ledger, self.view)
+        return removed_files(self.ledger, self.view, expiring=True)
 
     def later(self) -> "Audit":
         """A new audit, of the table as it is now."""
@@ -82,7 +86,7 @@ class Audit:
         self.deletes.clear()
         self.times.clear()
         for file in self.ledger.live_files(self.view):
-            path = normal(file.path)
+            path = file_key(file.path)
             self.live[path] = file
             self.times[path] += 1
         for entry in self.ledger.live_entries(self.view, ManifestContent.DELETES):
@@ -100,14 +104,29 @@ def verify(audit: Audit) -> list[Finding]:
     """
     All findings, worst first. Raises Retry when table or folder cannot be read.
     """
-    found = _checked(audit)
+    found = _checked_now(audit)
     wrong = [finding for finding in found if finding.severity != INFO]
     later = audit.later() if wrong else audit
     if later.view.table.metadata_location != audit.view.table.metadata_location:
         # Files may have been dropped and snapshots expired meanwhile: only what is still wrong counts.
-        still = {(finding.what, finding.where) for finding in _checked(later)}
+        still = {(finding.what, finding.where) for finding in _checked_now(later)}
         found = [finding for finding in found if finding not in wrong or (finding.what, finding.where) in still]
     return sorted(found, key=lambda finding: (ERROR, WARNING, INFO).index(finding.severity))
+
+
+def _checked_now(audit: Audit) -> list[Finding]:
+    """What is found in a head whose files are there: those of an older one may be expired and deleted meanwhile."""
+    for _ in range(MOST_RELOADS):
+        try:
+            return _checked(audit)
+        except BookkeeperError as error:
+            now = audit.later().view
+            gone = isinstance(error if isinstance(error, Missing) else error.__cause__, Missing)
+            if not gone or now.metadata.current_snapshot_id == audit.view.metadata.current_snapshot_id:
+                raise
+            audit.view = now
+            audit.__dict__.pop("removed", None)
+    return _checked(audit)
 
 
 def _checked(audit: Audit) -> list[Finding]:
@@ -140,7 +159,12 @@ def _files(audit: Audit) -> Iterator[Finding]:
     root = audit.view.data_root
     store = (audit.open_store or audit.ledger.open_store)(root)
     files = audit.files
-    keys = {key_in(store, path): path for path in files}
+    keys, sound = dict[str, str](), dict[str, Entry]()
+    for path in files:
+        try:
+            keys[_key(store, path)] = path
+        except PathRefused as error:
+            yield Finding(WARNING, f"the file cannot be looked up: {error}", path)
     for key, head in store.heads(list(keys)).items():
         path, file = keys[key], files[keys[key]]
         if isinstance(head, Missing):
@@ -153,6 +177,18 @@ def _files(audit: Audit) -> Iterator[Finding]:
         elif not is_format(file.file_format, head.start):
             what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
             yield Finding(ERROR, what, path)
+        elif path in audit.deletes and head.start is not None:
+            sound[key] = audit.deletes[path]
+    for key, why in odd_footers(audit.view, store, sound.items()).items():
+        what = f"no fold can read this delete file, and readers may fail or show rows that it deletes: {why}"
+        yield Finding(ERROR, f"{what}. `bookkeeper drop-delete-file` takes it out", keys[key])
+
+
+def _key(store: Store, path: str) -> str:
+    """
+    Its key in the store; raises PathRefused. Spark writes percent signs into the paths of partitions, as they are.
+    """
+    return path[-len(key_in(store, path.replace("%", "_"))) :]
 
 
 def _counts(audit: Audit) -> Iterator[Finding]:
@@ -188,11 +224,21 @@ def _totals(audit: Audit) -> Iterator[Finding]:
 
 def _added_counts(audit: Audit) -> Iterator[Finding]:
     """Spark's stream trusts `added-data-files` and loses rows when it is too small."""
+    store = audit.ledger.metadata_store(audit.view)
     for snapshot in audit.view.metadata.snapshots:
         stated = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
+        try:
+            with asked(f"read the manifest list of snapshot {snapshot.snapshot_id}"):
+                listed = contents.read_list(store, audit.view.table, snapshot)
+        except CatalogUnavailable as error:
+            if not isinstance(error.__cause__, Missing | FileNotFoundError):
+                raise
+            # If the snapshot was expired meanwhile, a later load of the table does not have it.
+            yield Finding(ERROR, "its manifest list does not exist: readers of this snapshot fail", _snapshot(snapshot))
+            continue
         manifests = [
             item
-            for item in snapshot.manifests(audit.view.table.io)
+            for item in listed
             if item.added_snapshot_id == snapshot.snapshot_id and item.content == ManifestContent.DATA
         ]
         added = sum(item.added_files_count or 0 for item in manifests)

@@ -7,7 +7,8 @@ least as large names its place (Iceberg spec, "Scan Planning"). Holds the keys o
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -22,6 +23,7 @@ from bookkeeper.fold.keys import DeletedKeys
 from bookkeeper.fold.read import KeyColumns, position_rows, read_files
 from bookkeeper.fold.read_columns import read_columns
 from bookkeeper.format.entries import EQUALITY_DELETES, DataFile, Entry
+from bookkeeper.format.transforms import physical
 from bookkeeper.ledger import contents
 from bookkeeper.stores.store import Store
 
@@ -73,14 +75,22 @@ def double_keys(audit: Audit) -> list[Finding]:
 
 def _doubles(keys: pa.Table, table: str) -> Iterator[Finding]:
     names = [f"k{number}" for number in range(keys.num_columns)]
-    counted = keys.rename_columns(names).append_column("one", pa.repeat(pa.scalar(1), keys.num_rows))
+    uuids = {name for name, kind in zip(names, keys.schema.types, strict=True) if isinstance(kind, pa.UuidType)}
+    # Arrow groups no extension types.
+    plain = [physical(column) if name in uuids else column for name, column in zip(names, keys.columns, strict=True)]
+    counted = pa.table(plain, names=names).append_column("one", pa.repeat(pa.scalar(1), keys.num_rows))
     times = counted.group_by(names).aggregate([("one", "sum")])
     double = times.filter(pc.greater(times.column("one_sum"), 1))
     for row in double.slice(0, MOST_SHOWN).to_pylist():
         shown = ", ".join(
-            f"{column} = {row[name]!r:.60}" for name, column in zip(names, keys.column_names, strict=True)
+            f"{column} = {str(UUID(bytes=row[name])) if name in uuids else row[name]!r:.60}"
+            for name, column in zip(names, keys.column_names, strict=True)
         )
         yield Finding(ERROR, f"{row['one_sum']} rows with {shown} are live, of {double.num_rows} such keys", table)
+
+
+def _shown(value: Any, is_uuid: bool) -> Any:
+    return str(UUID(bytes=value)) if is_uuid else value
 
 
 def _files(audit: Audit, content: ManifestContent) -> Iterator[_Live]:

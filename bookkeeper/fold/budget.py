@@ -10,6 +10,19 @@ from bookkeeper.fold.select import Candidate
 from bookkeeper.ledger.fold_plan import FoldPlan
 
 OVER_BUDGET = "it is more than a fold takes: maintain folds it on Spark"
+#: of a delete file; what is wrong with it follows
+UNREADABLE = "it cannot be read"
+
+
+def advice(why: str) -> str:
+    """
+    What a person can do about deletes that stay for this reason.
+    """
+    if why == OVER_BUDGET:
+        return "Run spark_jobs.maintain fold, or write fewer keys at once."
+    if why.startswith(UNREADABLE):
+        return "It goes on applying. `bookkeeper drop-delete-file` takes it out, and says what that means for rows."
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ Computes a fold: which rows the equality delete files of a selection delete, as 
 A row is dead if the newest delete of its key in its scope has a number above the row's data sequence number (Iceberg
 spec, "Scan Planning"). Each delete file and each key column is read once, whatever the number of files.
 
-What cannot be read, or is more than the budget, is never guessed: equality delete files stay while one data file that
-they may apply to was not examined. What was found of other files is right all the same, for its rows are dead.
+What cannot be read, or is more than the budget, is never guessed. An equality delete file stays if it cannot be read,
+or while a data file that it may apply to was not examined. What was found of other files is right all the same, for its
+rows are dead.
 """
 
 from bisect import bisect_left
@@ -20,7 +21,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from bookkeeper.core.names import new_incarnation
 from bookkeeper.errors import CannotRead
 from bookkeeper.fold.bounds import Values
-from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
+from bookkeeper.fold.budget import OVER_BUDGET, UNREADABLE, Budget, Computed
 from bookkeeper.fold.keys import DeletedKeys
 from bookkeeper.fold.read import KeyColumns, positions_of, read_files
 from bookkeeper.fold.read_columns import read_columns
@@ -113,7 +114,7 @@ class _Fold:
                 del self.selection.groups[group]
 
     def read_deletes(self) -> None:
-        """Reads the deleted keys of each group; a file that cannot be read leaves its group as it is."""
+        """Reads the deleted keys of each group, but for files that cannot be read: they stay, and go on applying."""
         view, room = self.selection.view, self.budget.deleted_keys
         for group in [*self.selection.groups]:
             room -= self._keep_to_room(group, room)
@@ -123,15 +124,15 @@ class _Fold:
             columns = self.columns.setdefault(group.key_ids, KeyColumns(view, group.key_ids))
             before = self.deleted_bytes
             try:
-                self.deleted[group] = found = self._deleted(items, columns)
+                found = self._deleted(group, items, columns)
             except _OverBudget:
                 self.deleted_bytes = before
                 self.selection.leave([group], OVER_BUDGET)
                 continue
-            except CannotRead as exc:
-                self.deleted_bytes = before
-                self.selection.leave([group], f"it cannot be read: {exc}")
+            if found is None:
+                del self.selection.groups[group]
                 continue
+            self.deleted[group] = found
             self.values[group] = [
                 Values(column.field_id, str(column.field_type), values)
                 for column, values in zip(columns.schema.fields, found.values, strict=True)
@@ -157,17 +158,32 @@ class _Fold:
             self.selection.leave([group], OVER_BUDGET)
         return taken
 
-    def _deleted(self, items: Sequence[LiveDelete], columns: KeyColumns) -> DeletedKeys:
-        numbers = {item.entry.data_file.path: item.file.sequence_number for item in items}
-        keys, of_rows = list[pa.Table](), list[pa.Array]()
-        for file, data in read_files(self.store, [item.entry.data_file for item in items]):
-            if isinstance(data, CannotRead):
-                raise data
-            keys.append(columns.of_deletes(file, data))
-            self.deleted_bytes += keys[-1].nbytes
+    def _deleted(self, group: Group, items: Sequence[LiveDelete], columns: KeyColumns) -> DeletedKeys | None:
+        """
+        The keys of those files of a group that can be read, which it then consists of; None where none can.
+
+        A subset is right by itself: a row is dead by the newest delete of its key in any subset that has one above it,
+        and what stays live hides all it hid.
+        """
+        keys, of_rows, read = list[pa.Table](), list[pa.Array](), list[LiveDelete]()
+        contents = read_files(self.store, [item.entry.data_file for item in items])
+        for item, (file, data) in zip(items, contents, strict=True):
+            try:
+                if isinstance(data, CannotRead):
+                    raise data
+                found = columns.of_deletes(file, data)
+            except CannotRead as exc:
+                self.selection.left[item.file.key] = f"{UNREADABLE}: {exc}"
+                continue
+            self.deleted_bytes += found.nbytes
             if self.deleted_bytes > self.budget.deleted_bytes:
                 raise _OverBudget
-            of_rows.append(pa.repeat(pa.scalar(numbers[file.path], pa.int64()), keys[-1].num_rows))
+            keys.append(found)
+            read.append(item)
+            of_rows.append(pa.repeat(pa.scalar(item.file.sequence_number, pa.int64()), found.num_rows))
+        if not read:
+            return None
+        self.selection.groups[group] = read
         return DeletedKeys(pa.concat_tables(keys), pa.concat_arrays(of_rows))
 
     def prune(self) -> None:

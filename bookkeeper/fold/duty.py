@@ -19,7 +19,7 @@ from pyiceberg.manifest import ManifestContent
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core import fold_pause, keyed
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
-from bookkeeper.fold.budget import OVER_BUDGET, Budget, Computed
+from bookkeeper.fold.budget import Budget, Computed, advice
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, EqualityDeletes, FoldOutcome, committed
 from bookkeeper.ledger.fold_commit import commit_fold
@@ -211,8 +211,7 @@ class Folds:
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
-                hint = "Run spark_jobs.maintain fold, or write fewer keys at once." if why == OVER_BUDGET else ""
-                log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=hint))
+                log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=advice(why)))
 
     def _commit(self, view: View, plan: FoldPlan, now: datetime) -> View | None:
         try:

@@ -63,6 +63,14 @@ def commit_fold(ledger: Ledger, view: View, plan: FoldPlan) -> View:
     return ledger.fold(view, removed, added)
 
 
+def drop_delete_file(ledger: Ledger, view: View, file: DeleteFile) -> View:
+    """
+    The table without a delete file, the rows of which it does not delete any more; raises FoldOutdated when it is not
+    live, or more than once, and Retry like an append.
+    """
+    return ledger.fold(view, _delete_files(ledger, view, [file], []), [], "drop-delete-file")
+
+
 def _live_files(ledger: Ledger, view: View, plan: FoldPlan) -> dict[str, FoldedData]:
     """The data files of the plan that are live; raises FoldOutdated by the rules 2 and 3."""
     data = [item for item in ledger.manifests(view) if item.content == ManifestContent.DATA and live_file_count(item)]

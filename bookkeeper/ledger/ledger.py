@@ -338,7 +338,9 @@ class Ledger:
         replaced = NewSnapshot(snapshot_id, Operation.REPLACE, [*written, *manifests], counts, unsent)
         return self._commit(view, attempt, [replaced], view.marks)
 
-    def fold(self, view: View, removed: Sequence[ManifestDelete], added: Sequence[tuple[int, Entry]]) -> View:
+    def fold(
+        self, view: View, removed: Sequence[ManifestDelete], added: Sequence[tuple[int, Entry]], why: str = "fold"
+    ) -> View:
         """
         A `delete` snapshot with new position delete files, each with its spec's id, and without `removed` files.
 
@@ -357,7 +359,7 @@ class Ledger:
             written.append(self.writer.write(unsent, key, header, records, snapshot_id, sequence))
             partitions |= header.partition_keys(records.partitions)
         counts |= summary.added_position_deletes([entry for _, entry in added])
-        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": "fold"}
+        counts |= summary.partition_count(partitions) | {"bookkeeper.reason": why}
         folded = NewSnapshot(snapshot_id, Operation.DELETE, [*written, *manifests], counts, unsent)
         return self._commit(view, attempt, [folded], view.marks)
 

@@ -9,10 +9,11 @@ tick that finds nothing pending, and by the condition of each put.
 import logging
 from collections.abc import Sequence
 
+from bookkeeper.core.delete_scope import DeleteFile
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.ledger.blocks import ManifestDelete
-from bookkeeper.ledger.fold_commit import commit_fold
+from bookkeeper.ledger.fold_commit import commit_fold, drop_delete_file
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_behind
@@ -46,6 +47,10 @@ class MarksPublisher:
     def fold(self, view: View, plan: FoldPlan) -> View:
         """Commits a fold; raises Retry, FoldOutdated where the plan is not right for this view any more."""
         return self._published_after(commit_fold(self.ledger, view, plan), even_older=False)
+
+    def drop_delete_file(self, view: View, file: DeleteFile) -> View:
+        """Takes out a delete file; raises Retry, FoldOutdated where it is not live any more."""
+        return self._published_after(drop_delete_file(self.ledger, view, file), even_older=False)
 
     def _published_after(self, view: View, even_older: bool) -> View:
         self.publish(view, even_older)

@@ -11,7 +11,7 @@ from functools import cached_property
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import FixedType, IcebergType
+from pyiceberg.types import FixedType, IcebergType, NestedField
 
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.file_names import check_names
@@ -64,6 +64,8 @@ class Rules:
     marks: Marks | None = None
     #: whether every data file must be called after its txlog
     strict_names: bool = False
+    #: the keys, as the table has them now
+    key_columns: tuple[NestedField, ...] = ()
 
     @cached_property
     def columns(self) -> frozenset[int]:
@@ -124,8 +126,10 @@ def rules_of(view: View, strict_names: bool = False) -> Rules:
     What a txlog must fit for this table. Raises TableUnusable where its property for keys does not fit it.
     """
     orders = frozenset({0, *(order.order_id for order in view.metadata.sort_orders)})
-    keyed = keyed_of(view.metadata)
-    return Rules(view.uuid, view.data_path, view.schemas, view.specs, orders, keyed, view.marks, strict_names)
+    keyed, schema = keyed_of(view.metadata), view.metadata.schema()
+    keys = tuple(schema.find_field(number) for number in keyed.key_ids) if keyed is not None else ()
+    known = view.uuid, view.data_path, view.schemas, view.specs, orders
+    return Rules(*known, keyed, view.marks, strict_names, keys)
 
 
 def _when_replayed(created_ms: int) -> str:

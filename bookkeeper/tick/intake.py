@@ -4,9 +4,11 @@ Reads, decodes and checks pending txlogs: each becomes good, bad, held, or stays
 Each is read and decoded once per tick. Storage trouble never condemns one: it stays unknown.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from pyiceberg.types import NestedField
 
 from bookkeeper.core import txlog as txlog_format
 from bookkeeper.core.folder import REJECTED, Folder, Found
@@ -30,7 +32,9 @@ from bookkeeper.errors import (
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Head, Store
+from bookkeeper.stores.together import together
 from bookkeeper.tick.check import Rules, check, is_format
+from bookkeeper.tick.delete_files import Footer, footer_error, read_footers
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Intake:
     loose: dict[TxlogName, str] = field(default_factory=dict)
     #: txlogs whose data files were looked up: None where nothing is wrong with them
     looked_up: dict[TxlogName, Reject | None] = field(default_factory=dict)
+    #: of a keyed table, as the last check had them
+    key_columns: Sequence[NestedField] = ()
 
     def read_unlisted(
         self, names: Sequence[TxlogName], most: int
@@ -94,6 +100,7 @@ class Intake:
         # What is wrong with its files no newer schema mends.
         of_files = {name: error for name, error in self.looked_up.items() if error is not None}
         self.bad = {name: error for name, error in self.bad.items() if name not in self.decoded} | of_files
+        self.key_columns = rules.key_columns
         for name, txlog in self.decoded.items():
             try:
                 if (loose := check(txlog, rules, now_ms)) is not None:
@@ -111,25 +118,55 @@ class Intake:
 
     def check_files(self, store: Store, names: Iterable[TxlogName]) -> None:
         """
-        Checks that each data file and delete file of these is there, of the size and format its txlog says; each once.
+        Checks that each data file and delete file of these is there, of the size and format its txlog says, and that
+        each delete file has the keys it says; each once.
         """
         against = self.bad.keys() | self.held.keys() | self.looked_up.keys()
         todo = [self.decoded[name] for name in names if name in self.decoded and name not in against]
         keys = {txlog.name: _keys(store, txlog) for txlog in todo}
-        heads = store.heads([key for named in keys.values() for key in named])
+        heads: dict[str, Head | Missing | StorageUnavailable] = {}
+        footers: dict[str, Footer] = {}
+        deletes = {key: row.size_bytes for txlog in todo for key, row in _deletes(txlog, keys[txlog.name])}
+        # Both at once: a look at footers takes no round trip of its own.
+        tasks: list[Callable[[], None]] = [
+            lambda: heads.update(store.heads([key for named in keys.values() for key in named]))
+        ]
+        if deletes:
+            tasks.append(lambda: footers.update(read_footers(store, deletes)))
+        together(tasks, store.at_once)
         for txlog in todo:
-            self._compare(txlog, [heads[key] for key in keys[txlog.name]])
+            self._compare(txlog, keys[txlog.name], heads, footers)
 
-    def _compare(self, txlog: Txlog, heads: Sequence[Head | Missing | StorageUnavailable]) -> None:
-        for file, head in zip(txlog.every_row, heads, strict=True):
-            if isinstance(head, StorageUnavailable):
-                self.troubles[txlog.name] = head
+    def _compare(
+        self,
+        txlog: Txlog,
+        keys: Sequence[str],
+        heads: Mapping[str, Head | Missing | StorageUnavailable],
+        footers: Mapping[str, Footer],
+    ) -> None:
+        for file, key in zip(txlog.every_row, keys, strict=True):
+            error = self._wrong_with(file, heads[key], footers.get(key))
+            if isinstance(error, StorageUnavailable):
+                self.troubles[txlog.name] = error
                 return
-            if (error := file_error(file, head, "the txlog")) is not None:
+            if error is not None:
                 self.looked_up[txlog.name] = self.bad[txlog.name] = error
                 return
         self.looked_up[txlog.name] = None
         self.troubles.pop(txlog.name, None)
+
+    def _wrong_with(
+        self, file: EntrySummary, head: Head | Missing | StorageUnavailable, footer: Footer | None
+    ) -> Reject | StorageUnavailable | None:
+        if isinstance(head, StorageUnavailable):
+            return head
+        wrong = file_error(file, head, "the txlog")
+        if wrong is not None or footer is None or isinstance(head, Missing) or head.start is None:
+            return wrong  # without the right to read, nothing is known of what is in a file
+        if isinstance(footer, StorageUnavailable):
+            return footer
+        assert file.entry is not None
+        return footer_error(file.entry, footer, self.key_columns)
 
     def look_for(self, names: Iterable[TxlogName]) -> tuple[frozenset[TxlogName], frozenset[TxlogName]]:
         """Of names that a listing did not show: those that are missing (a definite 404), and those in rejected/."""
@@ -170,6 +207,11 @@ def defect(error: Exception) -> Hold:
     held = Hold(f"a defect of the bookkeeper: {error!r}", hint="Report it, or move the txlog away.")
     held.__cause__ = error
     return held
+
+
+def _deletes(txlog: Txlog, keys: Sequence[str]) -> Iterable[tuple[str, EntrySummary]]:
+    """Its delete files, each with its key, given the keys of all of its files."""
+    return zip(keys[len(txlog.rows) :], txlog.every_row[len(txlog.rows) :], strict=True)
 
 
 def _keys(store: Store, txlog: Txlog) -> list[str]:

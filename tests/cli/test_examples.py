@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from tests.cli.commands import commands, examples, programs, words
 from tests.cli.sandbox import Sandbox
+from tests.support.deletes import commit_deletes, equality
 from tests.support.lake import Writes
 from tests.support.logs import logging_put_back
 
@@ -90,6 +92,14 @@ def registered(sandbox: Sandbox) -> None:
     sandbox.lake.put("consumers/nightly.json", b'{"version": 1, "checkpoint": "file:///nowhere"}')
 
 
+def odd_delete_file(sandbox: Sandbox) -> None:
+    lake = sandbox.lake
+    made = equality(lake, ["x"], partition=(0,) if lake.folder.card().spec.fields else ())
+    place = f"{lake.folder.card().data_path}/odd-deletes.parquet"
+    Path(made.file.path.removeprefix("file://")).rename(place.removeprefix("file://"))
+    commit_deletes(lake, replace(made, file=replace(made.file, path=place, record_count=7)))
+
+
 #: what has to be so before a command makes sense
 BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
     ("bookkeeper", "show"): rejected,
@@ -97,6 +107,7 @@ BEFORE: dict[tuple[str, ...], Callable[[Sandbox], None]] = {
     ("bookkeeper", "discard"): far_ahead,
     ("bookkeeper", "accept-rollback"): rolled_back,
     ("bookkeeper", "accept-clock"): stamped_ahead,
+    ("bookkeeper", "drop-delete-file"): odd_delete_file,
     ("bookkeeper", "restore-marks"): marks_lost,
     ("bookkeeper", "consumers", "remove"): registered,
 }

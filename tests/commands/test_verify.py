@@ -162,6 +162,67 @@ def busy(lake: Lake, happens: Callable[[], Any]) -> list[Finding]:
     return verify(audit)
 
 
+def expired(lake: Lake, *ids: int) -> None:
+    """Expires these snapshots, and deletes what only they name, as the reaper does."""
+    gone = [item for item in lake.table().metadata.snapshots if item.snapshot_id in ids]
+    change(lake, RemoveSnapshotsUpdate(snapshot_ids=[*ids]))
+    for snapshot in gone:
+        Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+
+
+def test_snapshots_that_expire_meanwhile_are_nothing_wrong(sound: Lake) -> None:
+    head = sound.table().metadata.current_snapshot_id
+    oldest = [item.snapshot_id for item in sound.table().metadata.snapshots if item.snapshot_id != head]
+    assert busy(sound, lambda: expired(sound, *oldest)) == []
+    assert len(sound.table().metadata.snapshots) == 1
+
+
+def test_what_expired_snapshots_removed_is_not_known_and_no_trouble(sound: Lake, writer: Writes) -> None:
+    name, data = writer.encoded([writer.file(["d"])])
+    sound.folder.publish(name, data)
+    sound.tick()
+    head, *_ = reversed(sound.table().metadata.snapshots)
+    oldest = [item.snapshot_id for item in sound.table().metadata.snapshots if item is not head][:2]
+    sound.folder.publish(name, data)
+    assert [item.severity for item in busy(sound, lambda: oldest and expired(sound, oldest.pop(0)))] == [INFO]
+
+
+def test_the_head_of_the_audit_may_be_expired_before_it_is_read(sound: Lake, writer: Writes) -> None:
+    late = audit(sound)
+    writer.publish("more")
+    sound.tick()
+    expired(sound, *[item.snapshot_id for item in late.view.metadata.snapshots])
+    assert verify(late) == []
+
+
+def test_a_manifest_list_that_is_gone_without_an_expiry_is_found(sound: Lake) -> None:
+    first = sound.table().metadata.snapshots[0]
+    Path(first.manifest_list.removeprefix("file://")).unlink()
+    findings = found(sound)
+    assert [(item.severity, item.where) for item in findings] == [(ERROR, f"snapshot {first.snapshot_id}")]
+    assert "its manifest list does not exist" in findings[0].what
+
+
+def test_a_path_with_percent_signs_as_spark_writes_it_is_looked_up(sound: Lake) -> None:
+    file = Writes(sound, "foreign").file(["x"])
+    path = f"{sound.folder.card().data_path}/at=2026-01-01T10%3A00/x.parquet"
+    place = Path(path.removeprefix("file://"))
+    place.parent.mkdir()
+    Path(file.path.removeprefix("file://")).rename(place)
+    append_by_others(sound, replace(file, path=path))
+    assert found(sound) == []
+    place.unlink()
+    assert [(item.severity, item.where, "does not exist" in item.what) for item in found(sound)] == [
+        (ERROR, path, True)
+    ]
+
+
+def test_a_file_outside_of_the_table_is_said_and_the_others_are_checked(sound: Lake) -> None:
+    elsewhere = replace(Writes(sound, "foreign").file(["x"]), path="file:///elsewhere/x.parquet")
+    append_by_others(sound, elsewhere)
+    assert [(item.severity, item.where) for item in found(sound)] == [(WARNING, elsewhere.path)]
+
+
 def test_commits_that_go_on_meanwhile_are_nothing_wrong(sound: Lake, writer: Writes) -> None:
     def commit() -> None:
         writer.publish(f"more {writer.name.sequence}")

@@ -1,6 +1,7 @@
 """`verify --deep` finds keys that are live twice, and no other."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.support.deletes import commit_deletes, positions
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import entries, rows
 from tests.support.lake import Lake
+from writers import Writer
 
 
 @pytest.fixture
@@ -42,6 +44,23 @@ def test_an_insert_of_a_key_that_is_there_is_found_until_a_position_delete_hides
     last = max(entries(lake), key=lambda entry: entry.sequence_number or 0).data_file.file_path
     commit_deletes(lake, positions(lake, {last: [1]}, referenced=last))
     assert found(lake) == []
+
+
+def test_keys_that_are_uuids_are_compared(tmp_path: Path) -> None:
+    columns = ({"name": "id", "type": "uuid", "required": True}, {"name": "value", "type": "string", "required": False})
+    lake, first, second = keyed_lake(tmp_path / "uuids", columns=columns), UUID(int=1), UUID(int=2)
+    with Writer.open(lake.made.folder, name="w", clock=lake.clock) as writer:
+        writer.upsert([{"id": first, "value": "a"}, {"id": second, "value": "a"}])
+        writer.publish()
+        lake.tick()
+        writer.upsert([{"id": first, "value": "b"}])
+        writer.publish()
+        lake.tick()
+        assert found(lake) == []
+        writer.write([{"id": second, "value": "double"}])
+        writer.publish()
+        lake.tick()
+    assert found(lake) == [("error", f"2 rows with id = '{second}' are live, of 1 such keys")]
 
 
 def test_what_cannot_be_read_is_said(lake: Lake) -> None:

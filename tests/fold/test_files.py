@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from bookkeeper.fold import read, write
-from bookkeeper.fold.budget import OVER_BUDGET, Budget
+from bookkeeper.fold.budget import OVER_BUDGET, UNREADABLE, Budget
 from bookkeeper.fold.select import DROPPED
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
 from tests.histories.decoded import local
-from tests.support.folds import NAME, Put, data, fold, keys, lake_of, live, positions, put, state
+from tests.support.folds import NAME, Put, data, fold, keys, lake_of, live, paths, positions, put, state
 from tests.support.lake import Lake
 
 SHAPES = {
@@ -130,6 +130,20 @@ def test_a_missing_data_file_keeps_them_too(tmp_path: Path) -> None:
     local(first.path).rename(tmp_path / "away")
     computed = fold(lake)
     assert computed.plan is None and len(computed.left) == 1
+
+
+def test_deletes_are_folded_beside_one_of_their_scope_that_cannot_be_read(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
+    put(lake, data(lake, rows(1, 2, 3, 4)))
+    put(lake, keys(lake, rows(1)))
+    odd = keys(lake, rows(2))
+    put(lake, replace(odd, file=replace(odd.file, record_count=7)))
+    put(lake, keys(lake, rows(3)))
+    computed = fold(lake)
+    assert computed.plan is not None and len(computed.plan.folded) == 2
+    ((key, why),) = computed.left.items()
+    assert key == odd.path and why.startswith(UNREADABLE) and "1 rows, the table says 7" in why
+    assert paths(live(lake, EQUALITY_DELETES)) == {odd.path} and [row[0] for row in state(lake)] == [4]
 
 
 def test_a_delete_file_without_its_key_column_is_left(tmp_path: Path) -> None:

@@ -13,7 +13,23 @@ import pytest
 
 from bookkeeper.errors import FoldOutdated
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES
-from tests.support.folds import ID, NAME, Put, committed, data, keys, lake_of, live, planned, positions, put, state
+from tests.histories.decoded import local
+from tests.support.folds import (
+    ID,
+    NAME,
+    Put,
+    committed,
+    data,
+    fold,
+    keys,
+    lake_of,
+    live,
+    paths,
+    planned,
+    positions,
+    put,
+    state,
+)
 from tests.support.lake import Lake
 
 SEEDS = range(6)
@@ -96,3 +112,26 @@ def test_a_fold_changes_no_row_of_the_state(tmp_path: Path, seed: int) -> None:
         assert {item.file["file_path"] for item in live(lake, EQUALITY_DELETES)}.isdisjoint(old) or between
         lake.clock.move(seconds=1)
     assert folded + refused
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fold_beside_delete_files_that_cannot_be_read_changes_no_row(tmp_path: Path, seed: int) -> None:
+    lake = lake_of(tmp_path, "region")
+    chance = Chance(lake, seed)
+    for _ in range(3):
+        for _ in range(3):
+            put(lake, *[chance.some() for _ in range(chance.of.randint(1, 5))])
+        before, deletes = state(lake), sorted(paths(live(lake, EQUALITY_DELETES)))
+        odd = {path: local(path).read_bytes() for path in deletes if chance.of.random() < 0.4}
+        for path, whole in odd.items():
+            local(path).write_bytes(chance.of.randbytes(len(whole)))
+        computed = planned(lake)
+        if computed.plan is not None:
+            committed(lake, computed)
+        for path, whole in odd.items():
+            local(path).write_bytes(whole)
+        assert state(lake) == before
+        assert computed.left.keys() == paths(live(lake, EQUALITY_DELETES)) <= odd.keys()
+        lake.clock.move(seconds=1)
+    fold(lake)
+    assert (state(lake), live(lake, EQUALITY_DELETES)) == (before, [])

@@ -108,9 +108,9 @@ def test_a_block_that_changed_on_disk_is_not_carried_on(lake: Lake) -> None:
     oldest = min(book.ledger.manifests(lake.view()), key=lambda item: item.min_sequence_number or 0)
     path = _local(oldest.manifest_path)
     data = path.read_bytes()
-    last = avro.decode(data, 2**24).blocks[-1]
-    at = data.index(last.packed or b"?") + len(last.packed or b"") // 2
-    path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+    packed = avro.decode(data, 2**24).blocks[-1].packed or b"?"
+    # A single byte may lie in a text, and be another one then.
+    path.write_bytes(data.replace(packed, packed[: len(packed) // 2].ljust(len(packed), b"\0")))
     head = lake.table().metadata.current_snapshot_id
     assert lake.tick(book, hours=2).dropped_files == 0
     assert "a manifest cannot be read" in book.duties.retention.held_back

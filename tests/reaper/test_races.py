@@ -15,6 +15,10 @@ from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import CommitConflict, CommitUnknown, HistoryChanged
 from bookkeeper.stores.open import open_store
+from reaper.context import ReaperContext
+from reaper.expiry.verify_journal import verify_journal
+from reaper.files import txlogs
+from tests.reaper.test_txlogs import txlog
 from tests.support.reaper_faults import Crash, Faults
 from tests.support.reaper_lake import NAME, Lake
 
@@ -256,6 +260,43 @@ def test_a_file_that_a_later_snapshot_names_again_stays(old: Lake, caplog: pytes
         assert old.reap().data_files == 0
     assert ("spare", 1) in [(record.action, getattr(record, "files", 0)) for record in caplog.records]
     assert old.reachable() <= old.disk().keys()
+
+
+def test_a_txlog_that_is_committed_between_the_reads_of_folder_and_table_keeps_its_file(
+    old: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of them is read first: after the table, the folder would show it no more, and the table not yet."""
+    with pytest.raises(Crash):
+        run(old, Faults().crash_after("commit_table"))
+    dead = next(iter(journal(old)["files"]["data"]))
+    pending = old.folder / "pending" / str(NAME)
+    pending.parent.mkdir(exist_ok=True)
+    pending.write_bytes(txlog(old, dead))
+    reads = list[str]()
+
+    def watched(name: str, act: Any) -> Any:
+        def call(*given: Any) -> Any:
+            found = act(*given)
+            reads.append(name)
+            if len(reads) == 1:  # what a tick does: the commit, then the deletion
+                file = old.data_file()
+                file._data[1] = dead
+                old.append(file)
+                pending.unlink()
+            return found
+
+        return call
+
+    def verified(*given: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr("reaper.expiry.verify_journal.txlogs.named", watched("folder", txlogs.named))
+            patched.setattr(ReaperContext, "load", watched("table", ReaperContext.load))
+            return verify_journal(*given)
+
+    monkeypatch.setattr("reaper.run.verify_journal", verified)
+    old.reap()
+    assert {*reads} == {"folder", "table"} and not pending.exists()
+    assert dead in old.reachable() <= old.disk().keys()
 
 
 def test_a_table_put_back_from_a_backup_keeps_the_files_of_what_came_after(old: Lake) -> None:

@@ -25,6 +25,7 @@ from bookkeeper.fold.fold import plan_fold
 from bookkeeper.format.bounds import leaves
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.footer import metrics
+from bookkeeper.format.open_file import RowCounts
 from bookkeeper.format.records import Records, count_by_status
 from bookkeeper.ledger.commit_request import NewSnapshot, Unsent, new_snapshot_id
 from bookkeeper.ledger.fold_commit import commit_fold
@@ -73,7 +74,9 @@ def _stored(lake: Lake, table: pa.Table, schema: Schema | None, partition: tuple
     file = DataFile(f"{place}/{name}", "PARQUET", partition, table.num_rows, out.tell())
     if schema is None:
         return file
-    found = metrics(footers[0], leaves(schema, {}))
+    counts = RowCounts(leaves(schema, {}))
+    counts.add(table)
+    found = metrics(footers[0], leaves(schema, {}), counts)
     return replace(file, **{key: getattr(found, key) for key in found.__slots__})
 
 

@@ -62,8 +62,8 @@ class FarStore:
         act = getattr(self.store, name)
 
         def call(*given: Any, **named: Any) -> Any:
-            several = name in ("read_many", "read_versions", "sizes", "heads")
-            key = ",".join(given[0]) if several or name == "delete_many" else given[0]
+            several = name in ("read_many", "read_ranges", "read_versions", "sizes", "heads")
+            key = ",".join(map(str, given[0])) if several or name == "delete_many" else given[0]
             if not several or given[0]:
                 self.trips.request(f"{name} {self.label}/{key}", len(given[0]) if several else 1)
             return act(*given, **named)

@@ -1,11 +1,14 @@
 """Bad txlogs of version 2: each goes to rejected/ with its reason; the good one beside it gets in in the same tick."""
 
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
@@ -13,9 +16,10 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from bookkeeper.core.keyed import PROPERTY
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.txlog import PREFIX, StepFile, Txlog, decode
-from bookkeeper.errors import EntryInvalid
+from bookkeeper.errors import EntryInvalid, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.tick.check import check, rules_of
+from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake
 
@@ -77,6 +81,49 @@ def other_bytes(writer: Steps) -> Forged:
     data, deletes = writer.files_of(*STEPS)
     Path(deletes[0].file.path.removeprefix("file://")).write_bytes(b"x" * deletes[0].file.size_bytes)
     return writer.encoded_steps(data, deletes)
+
+
+def rewritten(table: pa.Table | bytes, behind: bytes = b"", **changes: Any) -> Forge:
+    """A txlog whose first delete file, of two rows by its entry, is this Parquet file, or these bytes."""
+
+    def forge(writer: Steps) -> Forged:
+        data, (first, *rest) = writer.files_of(*STEPS)
+        out = io.BytesIO()
+        if isinstance(table, bytes):
+            out.write(table)
+        else:
+            pq.write_table(table, out)
+        out.write(behind)
+        Path(first.file.path.removeprefix("file://")).write_bytes(out.getvalue())
+        file = replace(first.file, size_bytes=out.tell(), **changes)
+        return writer.encoded_steps(data, [StepFile(file, first.number), *rest])
+
+    return forge
+
+
+def keys(kind: pa.DataType, values: Sequence[Any], field_id: int | None = 1, nullable: bool = False) -> pa.Table:
+    meta = None if field_id is None else {"PARQUET:field_id": str(field_id)}
+    return pa.table([pa.array(values, kind)], schema=pa.schema([pa.field("id", kind, nullable, meta)]))
+
+
+def with_value(table: pa.Table) -> pa.Table:
+    field = pa.field("value", pa.string(), True, {"PARQUET:field_id": "2"})
+    return table.append_column(field, pa.array(["a"] * len(table)))
+
+
+def live_data_file(writer: Steps) -> Forged:
+    """A txlog that names a data file as a delete file."""
+    (inserted, *data), (first, *rest) = writer.files_of(*STEPS)
+    live = inserted.file
+    named = replace(first.file, path=live.path, size_bytes=live.size_bytes, record_count=live.record_count)
+    return writer.encoded_steps(data, [StepFile(named, first.number), *rest])
+
+
+LONGS = keys(pa.int64(), [1, 2])
+#: a footer whose length is larger than the file, and one of nothing but bytes
+LONG_FOOTER = b"PAR1" + b"x" * 100 + (2**31).to_bytes(4, "little") + b"PAR1"
+NO_FOOTER = b"PAR1" + b"x" * 100 + (60).to_bytes(4, "little") + b"PAR1"
+DEEP_FOOTER = b"PAR1" + b"\x1c" * 3000 + (3000).to_bytes(4, "little") + b"PAR1"
 
 
 def other_spec(spec_id: int, *fields: PartitionField, partition: tuple[Any, ...] = ()) -> Forge:
@@ -144,6 +191,24 @@ CASES: dict[str, tuple[str, Forge]] = {
     "a delete file of another size": ("FileSizeDiffers", partial(delete_file, size_bytes=12345)),
     "a data file of another size": ("FileSizeDiffers", partial(data_file, size_bytes=12345)),
     "a delete file that is no Parquet": ("FileFormatDiffers", other_bytes),
+    "bytes behind the footer": ("FileFormatDiffers", rewritten(LONGS, behind=b"more")),
+    "a footer longer than the file": ("FileFormatDiffers", rewritten(LONG_FOOTER)),
+    "a footer of no sense": ("FileFormatDiffers", rewritten(NO_FOOTER)),
+    "a footer of structs in structs": ("FileFormatDiffers", rewritten(DEEP_FOOTER)),
+    "more rows than it has": ("DeleteFileDiffers", rewritten(keys(pa.int64(), [1]))),
+    "fewer rows than it has": ("DeleteFileDiffers", rewritten(keys(pa.int64(), [1, 2, 3]))),
+    "a key of text": ("DeleteFileDiffers", rewritten(keys(pa.string(), ["1", "2"]))),
+    "a key of doubles": ("DeleteFileDiffers", rewritten(keys(pa.float64(), [1.0, 2.0]))),
+    "a key without a sign": ("DeleteFileDiffers", rewritten(keys(pa.uint32(), [1, 2]))),
+    "a key of lists": ("DeleteFileDiffers", rewritten(keys(pa.list_(pa.int64()), [[1], [2]]))),
+    "a null as key": (
+        "DeleteFileDiffers",
+        rewritten(keys(pa.int64(), [1, None], nullable=True), null_value_counts={1: 1}),
+    ),
+    "a key without a field id": ("DeleteFileDiffers", rewritten(keys(pa.int64(), [1, 2], None))),
+    "a key with another field id": ("DeleteFileDiffers", rewritten(keys(pa.int64(), [1, 2], 4))),
+    "more columns than the keys": ("DeleteFileDiffers", rewritten(with_value(LONGS))),
+    "a live data file as a delete file": ("DeleteFileDiffers", live_data_file),
 }
 
 
@@ -239,6 +304,54 @@ def test_a_txlog_whose_delete_file_is_gone_is_not_committed(tmp_path: Path) -> N
     lake.folder.publish(name, encoded)
     lake.tick()
     assert lake.rejected() == {str(name): "FileMissing"}
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        keys(pa.int32(), [1, 2]),
+        keys(pa.int16(), [1, 2]),
+        keys(pa.int64(), [1, 2], nullable=True),
+        LONGS.replace_schema_metadata({"long": "x" * 20_000}),
+    ],
+    ids=["int", "short", "optional", "a footer longer than the end that is read"],
+)
+def test_delete_files_that_a_fold_reads_get_in(tmp_path: Path, table: pa.Table) -> None:
+    lake = keyed_lake(tmp_path)
+    Steps(lake).publish_rows({1: "old"})
+    lake.tick()
+    name, data = rewritten(table)(writer := Steps(lake, "k2"))
+    lake.folder.publish(name, data)
+    assert lake.tick().rejected == [] and writer.lake.pending() == []
+    assert fold(lake).left == {}
+    assert lake.table().scan().to_arrow()["id"].to_pylist() == [2]
+
+
+def test_storage_that_fails_while_a_footer_is_read_rejects_nothing(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    Steps(lake, "inserts").publish_rows({7: "other"})
+    name = Steps(lake).publish_steps(*STEPS)
+    failing: Any = lake.store(lake.folder.card().data_path)
+    read = failing.read_ranges
+    failing.read_ranges = lambda ranges: {item: StorageUnavailable("503") for item in ranges}
+    book = lake.book()
+    book.open_store = lambda url: failing
+    result = lake.tick(book)
+    assert (result.rejected, lake.pending(), result.commit.txlogs) == ([], [str(name)], 1)
+    failing.read_ranges = read
+    assert lake.tick(book).commit.txlogs == 1 and lake.pending() == []
+
+
+def test_a_bookkeeper_that_may_not_read_data_files_takes_them_unread(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path)
+    Steps(lake).publish_steps(*STEPS)
+    store: Any = lake.store(lake.folder.card().data_path)
+    heads = store.heads
+    store.heads = lambda found: {key: head._replace(start=None) for key, head in heads(found).items()}
+    store.read_ranges = lambda ranges: {item: StorageUnavailable("403") for item in ranges}
+    book = lake.book()
+    book.open_store = lambda url: store
+    assert lake.tick(book).commit.txlogs == 1
 
 
 def test_a_keyed_table_takes_txlogs_of_version_1(tmp_path: Path) -> None:

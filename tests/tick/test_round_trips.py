@@ -15,6 +15,7 @@ from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
 from tests.discover.pending import Told
 from tests.support.catalog_lake import Place, place
+from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes
 from tests.support.round_trips import FarCatalog, FarStore, Trips
 
@@ -145,6 +146,29 @@ def test_a_bad_data_file_costs_an_attempt_and_no_other_txlog_waits(far: FarLake)
     assert far.lake.rejected() == {str(name): "FileMissing"}
     assert (far.lake.keys(), far.lake.pending()) == (["a", "k0"], [])
     assert len(trips.of("heads")) == 2, "what was looked up is not asked again"
+
+
+def test_the_footers_of_delete_files_are_read_beside_the_lookup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A footer that is longer than what is read at first takes a round trip more."""
+    far = FarLake(keyed_lake(tmp_path), SQL, monkeypatch)
+    monkeypatch.setattr("bookkeeper.tick.intake.together", far.trips.together)
+    far.tick()
+    writers = [Steps(far.lake, f"w{number}") for number in range(3)]
+
+    def upserted() -> Trips:
+        for number, writer in enumerate(writers):
+            writer.publish_steps(Step(upserts={number: "b"}))
+        return far.tick()
+
+    upserted()
+    trips = upserted()
+    assert len({*trips.of("read_ranges"), *trips.of("heads")}) == 1
+    assert len(trips.of("read_ranges")) == 3, "one for each delete file, and none for data files"
+    assert visible(trips) == 4
+    monkeypatch.setattr("bookkeeper.tick.delete_files.END_BYTES", 64)
+    assert visible(upserted()) == 5
 
 
 def test_hinted_txlogs_are_visible_after_three_round_trips(far: FarLake) -> None:
