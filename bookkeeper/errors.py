@@ -150,7 +150,7 @@ class UnknownSpec(Reject):
 class EntryInvalid(Reject):
     """An entry of the txlog is not allowed in an append."""
 
-    hint = "Correct the writer: it must publish these rows again under a new sequence, with correct entries."
+    hint = "Correct the writer: it must write these rows again, into new files, with correct entries."
 
 
 class PathRefused(Reject):
@@ -183,7 +183,7 @@ class FileSizeDiffers(Reject):
 class FileFormatDiffers(Reject):
     """A data file does not begin like a file of the format in the txlog."""
 
-    hint = "The writer must publish these rows again, in a file of the format that it names."
+    hint = "The writer must write these rows again, into new files of the format that it names."
 
 
 class DeleteFileDiffers(Reject):

@@ -14,8 +14,8 @@ from bookkeeper.errors import DuplicatePath, FileNameRefused
 #: how a card or a setting says that every name must parse; else a name that does not must hold the incarnation
 STRICT, LOOSE = "strict", "loose"
 _OWNED = re.compile(rf"({WRITER.pattern})-({UUID})-([0-9]{{10}})-")
-#: characters of the shortest `-<uuid>-<sequence>-`: less than that behind a txlog's own prefix hides no other one's
-_SHORTEST = 1 + 36 + 1 + 10 + 1
+#: characters of `<uuid>-<sequence>-`: fewer behind a txlog's own prefix, which ends in a dash, hide no other one's
+_SHORTEST = 36 + 1 + 10 + 1
 
 
 def owner_of(segment: str) -> tuple[str, str, int] | None:

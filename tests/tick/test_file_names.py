@@ -39,6 +39,8 @@ def test_its_own_names_are_taken(strict: bool) -> None:
         f"a-{ONE}-0000000007-{TWO}-0000000001-00001.parquet",
         f"a-{ONE}-0000000007-b-{ONE}-0000000001-00001.parquet",
         f"b-{TWO}-0000000001-{ONE}.parquet",
+        # Nothing behind the other one's prefix: the shortest name that begins like a file of this txlog.
+        f"a-{ONE}-0000000007-{TWO}-0000000001-",
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
