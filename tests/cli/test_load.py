@@ -127,6 +127,25 @@ def test_a_file_that_is_no_table_leaves_nothing(place: Path) -> None:
     assert [path.name for path in place.iterdir()] == ["x.csv"]
 
 
+def test_of_a_lake_that_was_moved_it_is_said_and_a_link_in_its_old_place_helps(place: Path) -> None:
+    (place / "old").mkdir()
+    os.rename("x.csv", "old/x.csv")
+    assert load("old/x.csv", "--config", "old/bookkeeper.toml").returncode == 0
+    os.rename("old", "new")
+    status = [sys.executable, "-m", "bookkeeper", "status", "--config", "new/bookkeeper.toml"]
+    moved = subprocess.run(status, capture_output=True, text=True, timeout=60)
+    assert moved.returncode == 4 and "Move a lake" in moved.stderr and "old name again" in moved.stderr
+    os.symlink("new", "old")
+    text = (place / "new" / "bookkeeper.toml").read_text().replace("${HERE}", f"{place}/old")
+    (place / "new" / "bookkeeper.toml").write_text(text)
+    verify = [sys.executable, "-m", "bookkeeper", "verify", "--config", "new/bookkeeper.toml"]
+    found = subprocess.run(verify, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0 and "no problem" in found.stdout + found.stderr
+    write(place / "more.csv", 3000, 3010)
+    more = load("more.csv", "--config", "new/bookkeeper.toml", "--table", "x", "--json")
+    assert json.loads(more.stdout)["rows"] == 3010, more.stderr
+
+
 def test_a_folder_called_writers_is_not_run(place: Path) -> None:
     (place / "writers").mkdir()
     (place / "writers" / "__main__.py").write_text("raise SystemExit(77)")
