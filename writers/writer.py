@@ -9,6 +9,7 @@ A writer never deletes a file. Threads may share one: its methods run one after 
 
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -36,7 +37,7 @@ from bookkeeper.errors import (
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.files.operations import Operations, changes, operations
+from writers.files.operations import Operations, booleans, changes, operations
 from writers.files.steps import Steps
 from writers.files.unpublished import UnpublishedFiles
 from writers.files.versions import DELETE, INSERT, UPSERT
@@ -104,6 +105,8 @@ class Writer:
         self._columns = ColumnAsker(folder, clock, wait, patience)
         self._last_position: bytes | None = None  # of the rows written last
         self._has_positions = self._card_changed = self._keys_changed = self._broken = self._closed = False
+        # Also where the program ends, or forgets this object, without a word.
+        self._left = weakref.finalize(self, _say_lost, self.figures, self._publisher, self.card.table, self._process)
 
     @classmethod
     def open(
@@ -201,7 +204,8 @@ class Writer:
     def write(self, rows: Any, position: bytes | None = None) -> None:
         """
         Take rows: a pyarrow Table or RecordBatch, anything with an Arrow C stream (polars, pandas, duckdb), a dict, a
-        dataclass or pydantic object or a list of them, or the Path of a Parquet or Arrow file; durable after `publish`.
+        dataclass or pydantic object, a list or generator of them, or the Path of a Parquet or Arrow file; durable after
+        `publish`. A generator is read to its end, and a polars LazyFrame collected, before any row is taken.
 
         `position` is what the source has reached with them. Raises SchemaRefused and StorageUnavailable, and
         then has taken none of the rows. Into a keyed table they are inserted: their keys must be new to it.
@@ -227,12 +231,12 @@ class Writer:
         self._take(DELETE, keys, position)
 
     @one_at_a_time
-    def change(self, rows: Any, deleted: pa.Array, position: bytes | None = None) -> None:
+    def change(self, rows: Any, deleted: pa.Array | Sequence[bool], position: bytes | None = None) -> None:
         """
         Take upserts and, where the boolean `deleted` is true, deletes, in this order; of a deleted row only the keys
         count. Raises like `delete`.
         """
-        self._take(UPSERT, rows, position, deleted)
+        self._take(UPSERT, rows, position, booleans(deleted))
 
     def _take(self, kind: int, rows: Any, position: bytes | None, deleted: pa.Array | None = None) -> None:
         self._check()
@@ -370,8 +374,9 @@ class Writer:
 
     @one_at_a_time
     def close(self) -> None:
-        """End this run without publishing."""
+        """End this run without publishing; says how many rows it leaves unpublished."""
         self._closed = True
+        self._left()
 
     def __enter__(self) -> "Writer":
         return self
@@ -387,8 +392,7 @@ class Writer:
 
     def _publish_rest(self) -> None:
         if self._has_positions and self._last_position is None and self._files.rows():
-            # Published without a position, these rows would come a second time from the source.
-            log.warning("rows behind the last position not published", extra=self._facts("leave"))
+            # Published without a position, these rows would come a second time from the source. `close` says it.
             return
         self.publish()
 
@@ -506,3 +510,13 @@ class Writer:
 
     def _facts(self, action: str) -> dict[str, Any]:
         return {"action": action, "table": self.card.table, "writer": self.name, "rows": self._files.rows()}
+
+
+def _say_lost(figures: WriterMetrics, publisher: Publisher, table: str, process: int) -> None:
+    # After a publish with an unknown outcome it is not known; a forked process has a copy of rows of its parent.
+    if not figures.unpublished or publisher.unknown is not None or os.getpid() != process:
+        return
+    facts = {"action": "leave", "table": table, "writer": figures.writer, "rows": figures.unpublished}
+    # In the text too: where a program has set no log up, only that reaches stderr.
+    text = "%d unpublished rows of the writer %s were given up: write and publish them again"
+    log.warning(text, figures.unpublished, figures.writer, extra=facts)

@@ -181,6 +181,12 @@ def _make_warehouse(location: str) -> None:
         os.makedirs(path, exist_ok=True)
 
 
+_MOVED = (
+    "Is its disk mounted? Was the lake moved? A table names its files by absolute URL: give the new place its old name "
+    'again (docs/operate.md, "Move a lake").'
+)
+
+
 @contextmanager
 def asked(what: str) -> Iterator[None]:
     """
@@ -197,6 +203,8 @@ def asked(what: str) -> Iterator[None]:
     except NotInstalledError as exc:  # its text ends with the pip line
         text, _, pip = str(exc).partition(": ")
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
+    except FileNotFoundError as exc:
+        raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_MOVED) from exc
     except Exception as exc:
         # Drivers and HTTP clients have no common root of errors; a read changes nothing, so any error may be retried.
         if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):

@@ -4,7 +4,6 @@ The columns of `bookkeeper init`: from where, and shown for review.
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -122,16 +121,24 @@ def say_inferred(inferred: "Inferred", name: str) -> None:
         say(f"{name}: {note}")
 
 
-def load_command(inferred: "Inferred", table: "Table", path: str, folder: str, config: str | None) -> str:
+def load_words(plan: Plan, path: str, folder: str, config: str | None, name: str | None = None) -> list[str]:
     """
-    The command that loads the file into the table with this txlog `folder`, as it is to be typed.
+    The command that loads the file into the table with this txlog `folder`, word by word.
 
     A writer cannot ask the catalog: --table is enough only where the configuration says the place.
     """
+    table, options = plan.table, plan.inferred.options if plan.inferred else ()
     known = table.location is not None or table.folder is not None
     words = ["writer", "lines", *(["--config", config] if config else [])]
     words += ["--table", table.name] if known else ["--folder", folder]
-    return shlex.join([*words, "--name", f"{short_name(path)}-1", *inferred.options, path])
+    return [
+        *words,
+        "--name",
+        name or f"{short_name(path)}-1",
+        *options,
+        *(["--"] if path.startswith("-") else []),
+        path,
+    ]
 
 
 def short_name(path: str) -> str:

@@ -4,7 +4,7 @@ The group of all commands.
 
 import click
 
-from bookkeeper.cli import completion, consumers, repair, serve, setup, status, tail, top
+from bookkeeper.cli import completion, consumers, load, repair, serve, setup, status, tail, top
 from bookkeeper.console.errors import Commands
 
 
@@ -17,11 +17,12 @@ def main() -> None:
     \b
     Example:
       bookkeeper --help
+      bookkeeper load july.ndjson
       bookkeeper init --config bookkeeper.toml
       bookkeeper run --config bookkeeper.toml
     """
 
 
-for part in (setup, serve, status, top, tail, repair, consumers, completion):
+for part in (load, setup, serve, status, top, tail, repair, consumers, completion):
     for command in part.COMMANDS:
         main.add_command(command)

@@ -206,7 +206,7 @@ def once(
     slots = slots_of(settings, chosen, opener(settings.bookkeeper, utc_now))
     results = tick_each(slots, settings.bookkeeper, utc_now)
     show_rows([_row(slot, done) for slot, done in zip(slots, results, strict=True)], as_json)
-    context.exit(max((_code(slot) for slot in slots), default=0))
+    context.exit(max((code_of(slot) for slot in slots), default=0))
 
 
 def _row(slot: "TableLoop", done: Any) -> dict[str, Any]:
@@ -224,7 +224,10 @@ def _row(slot: "TableLoop", done: Any) -> dict[str, Any]:
     }
 
 
-def _code(slot: "TableLoop") -> int:
+def code_of(slot: "TableLoop") -> int:
+    """
+    The exit code after a tick of this table.
+    """
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.serve.tables import HANGING
 

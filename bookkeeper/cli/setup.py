@@ -4,12 +4,13 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bookkeeper.cli.columns import load_command, plan_columns, review, say_inferred
+from bookkeeper.cli.columns import Plan, load_words, plan_columns, review, say_inferred
 from bookkeeper.cli.context import settings_of, several_tables, tables_option, utc_now
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.console import completing
@@ -21,6 +22,7 @@ from bookkeeper.stores.locations import local_path
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+    from bookkeeper.commands.init import Initialised
     from bookkeeper.commands.recover_catalog import Recovery
     from bookkeeper.config.settings import Settings, Table
 
@@ -107,22 +109,16 @@ def init(
         review(plans, wanted, more["write_schema"], as_json)
         return
     from bookkeeper.catalogs.open import open_catalog
-    from bookkeeper.commands.init import initialise
 
-    _check_not_lost(settings)
+    check_not_lost(settings)
     catalog = open_catalog(settings.catalog, create=True)
     rows = []
     for plan in plans:
         table = plan.table
-        made = initialise(catalog, table, plan.schema, partition=wanted, fitting=plan.fitting)
-        if (schema or like) and "table" not in made.made:
-            say(f"{table.name}: the table is there: its columns stay, and {schema or like} is not used.")
-        elif plan.inferred is not None:
-            say_inferred(plan.inferred, table.name)
-        for note in (*(plan.notes if "table" in made.made else ()), *made.notes):
-            say(f"{table.name}: {note}")
+        made = make(catalog, plan, schema or like, wanted)
         if plan.inferred is not None and like and "table" in made.made:
-            say(f"{table.name}: load it: {load_command(plan.inferred, table, like, made.folder, config)}")
+            command = shlex.join(load_words(plan, like, made.folder, config))
+            say(f"{table.name}: load it: {command}")
         rows.append(
             {
                 "table": table.name,
@@ -135,7 +131,24 @@ def init(
     show_rows(rows, as_json)
 
 
-def _check_not_lost(settings: "Settings") -> None:
+def make(catalog: "Catalog", plan: Plan, source: str | None, partition: Sequence[str] | None = None) -> "Initialised":
+    """
+    Make the table of a plan, or adopt it, and say what was chosen; `source` is the file that its columns are from.
+    """
+    from bookkeeper.commands.init import initialise
+
+    name = plan.table.name
+    made = initialise(catalog, plan.table, plan.schema, partition=partition, fitting=plan.fitting)
+    if source and "table" not in made.made:
+        say(f"{name}: the table is there: its columns stay, and {source} is not used.")
+    elif plan.inferred is not None:
+        say_inferred(plan.inferred, name)
+    for note in (*(plan.notes if "table" in made.made else ()), *made.notes):
+        say(f"{name}: {note}")
+    return made
+
+
+def check_not_lost(settings: "Settings") -> None:
     """Raises NotPossible before an empty catalog is created where folders still know a lost one."""
     from bookkeeper.catalogs.sqlite_file import is_lost
     from bookkeeper.core.known_table import check_unknown

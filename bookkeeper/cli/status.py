@@ -189,7 +189,7 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
         return
     files = [_file(file) for file in decoded.files]
     about |= {
-        "created": decoded.created_ms,
+        "created": _utc(decoded.created_ms),
         "schema_id": decoded.schema_id,
         "spec_id": decoded.spec_id,
         "previous_position": decoded.previous_position,
@@ -288,17 +288,20 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 
 
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
-    """The txlog, if it can be decoded, and whether this table accepts it."""
+    """The txlog, if it can be decoded, and whether this table accepts it, its files as they are now included."""
     from bookkeeper.core import txlog as txlog_format
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.tick.card import is_strict
     from bookkeeper.tick.check import check, rules_of
+    from bookkeeper.tick.intake import files_error
 
     view, decoded, verdict = there.view(), None, "fits the table"
     try:
         decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
         strict = is_strict(there.table, there.folder.card())
         check(decoded, rules_of(view, strict), int(utc_now().timestamp() * 1000))
+        if (wrong := files_error(there.ledger.open_store(view.data_root), decoded)) is not None:
+            raise wrong
     except BookkeeperError as error:
         verdict = f"{type(error).__name__}: {error}"
     return decoded, "in the table already" if view.marks.is_in(name) else verdict
@@ -408,7 +411,10 @@ def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str
 def _utc(ms: int) -> Any:
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms after 1970"  # of a txlog that is no good anyway
 
 
 @click.command(cls=Command, short_help="List every known incarnation of every writer.")

@@ -57,7 +57,7 @@ def _table(
         "since": _iso(about.since),
         "next_try": _iso(about.next_try),
         "last_success": _iso(about.last_success),
-        "last_commit": _iso(metrics.last_commit),
+        "last_commit": _iso(metrics.last_commit or metrics.head_at),
         "pending": metrics.pending,
         "held": metrics.held,
         "oldest_age": round(metrics.age(now), 1),

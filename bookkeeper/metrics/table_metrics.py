@@ -8,11 +8,13 @@ metrics of a table whose loop is gone are dropped.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from prometheus_client import Histogram
 
+from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core import keyed
 from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
@@ -82,6 +84,8 @@ class TableMetrics:
         self.held = 0
         self.oldest: datetime | None = None
         self.last_commit: datetime | None = None
+        #: of the snapshot that the table had last, also when this process has committed nothing yet
+        self.head_at: datetime | None = None
         self.brake = ""
         self.window = timedelta(0)
         self.pending_limit: int | None = None
@@ -164,6 +168,8 @@ class TableMetrics:
         self.window, self.pending_limit = book.settings.window, book.settings.pending_limit
         if view is not None and view is not self._seen:
             self._seen, self.stats = view, stats_of(view)
+            with suppress(ValueError, OverflowError):  # a clock may have stamped it with any year
+                self.head_at = from_epoch_ms(view.head.timestamp_ms) if view.head else None
         if view is not None:
             self.folds.see(book, view, self.stats is not None and self.stats.keyed)
 

@@ -5,6 +5,7 @@ Keys are relative to the store's root and use `/`. Every method raises StorageUn
 answer. Missing means that the storage answered "there is nothing"; no other error becomes Missing.
 """
 
+import errno
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -246,6 +247,12 @@ def create_once(store: Store, key: str, data: bytes, consumed: bool = False) -> 
             raise
 
 
+_FULL = (
+    "The disk (or quota, or inodes: df -i) is full. Make room: nothing is torn, and everything goes on by itself. "
+    "`reaper orphans` shows what killed writers left; a shorter `keep` and a run of the reaper free more."
+)
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """
@@ -258,4 +265,5 @@ def translated(what: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise AlreadyExists(f"{what} is there already") from exc
     except (OSError, TimeoutError) as exc:
-        raise StorageUnavailable(f"{what}: {exc.strerror or exc}") from exc
+        full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise StorageUnavailable(f"{what}: {exc.strerror or exc}", hint=_FULL if full else "") from exc

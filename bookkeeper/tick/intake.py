@@ -200,6 +200,20 @@ def file_error(file: EntrySummary, head: Head | Missing, named_by: str) -> Rejec
     return None
 
 
+def files_error(store: Store, txlog: Txlog) -> Reject | StorageUnavailable | None:
+    """
+    What is wrong with the first file of a txlog that is not as it says.
+    """
+    keys = _keys(store, txlog)
+    heads = store.heads(keys)
+    for file, key in zip(txlog.every_row, keys, strict=True):
+        head = heads[key]
+        wrong = head if isinstance(head, StorageUnavailable) else file_error(file, head, "the txlog")
+        if wrong is not None:
+            return wrong
+    return None
+
+
 def defect(error: Exception) -> Hold:
     """
     Why a txlog that makes our code fail is held: its writer cannot mend that, and the other txlogs go on.

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from bookkeeper.core.column_requests import ColumnRequest, encode, publish, reject
 from bookkeeper.core.rewrite import key_of
@@ -80,6 +81,15 @@ def test_show_says_what_a_txlog_holds_and_whether_it_fits(lake: Lake, writer: Wr
     assert (shown["place"], shown["verdict"], shown["rows"]) == ("pending", "fits the table", 2)
     assert [file["rows"] for file in shown["files"]] == [2]
     assert "fits the table" in run("show", str(name)).stdout
+
+
+def test_show_says_that_a_file_of_a_txlog_is_gone_and_when_it_was_made(lake: Lake, writer: Writes, asked) -> None:
+    name = writer.publish("a", "b")
+    shown = asked("show", str(name))
+    assert shown["created"].startswith("20") and "T" in shown["created"]
+    Path(shown["files"][0]["path"].removeprefix("file://")).unlink()
+    verdict = asked("show", str(name))["verdict"]
+    assert verdict.startswith("FileMissing: ") and verdict.endswith("does not exist")
 
 
 def test_show_says_of_a_bad_txlog_what_is_wrong_with_it(lake: Lake, writer: Writes, asked) -> None:

@@ -26,7 +26,7 @@ def check(words: Sequence[str]) -> None:
     given = [
         word
         for before, word in zip(["", *arguments], arguments, strict=False)
-        if not _FILES.fullmatch(word) or before == "--like"
+        if not _FILES.fullmatch(word) or before == "--like" or command.name == "load"
     ]
     command.make_context(words[0], given)
 

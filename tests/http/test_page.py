@@ -180,6 +180,18 @@ def test_when_all_is_well_it_says_so(chrome: Any, tab: Tab) -> None:
     well.page.close()
 
 
+def test_a_table_that_fails_for_a_moment_and_a_placeholder_are_shown_as_such(chrome: Any, tab: Tab) -> None:
+    told = tab.page.evaluate("fetch('/status.json').then(answer => answer.json())")
+    told["tables"][0].update(state="failing", ready=True)
+    told["troubles"] = [{"severity": "warning", "table": "t", "what": "w", "alert": "BookkeeperTxlogRejected",
+                         "do": "`bookkeeper replay TXLOG` or `bookkeeper rejected --table t`"}]  # fmt: skip
+    shown = Tab(chrome, tab.url, status=told)
+    assert "4 of 4 tables ready, 1 of them failing for a moment" in shown.text("#verdict")
+    assert shown.page.locator("#verdict .copy").count() == 1
+    assert "runbook: docs/operate.md#bookkeepertxlogrejected" in shown.text("#verdict")
+    shown.page.close()
+
+
 def test_a_bookkeeper_that_does_not_answer_is_said(chrome: Any, url: str) -> None:
     tab = Tab(chrome, url)
     tab.page.route("**/status.json", lambda route: route.abort())

@@ -1,6 +1,6 @@
 """What a scraper is told: counted turn by turn, of every table that is there."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -53,6 +53,18 @@ def test_a_commit_is_counted_with_what_it_added_and_how_long_it_took(watched: Wa
     table = ("snapshots", "manifests", "data_files", "rows", "writers", "marks")
     assert [watched.value(f"bookkeeper_{name}") for name in table] == [1, 1, 2, 3, 1, 1]
     assert 200 < (watched.value("bookkeeper_marks_bytes") or 0) < 400
+
+
+def test_after_a_restart_the_page_knows_when_the_table_was_committed_to(watched: Watched, writer: Writes) -> None:
+    writer.publish("a")
+    watched.turn(seconds=2)
+    committed = watched.clock.now
+    again = Watched(watched.clock)
+    again.slots.append(TableLoop("events", watched.lakes["events"].book, on_result=again.metrics.on_tick))
+    again.turn(seconds=60)
+    (told,) = again.ask("/status.json")[1]["tables"]
+    assert abs(datetime.fromisoformat(told["last_commit"]) - committed) < timedelta(seconds=1)
+    assert again.value("bookkeeper_commits_total", outcome="committed") == 0
 
 
 def test_rewrites_are_counted_with_what_they_replaced_and_by_why_they_were_rejected(

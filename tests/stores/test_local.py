@@ -14,6 +14,7 @@ import pytest
 
 from bookkeeper.errors import AlreadyExists, Missing, StorageUnavailable
 from bookkeeper.stores.local import LocalStore
+from bookkeeper.stores.store import translated
 from tests.support import racers
 
 PROCESSES, ROUNDS = 4, 150
@@ -280,3 +281,14 @@ def test_new_directories_may_be_many_levels_deep(store: LocalStore) -> None:
 
 def test_the_root_may_be_spelled_with_dots(tmp_path: Path) -> None:
     assert LocalStore(f"{tmp_path}/a/../b").url == f"file://{tmp_path}/b"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_is_said_with_what_makes_room() -> None:
+    with (
+        pytest.raises(StorageUnavailable, match="put x: No space left on device") as caught,
+        translated("put x"),
+        open("/dev/full", "wb", buffering=0) as file,
+    ):
+        file.write(b"x")
+    assert "Make room" in caught.value.hint and "goes on by itself" in caught.value.hint

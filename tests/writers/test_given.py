@@ -4,6 +4,7 @@ import asyncio
 import enum
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -76,6 +77,16 @@ class Stream:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
+class LazyFrame:
+    """As polars names it: it has no Arrow C stream until it is collected."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def collect(self) -> Stream:
+        return Stream(self._table)
+
+
 class Interchange:
     """A frame of an older one."""
 
@@ -96,6 +107,7 @@ GIVEN = {
     "batch": rows("k").to_batches()[0],
     "stream": Stream(rows("k")),
     "reader": rows("k").to_reader(),
+    "lazy": LazyFrame(rows("k")),
     "interchange": Interchange(rows("k").select(["timestamp", "key"])),
 }
 
@@ -105,6 +117,33 @@ def test_rows_are_taken_as_they_come(local: Desk, given: Any) -> None:
     with local.writer() as writer:
         writer.write(given)
     assert set(local.keys()) == {"k"} and len(local.keys()) == (len(given) if isinstance(given, list) else 1)
+
+
+def test_a_generator_is_read_to_its_end_before_a_row_is_taken(local: Desk) -> None:
+    def broken() -> Iterator[Event]:
+        yield Event(WHEN, "never")
+        raise ZeroDivisionError
+
+    with local.writer() as writer:
+        writer.write(Event(WHEN, key) for key in "abc")
+        writer.write(iter([]))
+        with pytest.raises(ZeroDivisionError):
+            writer.write(broken())
+        assert writer.unpublished_rows == 3
+    assert local.keys() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ({"timestamp": WHEN, "key": 1}, "column 'key' has type long, the table wants string"),
+        ({"timestamp": WHEN.replace(tzinfo=None), "key": "k"}, "has type timestamp, the table wants timestamptz"),
+        ({"timestamp": "now", "key": "k"}, "has type string, the table wants timestamptz"),
+    ],
+)
+def test_types_are_named_as_iceberg_names_them(local: Desk, row: dict[str, Any], said: str) -> None:
+    with local.writer() as writer, pytest.raises(SchemaRefused, match=said):
+        writer.write(row)
 
 
 def test_python_values_of_every_type_arrive_as_they_are(local: Desk) -> None:
@@ -148,7 +187,7 @@ BAD = [
     ([{"timestamp": WHEN, "key": "k"}, {"timestamp": WHEN, "key": "k", "new": 1}], "no column 'new'"),
     ([{"timestamp": WHEN, "key": "k"}, {"key": "k"}], "required column 'timestamp' holds 1 nulls"),
     ({"timestamp": WHEN.replace(tzinfo=None), "key": "k"}, "has type timestamp"),
-    ({"timestamp": WHEN, "key": 1}, "column 'key' has type int64"),
+    ({"timestamp": WHEN, "key": 1}, "column 'key' has type long"),
     ([{"timestamp": WHEN, "key": "k"}, {"timestamp": WHEN, "key": 1}], "column 'key'"),
     ({"timestamp": WHEN, "key": object()}, "column 'key'"),
     ([1], "int is no row"),

@@ -156,6 +156,9 @@ def test_deletes_bound_to_partitions_are_one_file_for_each(desk: Desk) -> None:
 
 def test_nothing_reaches_the_table_of_a_key_that_is_null_or_missing(keyed: Desk) -> None:
     with keyed.writer() as writer:
+        with pytest.raises(SchemaRefused) as caught:
+            writer.delete([{"id": 1, "value": "a"}])
+        assert "`change` takes whole rows" in caught.value.hint and "select(['id'])" in caught.value.hint
         for act, given, why in (
             (writer.upsert, {"id": [1, None], "value": ["a", "b"]}, "'id' holds 1 nulls"),
             (writer.upsert, {"value": ["a"]}, "'id' is missing"),
@@ -176,12 +179,19 @@ def test_changes_are_upserts_and_deletes_in_their_order(keyed: Desk) -> None:
     with keyed.writer() as writer:
         writer.change(rows, pa.array([False, True, True, False, False]))
         for deleted, why in (
-            (pa.array([True]), "has 1 values of bool"),
+            (pa.array([True]), "has 1 values of type boolean"),
             (pa.array([None] * 5, pa.bool_()), "5 of them null"),
-            (pa.array([1, 0, 0, 1, 1]), "5 values of int64"),
+            (pa.array([1, 0, 0, 1, 1]), "5 values of type long"),
+            ([True], "has 1 values of type boolean, 0 of them null; there are 5 rows"),
+            (["yes"] * 5, "5 values of type string"),
+            (True, "`deleted` is bool"),
+            ([object()], "`deleted` is list"),
         ):
-            with pytest.raises(SchemaRefused, match=why):
+            with pytest.raises(SchemaRefused, match=why) as caught:
                 writer.change(rows, deleted)
+            assert "change(rows, [True, False])" in caught.value.hint
+        writer.change(table([(3, None)]), [True])
+        writer.change([{"id": 3}], (False,))
     assert state(keyed, keyed.txlogs()) == {2: "b", 3: None}
 
 

@@ -74,7 +74,8 @@ class KeyedSpec:
             if ids.get(name) in self.filled:
                 raise SchemaRefused(f"column {name!r} is filled by the writer", hint="Leave it out.")
             if kind == DELETE and name in ids and ids[name] not in self.key_ids:
-                raise SchemaRefused(f"column {name!r} is no key; a delete takes {', '.join(self.names)}")
+                hint = f"Give the key columns alone, of a frame by select({self.names}); `change` takes whole rows."
+                raise SchemaRefused(f"column {name!r} is no key; a delete takes {', '.join(self.names)}", hint=hint)
 
     def open_file(self) -> ParquetFile:
         """A new, empty equality-delete file: Parquet, whatever format data files have. It never rolls."""

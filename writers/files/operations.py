@@ -3,7 +3,7 @@ Arrow rows as operations on a keyed table: inserts, upserts and deletes, in the 
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -13,6 +13,9 @@ from writers.files.keyed_spec import KeyedSpec
 from writers.files.versions import DELETE
 from writers.files.write_spec import WriteSpec
 from writers.values.cast import cast
+from writers.values.unknown_fields import type_of_arrow
+
+_DELETED = "Give one True (delete) or False (upsert) for each row: change(rows, [True, False])."
 
 
 class Operations(NamedTuple):
@@ -57,14 +60,29 @@ def operations(table: pa.Table, spec: WriteSpec, keyed: KeyedSpec, kind: int) ->
     return Operations(kinds, rows.select(keyed.names), rows)
 
 
+def booleans(values: Any) -> pa.Array:
+    """
+    A sequence of booleans as Arrow; raises SchemaRefused.
+    """
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    try:
+        found = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError) as exc:
+        raise SchemaRefused(f"`deleted` is {type(values).__name__}: {str(exc)[:200]}", hint=_DELETED) from exc
+    return pa.array([], pa.bool_()) if pa.types.is_null(found.type) and not len(found) else found
+
+
 def changes(table: pa.Table, spec: WriteSpec, keyed: KeyedSpec, kind: int, deleted: pa.Array) -> Operations:
     """
     Operations of this kind but where `deleted` says so: of those rows only the keys count. Raises SchemaRefused.
     """
     if len(deleted) != table.num_rows or deleted.null_count or not pa.types.is_boolean(deleted.type):
         count, nulls = len(deleted), deleted.null_count
+        shown = type_of_arrow(deleted.type) or deleted.type
         raise SchemaRefused(
-            f"`deleted` has {count} values of {deleted.type}, {nulls} of them null; there are {table.num_rows} rows"
+            f"`deleted` has {count} values of type {shown}, {nulls} of them null; there are {table.num_rows} rows",
+            hint=_DELETED,
         )
     written = operations(table.filter(pc.invert(deleted)), spec, keyed, kind)
     keys = table.select([name for name in table.column_names if spec.ids.get(name) in keyed.key_ids])

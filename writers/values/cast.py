@@ -10,10 +10,11 @@ from collections.abc import Mapping
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.required import optional, with_required
+from writers.values.unknown_fields import type_of_arrow
 
 
 def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
@@ -72,13 +73,13 @@ def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataTyp
         _check_items(column, kind, where)
     if column.type == wanted:
         return column
-    _check_family(column.type, wanted, where)
+    _check_family(column.type, wanted, where, kind)
     try:
         if isinstance(kind, (ListType, MapType)):
             return _with_required(column.cast(optional(wanted)), wanted, where)
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as exc:
-        raise SchemaRefused(f"column {where!r} ({column.type}) does not fit {kind}: {exc}") from exc
+        raise SchemaRefused(f"column {where!r} ({_shown(column.type)}) does not fit {kind}: {exc}") from exc
 
 
 def _cast_struct(column: pa.ChunkedArray, kind: StructType, wanted: pa.StructType, where: str) -> pa.ChunkedArray:
@@ -127,14 +128,19 @@ def _items(chunk: pa.MapArray) -> pa.Array:
     return chunk.items.slice(begin, end - begin)
 
 
-def _check_family(given: pa.DataType, wanted: pa.DataType, where: str) -> None:
+def _shown(given: pa.DataType) -> str:
+    """Iceberg's name of an Arrow type, its own where there is none."""
+    return type_of_arrow(given) or str(given)
+
+
+def _check_family(given: pa.DataType, wanted: pa.DataType, where: str, kind: IcebergType) -> None:
     given = given.value_type if pa.types.is_dictionary(given) else given
     if pa.types.is_null(given) or _family(given) == _family(wanted) or _family(given) in _WIDER[_family(wanted)]:
         return
     hint = "Cast the column yourself, so that it is clear what is meant."
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         hint = "Give the times with their zone for timestamptz (such as UTC), and without for timestamp."
-    raise SchemaRefused(f"column {where!r} has type {given}, the table wants {wanted}", hint=hint)
+    raise SchemaRefused(f"column {where!r} has type {_shown(given)}, the table wants {kind}", hint=hint)
 
 
 def _family(kind: pa.DataType) -> str:

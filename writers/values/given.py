@@ -8,7 +8,7 @@ refuses what does not fit, as it does for Arrow rows. Libraries are known by the
 import dataclasses
 import enum
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from bookkeeper.format.input_files import row_kind
 
 _HINT = (
     "Give a pyarrow Table or RecordBatch, a polars or pandas frame or something else with an Arrow C stream, a dict or "
-    "a list of dicts, dataclass or pydantic objects, or the Path of a Parquet or Arrow file."
+    "a list or generator of dicts, dataclass or pydantic objects, or the Path of a Parquet or Arrow file."
 )
 
 
@@ -31,9 +31,11 @@ def as_table(rows: Any, schema: Schema) -> pa.Table:
     """
     Rows as a table, not yet in the types of `schema`, which is the table's; raises SchemaRefused.
 
-    Python rows are a dict, a dataclass or a pydantic object, or a list of them; a key that a row lacks is null. Of a
-    Path the whole file is read: `writer lines` loads large ones in pieces.
+    Python rows are a dict, a dataclass or a pydantic object, or a list or iterator of them; a key that a row lacks is
+    null. Of a Path the whole file is read: `writer lines` loads large ones in pieces.
     """
+    if type(rows).__name__ == "LazyFrame":  # of polars, which has no Arrow C stream until it is collected
+        rows = rows.collect()
     if isinstance(rows, Path):
         return _file(rows)
     if isinstance(rows, pa.RecordBatch):
@@ -42,7 +44,7 @@ def as_table(rows: Any, schema: Schema) -> pa.Table:
         return rows if isinstance(rows, pa.Table) else pa.table(rows)
     if hasattr(rows, "__dataframe__"):  # pandas before 2.2
         return from_dataframe(rows)
-    return _table([_mapping(row) for row in (rows if isinstance(rows, list | tuple) else [rows])], schema)
+    return _table([_mapping(row) for row in (rows if isinstance(rows, list | tuple | Iterator) else [rows])], schema)
 
 
 def _file(path: Path) -> pa.Table:

@@ -58,7 +58,8 @@ function verdict(data) {
   const tables = data.tables.length, ready = data.tables.filter((table) => table.ready).length;
   const rate = data.tables.reduce((sum, table) => sum + table.rows_per_second, 0);
   const visible = most(data.tables.map((table) => newest(table.plots.visible)));
-  const flow = `${ready} of ${tables} table${tables === 1 ? "" : "s"} ready · ${count(rate)} rows/s` + (visible ? ` · visible within ${span(visible)}` : "");
+  const failing = data.tables.filter((table) => table.ready && table.state === "failing").length;
+  const flow = `${ready} of ${tables} table${tables === 1 ? "" : "s"} ready${failing ? `, ${failing} of them failing for a moment` : ""} · ${count(rate)} rows/s` + (visible ? ` · visible within ${span(visible)}` : "");
   const said = worst === "good" ? "All is well" : groups.length === 1 ? "One thing is wrong" : `${groups.length} things are wrong`;
   const found = [make("div", { class: `sum ${worst}` }, mark, make("div", {}, make("b", {}, said), make("span", {}, flow)))];
   if (groups.length) {
@@ -88,13 +89,15 @@ function trouble(item) {
   return make("li", { class: `trouble ${item.severity}` },
     make("p", { class: "what" }, ...names.flatMap((name) => [name, " "]), many ? `and ${item.tables.length - 3} more tables: ` : "", item.what),
     item.do ? make("p", { class: "do" }, make("b", {}, "Do "), ...coded(item.tables.length > 1 ? item.plain : item.do)) : null,
-    make("small", { class: "alert", title: "its section in docs/operate.md" }, `runbook: ${item.alert}`));
+    make("small", { class: "alert", title: item.alert }, `runbook: docs/operate.md#${item.alert.toLowerCase()}`));
 }
 // `like this` becomes code that can be copied.
 function coded(text) {
   return text.split(/(`[^`]+`)/).flatMap((part) => {
     if (!part.startsWith("`") || part.length < 3) return [part];
-    const command = part.slice(1, -1), copied = make("button", { class: "copy", type: "button", "aria-label": `copy ${command}` }, "copy");
+    const command = part.slice(1, -1);
+    if (/(^|[ =])[A-Z]{3,}( |$)/.test(command)) return [make("code", {}, command)]; // a placeholder: nothing to run as it is
+    const copied = make("button", { class: "copy", type: "button", "aria-label": `copy ${command}` }, "copy");
     copied.addEventListener("click", () => copy(command, copied));
     return [make("code", {}, command), copied];
   });
