@@ -31,6 +31,7 @@ from tests.simulation.decoder import (
     Decoder,
     Wrong,
 )
+from tests.simulation.forger import FORGER
 from tests.simulation.journal_rules import JournalRules
 
 
@@ -149,7 +150,7 @@ class Oracle(Decoder):
             self.counts[f"rejected {json.loads(data)['error']}"] += 1
         if location.startswith(self.folder) and "/pending/" in location and location.endswith(SUFFIX):
             name = TxlogName.parse(location.rpartition("/")[2])
-            if str(name) not in self.done and str(name) not in self.waiting:
+            if name.writer != FORGER and str(name) not in self.done and str(name) not in self.waiting:
                 txlog = decode(name, data, 2**26)
                 self.waiting[str(name)] = files = tuple(file.path for file in txlog.files)
                 self._deletes_of[str(name)] = tuple({*txlog.every_path} - {*files})

@@ -13,6 +13,7 @@ CHEAP = {
     "the total of records is off by one": "total-records",
     "the next sequence counts as in": "",
     "files of a keyed txlog inherit their numbers": "readers of keys see",
+    "a data file may be named by any txlog": "files are live twice",
     "the journal after the commit": "no journal names their files",
 }
 

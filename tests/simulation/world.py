@@ -34,6 +34,7 @@ from tests.simulation.changes import STEP_ROWS, Change, Changes
 from tests.simulation.coverage import errors_counted
 from tests.simulation.decoder import ORDER, Wrong
 from tests.simulation.foreign import DOES, Foreign
+from tests.simulation.forger import forge
 from tests.simulation.memory import Disk, MemoryStore
 from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
@@ -61,6 +62,8 @@ ROOT = "s3://simulated/lake"
 IDENTIFIER = "demo.events"
 BOOKS = ("book-1", "book-2")
 PLAIN, POSITIONED = ("plain-1", "plain-2"), ("chain-1",)
+#: rows of one publish; behind as many another writer names the same files
+MOST_KEYS = 3
 KEEP, KEEP_SHORT = timedelta(hours=3), timedelta(minutes=12)
 
 
@@ -276,14 +279,16 @@ class World:
         """Rows without positions: each is sent once, and counts when its publish was confirmed."""
         try:
             writer = self.open_writer(run)
-            keys = [f"{run.name}-{self.sent[run.name] + number}" for number in range(dice.randint(1, 3))]
+            keys = [f"{run.name}-{self.sent[run.name] + number}" for number in range(dice.randint(1, MOST_KEYS))]
             self.sent[run.name] += len(keys)
             self._write(writer, keys)
-            writer.publish()
+            name = writer.publish()
         except BookkeeperError:
             run.writer = None  # the next run; what is unknown is not sent again
             raise
         run.confirmed += keys
+        if len(keys) == MOST_KEYS and not self.keyed:
+            forge(self, name)
         self.counts["rows confirmed"] += len(keys)
 
     def _continue(self, run: Run, dice: Random) -> None:

@@ -1,5 +1,6 @@
 """A data file belongs to one txlog, by its name: no other can name it, and so get it deleted."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Reaper, Retention
+from bookkeeper.core.card import dumps, loads
 from bookkeeper.core.file_names import LOOSE, STRICT, check_names, owner_of
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import DuplicatePath, FileNameRefused
@@ -201,6 +203,12 @@ def test_a_card_of_the_last_release_is_loose_and_stays_so(tmp_path: Path) -> Non
     publish(old := Writes(lake, "old"), old.file(["a"]))
     lake.tick()
     assert (lake.keys(), lake.folder.card().file_names) == (["a"], "")
+
+
+def test_a_card_with_a_key_of_a_later_version_is_read(strict: Lake) -> None:
+    """As versions before `file-names` read this one's; what they do not know they leave out where they write it."""
+    card = json.loads(dumps(strict.folder.card()))
+    assert loads(json.dumps(card | {"of-a-later-version": "strict"}).encode()) == strict.folder.card()
 
 
 def test_the_rule_is_what_keeps_the_rows(strict: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
