@@ -5,6 +5,7 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -208,7 +209,8 @@ def _run_writer(words: list[str], stop: "StopSignal", tick: _Ticker) -> int:
             if stop.requested:
                 child.terminate()
             tick()
-        return code
+        # One that was stopped while it started has taken no row yet.
+        return 0 if stop.requested and code == -signal.SIGTERM else code
     finally:
         if child.poll() is None:
             child.terminate()
