@@ -2,7 +2,9 @@
 What an installation holds: every package whole, and three commands that start at once.
 """
 
+import shutil
 import sys
+import tarfile
 from importlib import import_module
 from pathlib import Path
 
@@ -50,3 +52,34 @@ def test_a_command_imports_nothing_heavy_before_it_knows_what_to_do(command: str
     loaded = run(sys.executable, "-c", code, environ=clean_environ(PYTHONPATH=str(ROOT)))
 
     assert (loaded.returncode, loaded.stdout.strip()) == (0, ""), loaded.stderr
+
+
+def test_a_source_distribution_has_docs_configuration_and_the_tested_versions(tmp_path: Path):
+    """Made in a copy: setuptools writes beside what it packs."""
+    tree = tmp_path / "tree"
+    for name in (
+        "LICENSE",
+        "README.md",
+        "MANIFEST.in",
+        "setup.cfg",
+        "pyproject.toml",
+        "constraints.txt",
+        "CHANGELOG.md",
+    ):
+        tree.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    for folder in ("docs", "config", "bookkeeper"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+    made = run(sys.executable, "-c", "import setuptools; setuptools.setup()", "-q", "sdist", "-d", "out", cwd=tree)
+
+    assert made.returncode == 0, made.stderr
+    (packed,) = (tree / "out").glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {path.relative_to(ROOT).as_posix() for folder in ("docs", "config") for path in tracked(ROOT / folder)}
+    assert {*wanted, "constraints.txt", "CHANGELOG.md"} <= names
+
+
+def tracked(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
