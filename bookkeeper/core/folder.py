@@ -150,6 +150,8 @@ class Folder:
             self.store.size(f"{place}{name}")
         except Missing:
             return False
+        except Unfit:
+            return True  # a link, which is rejected as a pending txlog
         return True
 
     def read_unlisted(
@@ -303,7 +305,8 @@ class Folder:
     def check(self) -> None:
         """Raises WrongFolder where no card is: on an object store the card is the folder."""
         try:
-            self.store.size(CARD)
+            with suppress(Unfit):
+                self.store.size(CARD)
         except Missing as exc:
             raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 
