@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import BookkeeperError, Missing, PathRefused
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
 from reaper.files.manifest_reader import normalize
@@ -55,6 +56,13 @@ def data_path(metadata: TableMetadata) -> str:
     return metadata.properties.get("write.data.path") or join(metadata.location, "data")
 
 
+def metadata_path(metadata: TableMetadata) -> str:
+    """
+    Where the table's metadata lies.
+    """
+    return metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
+
+
 class Storage:
     """The table's own files, through stores opened at its location and its data path."""
 
@@ -66,7 +74,9 @@ class Storage:
         roots = [metadata.location]
         if not _below(data_path(metadata), metadata.location):
             roots.append(data_path(metadata))
-        self._stores: list[Any] = [_CountedStore(open_store(root), self.requests) for root in roots]
+        places = (data_path(metadata), metadata_path(metadata))
+        opened = [of_table(open_store(root), metadata.location, *places) for root in roots]
+        self._stores: list[Any] = [_CountedStore(store, self.requests) for store in opened]
         # Normalized once: each of a hundred thousand locations is compared with them.
         self._folder_root = _root(folder)
         self._roots = [(_root(store.url), store) for store in self._stores]
