@@ -134,10 +134,10 @@ class LocalFile(InputFile, OutputFile):
         return cast(IO[bytes], open(self._path, mode, opener=self._handle))
 
     def _handle(self, path: str, flags: int) -> int:
-        flags |= os.O_NONBLOCK  # no pipe without a writer is waited for
         if not self._root:
             return os.open(path, flags, 0o666)
-        return open_beneath(self._root, path[len(self._root) + 1 :], flags)
+        # No pipe without a writer is waited for.
+        return open_beneath(self._root, path[len(self._root) + 1 :], flags | os.O_NONBLOCK)
 
     def to_input_file(self) -> InputFile:
         """See OutputFile."""

@@ -226,16 +226,19 @@ class LocalStore:
                 # Without a slash it cannot leave the folder, so only the folder is checked: 2.7 us, by path 4.
                 try:
                     os.unlink(key[len(folder) :], dir_fd=folders[folder])
+                    count += 1
                 except (OSError, ValueError):
-                    self._delete(folders, key)
-                count += 1
+                    count += self._delete(folders, key)
         return count
 
-    def _delete(self, folders: Folders, key: str) -> None:
+    def _delete(self, folders: Folders, key: str) -> bool:
         folder, _, name = checked_key(key).rpartition("/")
-        # Behind a link there is nothing of this store.
-        with suppress(Missing, NotAFile), self._reading(key):
-            os.unlink(name, dir_fd=folders[folder])
+        try:
+            with suppress(Missing), self._reading(key):
+                os.unlink(name, dir_fd=folders[folder])
+        except NotAFile:
+            return False  # behind a link there is nothing of this store
+        return True
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{checked_key(key)}"  # half a microsecond less than os.path.join

@@ -157,7 +157,10 @@ class Store(Protocol):
         """
 
     def delete_many(self, keys: Iterable[str]) -> int:
-        """Deletes these objects and ignores missing ones; returns the number of keys given."""
+        """
+        Deletes these objects and ignores missing ones; returns the number of keys given, without those that lie behind
+        a symbolic link.
+        """
 
 
 class Rooted(Protocol):

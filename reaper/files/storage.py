@@ -142,11 +142,17 @@ class Storage:
         store, key = owned
         store.upload(key, data)
 
-    def delete(self, locations: Iterable[str]) -> None:
-        """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
+    def delete(self, locations: Iterable[str]) -> int:
+        """
+        Deletes those that are there; returns how many are left alone because they lie behind a symbolic link.
+
+        Raises StorageUnavailable, and the rest can be deleted again.
+        """
+        left = 0
         for store, keys in self._by_store(locations, self.pace.at_once):
-            store.delete_many(keys)
+            left += len(keys) - store.delete_many(keys)
             self.pace.after(len(keys))
+        return left
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, listed object) of all files below a folder but the txlog folder's; none when it is not ours."""

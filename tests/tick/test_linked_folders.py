@@ -266,7 +266,9 @@ def test_no_writer_writes_through_a_link_and_it_goes_on_once_the_folder_is_there
 
 
 @pytest.mark.parametrize("behind", [behind_a_directory, behind_a_chain])
-def test_retention_and_expiry_of_such_a_file_do_not_delete_it(lake: Lake, behind: Behind) -> None:
+def test_retention_and_expiry_of_such_a_file_do_not_delete_it(
+    lake: Lake, behind: Behind, caplog: pytest.LogCaptureFixture
+) -> None:
     old = lake.clock.now - timedelta(days=3)
     plain = Writes(lake, "plain")
     plain.publish("old", at=old)
@@ -281,6 +283,8 @@ def test_retention_and_expiry_of_such_a_file_do_not_delete_it(lake: Lake, behind
     eager = replace(lake.settings, reaper=Reaper(older_than=timedelta(0), retain_last=1))
     done = reap(open_catalog(lake.catalog_settings), eager, lake.clock.now, open_store=lake.store)
     assert done.data_files == 2 and others(lake) == before
+    (said,) = [record for record in caplog.records if record.__dict__.get("action") == "refuse"]
+    assert (said.message, said.__dict__["files"]) == ("files behind a symbolic link are left alone", 1)
     left = [path.name for path in (location(lake) / "data").iterdir() if path.is_file()]
     assert len(left) == 1 and left[0].endswith("new.parquet")
     assert reap(open_catalog(lake.catalog_settings), eager, lake.clock.now, open_store=lake.store).data_files == 0
