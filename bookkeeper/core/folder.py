@@ -148,10 +148,8 @@ class Folder:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
         try:
             self.store.size(f"{place}{name}")
-        except Missing:
+        except (Missing, Unfit):  # a link is no txlog, and can never be one
             return False
-        except Unfit:
-            return True  # a link, which is rejected as a pending txlog
         return True
 
     def read_unlisted(

@@ -163,6 +163,23 @@ def test_a_link_that_is_swapped_in_after_its_folder_was_opened_changes_nothing(
         read(walk, root, "a/b/c/f")
 
 
+def test_a_folder_that_was_a_link_a_moment_ago_is_not_taken_for_missing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def was_a_link(*given: Any, **how: Any) -> int:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+
+    handle = os.open(root, FOLDER)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", was_a_link)
+            with pytest.raises(OSError, match="was replaced while it was opened") as refused:
+                beneath.open_in(handle, "a", FOLDER, f"{root}/a")
+    finally:
+        os.close(handle)
+    assert refused.value.errno == errno.EBUSY
+
+
 def test_a_link_that_is_swapped_in_and_out_all_the_time_never_leads_anywhere(root: Path, opened: Open) -> None:
     folder, ended, swaps = root / "a" / "b", threading.Event(), 0
     link = folder.with_name("link")

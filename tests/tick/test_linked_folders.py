@@ -229,6 +229,19 @@ def test_a_pending_folder_that_is_a_link_is_trouble_and_not_empty(lake: Lake, pr
     assert lake.keys() == ["a", "b"] and lake.rejected() == {}
 
 
+@pytest.mark.parametrize("target", ["nowhere", "/proc/self/status"])
+def test_a_link_in_the_place_of_a_txlog_is_a_hole_and_holds_up_nothing(lake: Lake, target: str) -> None:
+    writer = Writes(lake)
+    writer.publish("a")
+    lake.tick()
+    link = writer.name.at(2)
+    writer.publish("c", sequence=3)
+    (Path(lake.made.folder.removeprefix("file://")) / "pending" / str(link)).symlink_to(target)
+    for _ in range(2):
+        lake.tick(seconds=11)
+    assert lake.keys() == ["a", "c"] and set(lake.rejected()) <= {str(link)}
+
+
 def test_a_new_file_of_a_rewrite_behind_a_link_has_the_rewrite_rejected(lake: Lake) -> None:
     writer = Writes(lake)
     for key in "ab":
