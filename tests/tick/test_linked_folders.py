@@ -13,11 +13,14 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.live_files import check_files
 from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.config.settings import Compaction, Reaper, Retention
+from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import decode
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
-from bookkeeper.errors import NotAFile, NotPossible, Retry, StorageUnavailable
+from bookkeeper.errors import NoDataFile, NotAFile, NotPossible, Retry, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.beneath import LinkRefused, walk
+from bookkeeper.tick.intake import files_error
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
 from reaper.context import ReaperContext
@@ -123,6 +126,8 @@ def test_a_txlog_that_names_a_file_through_a_link_is_rejected_and_the_others_get
     result = lake.tick(book)
     assert (result.rejected, result.commit.txlogs, result.trouble, lake.pending()) == ([refused], 3, None, [])
     assert lake.keys() == ["k0", "k1", "k2"]
+    decoded = decode(name := TxlogName.parse(refused), lake.folder.store.read(f"rejected/{name}"), 2**20)
+    assert isinstance(files_error(lake.view().data_store(lake.store), decoded), NoDataFile)  # as `show` says it
     reason = lake.folder.reason(refused)
     assert reason["error"] == "NoDataFile" and "symbolic link" in reason["reason"]
     link = {behind_a_directory: "data/x", behind_a_chain: "data/first", behind_a_way_up: "data/up"}.get(behind, "data/")
