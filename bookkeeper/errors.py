@@ -234,6 +234,15 @@ class FromTheFuture(Reject):
     hint = "Synchronise the writer's clock (NTP), then replay the txlog."
 
 
+class ManifestCorrupt(BookkeeperError):
+    """A manifest or a manifest list of the table does not decode."""
+
+    hint = (
+        "No file is dropped or deleted while it cannot be read. If other engines still read the table, Spark can write "
+        "its manifests anew: CALL <catalog>.system.rewrite_manifests('<namespace>.<table>')."
+    )
+
+
 class RewriteRejected(BookkeeperError):
     """This rewrite can never be committed."""
 

@@ -48,8 +48,12 @@ class AddedFiles:
             lines = manifest_list.decode(data, MOST_BYTES, self.known)
         except (TxlogCorrupt, TxlogTooLarge):
             return _by_pyiceberg(table.io, snapshot)
-        own = [line for line in lines if line.snapshot_id == snapshot.snapshot_id and line.content in (0, None)]
-        if any(_may_project(table, line.spec_id) for line in own):
+        own = [
+            line
+            for line in lines
+            if line.added_snapshot_id == snapshot.snapshot_id and line.content == ManifestContent.DATA
+        ]
+        if any(_may_project(table, line.partition_spec_id) for line in own):
             return _by_pyiceberg(table.io, snapshot)
         try:
             return [file for line in sorted(own) for file in _added(table.io, line)]
@@ -68,9 +72,9 @@ def _may_project(table: Table, spec_id: int) -> bool:
     return spec is None or any(isinstance(item.transform, IdentityTransform) for item in spec.fields)
 
 
-def _added(io: FileIO, line: manifest_list.Line) -> Iterator[DataFile]:
-    with reading(line.path):
-        meta, blocks = avro.decode(_read(io, line.path), MOST_BYTES)
+def _added(io: FileIO, line: manifest_list.ListedManifest) -> Iterator[DataFile]:
+    with reading(line.manifest_path):
+        meta, blocks = avro.decode(_read(io, line.manifest_path), MOST_BYTES)
     layout = parse_layout(meta.get("avro.schema", b""))
     for entry in (entry for block in blocks for entry in decode_block(block, layout)):
         if entry.status == ADDED and entry.content == DATA:
@@ -83,7 +87,7 @@ def _added(io: FileIO, line: manifest_list.Line) -> Iterator[DataFile]:
                 record_count=found.record_count,
                 file_size_in_bytes=found.size_bytes,
             )
-            file.spec_id = line.spec_id
+            file.spec_id = line.partition_spec_id
             yield file
 
 

@@ -135,7 +135,7 @@ class Compactor:
             opened = context, _place(look.table)
         self._context, context = opened, opened[0]
         # A reader remembers every manifest list that it read.
-        return replace(context, reader=ManifestReader(look.table.io, context.storage.read)), look
+        return replace(context, reader=ManifestReader(look.table.io, context.storage.read_together)), look
 
     def _run(self, context: ReaperContext, plan: Plan, now: datetime, held: "_Held") -> Compacted:
         done, files, left, retries = _seen(plan, now), plan.pending_files, plan.bytes, 0

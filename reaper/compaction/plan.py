@@ -23,13 +23,13 @@ from bookkeeper.core.retention_column import RetentionColumn, retention_column
 from bookkeeper.core.rewrite import REWRITES, Base, decode, file_key, parse_key
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
+from bookkeeper.stores.together import in_parts
 from reaper.compaction.lifetime import Lifetime, Times, lifetime
 from reaper.compaction.live_files import Deleted, LiveFiles, all_of
 from reaper.compaction.new_files import target_bytes
 from reaper.compaction.policy import Candidate, Limits, LiveFile, choose
 from reaper.compaction.set_aside import SetAside
 from reaper.context import ReaperContext
-from reaper.files.storage import in_parts
 
 #: why a small file is left alone
 PENDING, DELETES, RETENTION, FORMAT, FAILED = REASONS = ("pending", "deletes", "retention", "format", "failed")

@@ -11,10 +11,12 @@ from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.format import partition
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
-from bookkeeper.ledger import blocks, manifests, summary
-from bookkeeper.ledger.blocks import _StatusRewrite
-from bookkeeper.ledger.manifests import Header
+from bookkeeper.ledger import summary
 from bookkeeper.ledger.rewrite_groups import RewriteGroup
+from bookkeeper.manifests import blocks, header
+from bookkeeper.manifests import walk as walked
+from bookkeeper.manifests.blocks import _StatusRewrite
+from bookkeeper.manifests.header import Header
 from bookkeeper.retention import scan as retention_find
 from tests.histories.random_walk import OF_COMPACTORS, walk
 from tests.histories.world import SPECS, World
@@ -47,7 +49,7 @@ def bounds_of_the_first_partition_only() -> Broken:
     def broken(kinds: Any, tuples: Any) -> Any:
         return partition.summarise(kinds, list(tuples)[:1])
 
-    return manifests, "summarise", broken
+    return header, "summarise", broken
 
 
 def tombstones_left_out() -> Broken:
@@ -59,14 +61,14 @@ def tombstones_left_out() -> Broken:
 
 
 def joined_across_layouts() -> Broken:
-    return Header, "joins", lambda header, found: True
+    return Header, "joins", lambda its, found: True
 
 
 def blocks_known_by_their_count_only() -> Broken:
-    def broken(avro_schema: bytes) -> Any:
+    def broken(avro_schema: bytes, codec: bytes) -> Any:
         return lambda block: b"%d" % block.count
 
-    return blocks, "digester", broken
+    return walked, "digester", broken
 
 
 def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
@@ -80,10 +82,10 @@ def blocks_with_ids_to_inherit_carried_as_they_are() -> Broken:
 
 def blocks_that_lose_files_not_read() -> Broken:
     def broken(*given: Any) -> Any:
-        return rightly(*given[:-1], lambda _: False)
+        return rightly(*given[:-2], lambda _: False, given[-1])
 
-    rightly = retention_find.open_manifest
-    return retention_find, "open_manifest", broken
+    rightly = retention_find.selected_files
+    return retention_find, "selected_files", broken
 
 
 def rewrites_whose_manifest_hides_its_smallest_number() -> Broken:

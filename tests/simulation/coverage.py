@@ -69,6 +69,7 @@ LEFT_OUT = {
         "CannotRead",
         "CatalogMissing",
         "FileGone",
+        "ManifestCorrupt",
         "MarksLost",
         "Overwritten",
         "PlaceRefused",

@@ -22,8 +22,7 @@ from bookkeeper.core.rewrite import REWRITES, file_key
 from bookkeeper.fold import select
 from bookkeeper.fold.read import FILE_PATH, position_rows
 from bookkeeper.format.entries import POSITION_DELETES
-from bookkeeper.ledger import contents, ledger, summary, txlog_groups
-from bookkeeper.ledger.blocks import live_summaries
+from bookkeeper.ledger import ledger, summary, txlog_groups
 from bookkeeper.ledger.commit_request import NewSnapshot, guards
 from bookkeeper.retention import rule as retention_rule
 from reaper.expiry import journal as journals
@@ -62,7 +61,7 @@ def all_data_of(metadata: Any, reader: Any, expire: Collection[int]) -> Files:
     """With a snapshot goes every file that it has."""
     snapshots = [item for item in metadata.snapshots if item.snapshot_id in expire]
     lines = reader.by_path(snapshots).values()
-    return Files(data={entry.path: entry.bytes for _, entries in reader.entries(lines) for entry in entries})
+    return Files(data={entry.path: entry.bytes for _, entries in reader.files(lines) for entry in entries})
 
 
 def new_files_deleted(folder: Folder, name: str, why: Any, now: datetime) -> None:
@@ -133,9 +132,9 @@ def journal_behind(context: Any, table: Any, journal: Any) -> None:
     _write_journal(context.folder, journal)
 
 
-def examined_or_not(header: Any, manifest: Any, store: Any, plan: Any, newest: Any) -> Iterator[str]:
+def examined_or_not(header: Any, manifest: Any, rows: Any, plan: Any, newest: Any) -> Iterator[str]:
     """A fold does not ask what came since it was planned."""
-    for _, row, _ in live_summaries(contents.read_manifest(store, manifest).rows, manifest):
+    for row, _ in rows:
         if (key := file_key(row.path)) in plan.files:
             yield key
 

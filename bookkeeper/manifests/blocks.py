@@ -14,13 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from pyiceberg.manifest import ManifestFile
-
 from bookkeeper.format import avro
-from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block, PackedBlock
-from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.layout import Layout
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import (
     ADDED,
     DELETED,
@@ -32,21 +29,20 @@ from bookkeeper.format.records import (
     saturate,
     write_prefix,
 )
-from bookkeeper.format.skim import EntrySummary, Skimmer
-from bookkeeper.ledger.block_cache import BlockCache, BlockStats, Range, digester, range_of, union
-from bookkeeper.ledger.contents import MANIFEST_BYTES, with_inherited
-from bookkeeper.ledger.manifests import Header
-from bookkeeper.stores.store import Reading, key_in
+from bookkeeper.format.skim import EntrySummary
+from bookkeeper.manifests.header import Header
+from bookkeeper.manifests.stats import BlockStats, Range, StatsCache, range_of, union
+from bookkeeper.manifests.walk import Heads, ReadBlock, StoredBlock, live_rows, proven, split, with_inherited
 
 #: the header that a manifest is written anew with; None for a manifest that cannot be written anew
-Headers = Callable[[ManifestFile], Header | None]
+Headers = Callable[[ListedManifest], Header | None]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBlock:
+class UnreadBlock:
     """A block that was not read: it is copied as it is stored."""
 
-    packed: PackedBlock
+    stored: StoredBlock
     digest: bytes
     stats: BlockStats
 
@@ -55,75 +51,75 @@ class StoredBlock:
 class DecodedBlock:
     """A block with its records; one that has `stats` can be copied as it is."""
 
-    block: Block
-    entries: Sequence[EntrySummary]
+    found: ReadBlock
     stats: BlockStats | None = None
+
+    @property
+    def entries(self) -> Sequence[EntrySummary]:
+        """Its records."""
+        return self.found.rows
 
 
 @dataclass(frozen=True, slots=True)
 class OpenManifest:
-    """A manifest's blocks, the skimmer of their records, and the cache of their statistics."""
+    """A manifest's blocks, the layout of their records, and the cache of their statistics."""
 
-    manifest: ManifestFile
-    skimmer: Skimmer
-    cache: BlockCache
-    blocks: Sequence[StoredBlock | DecodedBlock]
-
-    @property
-    def layout(self) -> Layout:
-        """The layout of its records."""
-        return self.skimmer.layout
+    manifest: ListedManifest
+    layout: Layout | None
+    cache: StatsCache
+    blocks: Sequence[UnreadBlock | DecodedBlock]
 
     @property
-    def stored_blocks(self) -> list[StoredBlock]:
+    def unread_blocks(self) -> list[UnreadBlock]:
         """The blocks that were not read."""
-        return [block for block in self.blocks if isinstance(block, StoredBlock)]
+        return [block for block in self.blocks if isinstance(block, UnreadBlock)]
 
     @property
     def decoded_blocks(self) -> list[DecodedBlock]:
         """The blocks that were read."""
         return [block for block in self.blocks if isinstance(block, DecodedBlock)]
 
-    def read(self, block: StoredBlock) -> Sequence[EntrySummary]:
-        """The records of a block that was not read; raises Reject."""
-        return _decode(block.packed, self.skimmer).entries
+    def read(self, block: UnreadBlock) -> Sequence[EntrySummary]:
+        """The records of a block that was not read; raises ManifestCorrupt."""
+        return proven(self.manifest.manifest_path, block.stored.rows)
 
 
 def open_manifest(
-    store: Reading, manifest: ManifestFile, header: Header | None, cache: BlockCache, wanted: Callable[[Range], bool]
+    data: bytes, manifest: ListedManifest, header: Header | None, cache: StatsCache, wanted: Callable[[Range], bool]
 ) -> OpenManifest:
     """
-    A data manifest; raises Reject when it does not decode.
+    The manifest whose bytes are `data`; raises ManifestCorrupt.
 
     Only those of its blocks are read whose range is `wanted`, and those that must be written anew under this header:
     all of them when there is none.
     """
-    data = store.read(key_in(store, manifest.manifest_path))
-    head = avro.read_header(data)
-    skimmer = manifest_format.skimmer_of(head.meta, cache.column)
-    if header is None or not header.joins(skimmer.layout) or head.meta.get(avro.CODEC) != b"deflate":
-        whole = manifest_format.decode(data, MANIFEST_BYTES, header=head, column=cache.column)
-        return OpenManifest(manifest, skimmer, cache, [*map(DecodedBlock, whole.blocks, whole.skimmed)])
-    digest_of, blocks = digester(head.meta["avro.schema"]), list[StoredBlock | DecodedBlock]()
-    for packed in avro.packed_blocks(data, head.end):
-        digest = digest_of(packed)
-        stats = cache.block_stats(digest)
-        if stats is None or wanted(stats.range):
-            decoded = _decode(packed, skimmer)
-            stats = decoded.stats
-            if stats is not None:
-                cache.put_block(digest, stats)
-            if stats is None or wanted(stats.range):
-                blocks.append(decoded)
-                continue
-        blocks.append(StoredBlock(packed, digest, stats))
-    return OpenManifest(manifest, skimmer, cache, blocks)
+
+    def opened() -> OpenManifest:
+        stored = split(data, cache.column)
+        layout = stored[0].skimmer.layout if stored else None
+        joins = header is not None and layout is not None and header.joins(layout)
+        blocks = [_opened(block, joins and block.is_packed, cache, wanted) for block in stored]
+        return OpenManifest(manifest, layout, cache, blocks)
+
+    return proven(manifest.manifest_path, opened)
 
 
-def _decode(packed: PackedBlock, skimmer: Skimmer) -> DecodedBlock:
-    block = Block(packed.count, avro.payload_of(packed), packed.packed)
-    entries = manifest_format.prove((block,), skimmer).rows
-    return DecodedBlock(block, entries, stats_of(entries, len(block.payload)))
+def _opened(
+    block: StoredBlock, joins: bool, cache: StatsCache, wanted: Callable[[Range], bool]
+) -> UnreadBlock | DecodedBlock:
+    """A block that `joins` may be copied as it is stored."""
+    if not joins:
+        return DecodedBlock(block.read())
+    digest = block.digest
+    stats = cache.block(digest)
+    if stats is not None and not wanted(stats.range):
+        return UnreadBlock(block, digest, stats)
+    found = block.read()
+    stats = stats_of(found.rows, len(found.block.payload))
+    if stats is None:
+        return DecodedBlock(found)
+    cache.put_block(digest, stats)
+    return DecodedBlock(found, stats) if wanted(stats.range) else UnreadBlock(block, digest, stats)
 
 
 def stats_of(entries: Sequence[EntrySummary], size: int) -> BlockStats | None:
@@ -143,55 +139,22 @@ def stats_of(entries: Sequence[EntrySummary], size: int) -> BlockStats | None:
     return BlockStats.of([(entry, sequences[entry.prefix], entry.partition) for entry in entries], size)
 
 
-def live_summaries(entries: Sequence[EntrySummary], manifest: ManifestFile) -> Iterator[tuple[int, EntrySummary, int]]:
-    """
-    Index, record and sequence number of each live file.
-    """
-    known: dict[bytes, int | None] = {}
-    for index, entry in enumerate(entries):
-        sequence: int | None
-        if entry.entry is not None:  # its prefix may have another layout
-            whole = with_inherited(entry.entry, manifest)
-            sequence = None if whole.status == DELETED else whole.sequence_number or 0
-        elif entry.prefix in known:
-            sequence = known[entry.prefix]
-        else:
-            prefix = _inherited_prefix(entry.prefix, manifest)
-            sequence = known[entry.prefix] = None if prefix.status == DELETED else prefix.sequence
-        if sequence is not None:
-            yield index, entry, sequence
-
-
-def inherited_prefix(entry: EntrySummary, manifest: ManifestFile) -> Prefix:
-    """
-    What stands before the data file in a record of this manifest, with what it inherits filled in.
-    """
-    if entry.entry is None:
-        return _inherited_prefix(entry.prefix, manifest)
-    whole = with_inherited(entry.entry, manifest)
-    return Prefix(whole.status, whole.snapshot_id, whole.sequence_number, whole.file_sequence_number)
-
-
 def select_live(source: OpenManifest, wanted: Callable[[EntrySummary, int], bool]) -> list[dict[int, EntrySummary]]:
     """
     The live files of each block that are `wanted`, by index; of blocks that were read. Their range is cached.
     """
     selected, ranges = list[dict[int, EntrySummary]](), list[Range]()
     for block in source.blocks:
-        if isinstance(block, StoredBlock):
+        if isinstance(block, UnreadBlock):
             selected.append({})
             ranges.append(block.stats.range)
             continue
-        files = list(live_summaries(block.entries, source.manifest))
+        files = list(live_rows(block.entries, source.manifest))
         selected.append({index: row for index, row, sequence in files if wanted(row, sequence)})
         ranges.append(range_of((row.upper, sequence) for _, row, sequence in files))
-    digests = [block.digest for block in source.stored_blocks]
+    digests = [block.digest for block in source.unread_blocks]
     source.cache.put_manifest(source.manifest.manifest_path, union(ranges), digests)
     return selected
-
-
-def _inherited_prefix(raw: bytes, manifest: ManifestFile) -> Prefix:
-    return read_prefix(raw).with_inherited(manifest.added_snapshot_id or 0, manifest.sequence_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +187,14 @@ def copy_entries(
     """
     # The partition tuples of one spec have another layout before and after a column of it was widened. And a record
     # whose prefix takes more bytes than it needs has none that can be replaced.
-    joins, rewrite = header.joins(source.layout), _StatusRewrite(source.manifest, snapshot_id)
+    joins = source.layout is not None and header.joins(source.layout)
+    rewrite = _StatusRewrite(source.manifest, snapshot_id)
     for number, block in enumerate(source.blocks):
         indexes = deleted[number] if deleted else ()
-        if isinstance(block, StoredBlock):
-            yield OutputBlock(EXISTING, block.packed, block.stats)
+        if isinstance(block, UnreadBlock):
+            yield OutputBlock(EXISTING, block.stored.stored, block.stats)
         elif block.stats is not None and not indexes:
-            yield OutputBlock(EXISTING, block.block, block.stats)
+            yield OutputBlock(EXISTING, block.found.block, block.stats)
         elif joins and all(entry.prefix for entry in block.entries):
             yield from _split_by_status(_copy_bytes(block, rewrite, indexes))
         else:
@@ -238,7 +202,7 @@ def copy_entries(
 
 
 def _copy_bytes(block: DecodedBlock, rewrite: "_StatusRewrite", deleted: Collection[int]) -> Iterator[CopiedEntry]:
-    payload = block.block.payload
+    payload = block.found.block.payload
     for index, entry in enumerate(block.entries):
         rewritten = rewrite.of(entry.prefix, index in deleted)
         if rewritten is not None:
@@ -250,7 +214,7 @@ def _copy_bytes(block: DecodedBlock, rewrite: "_StatusRewrite", deleted: Collect
 def _encode_anew(
     block: DecodedBlock, source: OpenManifest, header: Header, deleted: Collection[int], snapshot_id: int
 ) -> Iterator[CopiedEntry]:
-    decoded = decode_block(block.block, source.layout)
+    decoded = block.found.entries()
     for index, (summary, entry) in enumerate(zip(block.entries, decoded, strict=True)):
         before = with_inherited(entry, source.manifest)
         if before.status != DELETED:
@@ -271,7 +235,7 @@ class ManifestDelete:
     deleted: Sequence[dict[int, EntrySummary]]
 
     @property
-    def manifest(self) -> ManifestFile:
+    def manifest(self) -> ListedManifest:
         """As the table's head lists it."""
         return self.source.manifest
 
@@ -284,7 +248,7 @@ class ManifestDelete:
 class _StatusRewrite:
     """The prefixes that copied records get; a manifest has few different ones."""
 
-    def __init__(self, manifest: ManifestFile, snapshot_id: int) -> None:
+    def __init__(self, manifest: ListedManifest, snapshot_id: int) -> None:
         self._manifest = manifest
         self._snapshot_id = snapshot_id
         self._known: dict[tuple[bytes, bool], tuple[Prefix, bytes] | None] = {}
@@ -296,7 +260,7 @@ class _StatusRewrite:
         return self._known[raw, delete]
 
     def _rewrite(self, raw: bytes, delete: bool) -> tuple[Prefix, bytes] | None:
-        before = _inherited_prefix(raw, self._manifest)
+        before = Heads(self._manifest).of_prefix(raw)
         if before.status == DELETED:
             return None
         after = replace(before, status=EXISTING)
@@ -326,7 +290,7 @@ class ManifestBody:
     digests: Sequence[bytes]
 
 
-def assemble(blocks: Iterable[OutputBlock], header: Header, cache: BlockCache) -> ManifestBody:
+def assemble(blocks: Iterable[OutputBlock], header: Header, cache: StatsCache) -> ManifestBody:
     """
     The records of a manifest, in blocks of at least BLOCK_BYTES where there are enough.
 

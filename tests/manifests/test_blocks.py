@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.format import avro, records
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.records import EXISTING, Prefix, write_prefix
 from bookkeeper.format.skim import Skimmer
-from bookkeeper.ledger import block_cache, contents, merge
-from bookkeeper.ledger.block_cache import EMPTY, BlockCache, BlockStats, Range, digester, range_of, union
-from bookkeeper.ledger.blocks import stats_of
+from bookkeeper.ledger import merge
+from bookkeeper.manifests import stats as block_stats
+from bookkeeper.manifests.blocks import stats_of
+from bookkeeper.manifests.cache import digester
+from bookkeeper.manifests.stats import EMPTY, BlockStats, Range, StatsCache, range_of, union
 from bookkeeper.retention.scan import find
 from bookkeeper.retention.size_cutoff import size_cutoff
 from tests.support.lake import Lake, Writes
@@ -81,9 +84,7 @@ def test_which_commits_are_too_many_bytes_is_found_in_the_oldest_blocks(lake: La
     book = lake.book()
     merged(lake, book)
     view, ledger = lake.view(), book.ledger
-    live = [
-        entry for item in ledger.manifests(view) for entry in contents.live_entries(ledger.metadata_store(view), item)
-    ]
+    live = [*ledger.live_entries(view, ManifestContent.DATA)]
     sizes = sorted((entry.sequence_number, entry.data_file.size_bytes) for entry in live)
     for dropped in (1, 3):
         read, excess = skimmed["records"], sum(size for _, size in sizes[:dropped])
@@ -97,7 +98,7 @@ def test_a_merge_of_merged_manifests_reads_no_record(lake: Lake, skimmed: Counte
     view, read = lake.view(), skimmed["records"]
     group = [item for item in book.ledger.manifests(view) if not item.added_files_count]
     header = book.ledger.writer.header(view.metadata.schema(), view.metadata.spec())
-    found = merge.merge(book.ledger.metadata_store(view), group, header, book.ledger.cache).records
+    found = merge.merge(book.ledger.reader(view), group, header, book.ledger.cache).records
     assert found.counts[records.EXISTING][0] == sum(item.existing_files_count or 0 for item in group) >= merge.FAN
     assert skimmed["records"] - read <= sum(item.deleted_files_count or 0 for item in group)
 
@@ -191,36 +192,36 @@ def stats(*partitions: tuple[Any, ...]) -> BlockStats:
 def test_what_is_remembered_of_blocks_is_bounded_and_what_was_asked_for_goes_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(block_cache, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(block_stats, "MOST_BYTES", 20_000)
     for partitions in ([(1,)], [(number,) for number in range(9)], [("x" * 1000,)]):
-        known = BlockCache()
+        known = StatsCache()
         for number in range(100):
             known.put_block(b"%d" % number, stats(*partitions))
-            known.block_stats(b"0")
-        kept = [number for number in range(100) if known.block_stats(b"%d" % number)]
+            known.block(b"0")
+        kept = [number for number in range(100) if known.block(b"%d" % number)]
         assert kept == [0, *range(101 - len(kept), 100)]
         assert 5 <= len(kept) <= 40
 
 
 def test_a_block_that_would_push_out_all_others_is_not_remembered() -> None:
-    known = BlockCache()
+    known = StatsCache()
     known.put_block(b"a", stats((1,)))
     known.put_block(b"b", stats(*((number,) for number in range(200_000))))
-    assert known.block_stats(b"a")
-    assert not known.block_stats(b"b")
+    assert known.block(b"a")
+    assert not known.block(b"b")
 
 
 def test_what_no_live_manifest_has_is_forgotten() -> None:
-    known = BlockCache()
+    known = StatsCache()
     for number in range(300):
         name = b"%d" % number
         known.put_block(name, stats((number,)))
         known.put_manifest(name.decode(), EMPTY, [name])
         known.forget_unlisted([name.decode(), "0"])
-    left = [number for number in range(300) if known.block_stats(b"%d" % number)]
+    left = [number for number in range(300) if known.block(b"%d" % number)]
     assert {0, 299} <= set(left)
     assert len(left) < 100
-    assert [number for number in range(300) if known.manifest_range(str(number))] == left
+    assert [number for number in range(300) if known.manifest(str(number))] == left
 
 
 def test_ranges_unite_to_the_range_of_all() -> None:

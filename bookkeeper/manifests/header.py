@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType
@@ -17,12 +17,13 @@ from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout, Physical, parse_layout
-from bookkeeper.format.partition import summarise, widened
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.format.partition import FieldSummary, summarise, widened
 from bookkeeper.format.records import ADDED, DELETED, EXISTING, Records
 from bookkeeper.format.remembered import remembered
-from bookkeeper.ledger.block_cache import digester
-from bookkeeper.ledger.commit_request import Unsent
+from bookkeeper.manifests.cache import digester
 from bookkeeper.stores.locations import join
+from bookkeeper.stores.unsent import Unsent
 
 #: spec id and comparable values
 PartitionKey = tuple[Any, ...]
@@ -49,14 +50,14 @@ class ManifestWriter:
 
     def write(
         self, unsent: Unsent, key: str, header: "Header", records: Records, snapshot_id: int, sequence: int
-    ) -> ManifestFile:
+    ) -> ListedManifest:
         """One manifest under `key`; `sequence` is that of its snapshot."""
         data = avro.encode(header.meta, records.blocks)
         unsent.create(key, data)
         counts: dict[str, Any] = {}
         for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
             counts[f"{name}_files_count"], counts[f"{name}_rows_count"] = records.counts[status]
-        return ManifestFile.from_args(
+        return ListedManifest(
             manifest_path=join(unsent.url, key),
             manifest_length=len(data),
             partition_spec_id=header.spec_id,
@@ -65,7 +66,6 @@ class ManifestWriter:
             min_sequence_number=sequence if records.least_sequence is None else records.least_sequence,
             added_snapshot_id=snapshot_id,
             partitions=header.summaries(records.partitions),
-            key_metadata=None,
             **counts,
         )
 
@@ -73,7 +73,7 @@ class ManifestWriter:
         self,
         unsent: Unsent,
         key: str,
-        manifests: Sequence[ManifestFile],
+        manifests: Sequence[ListedManifest],
         snapshot_id: int,
         parent_id: int | None,
         sequence: int,
@@ -83,12 +83,12 @@ class ManifestWriter:
         unsent.create(key, manifest_list.encode(snapshot_id, parent_id, sequence, lines))
         return join(unsent.url, key)
 
-    def rehearse(self, manifests: Sequence[ManifestFile]) -> None:
+    def rehearse(self, manifests: Sequence[ListedManifest]) -> None:
         """Makes the lines of manifests and keeps none; raises what encoding them raises."""
         for manifest in manifests:
             manifest_list.encode_line(manifest)
 
-    def _line(self, manifest: ManifestFile) -> bytes:
+    def _line(self, manifest: ListedManifest) -> bytes:
         line = self._lines.get(manifest.manifest_path)
         if line is None:
             _forget(self._lines, _LINES)
@@ -111,12 +111,9 @@ class Header:
             (kind, decimal) for (_, kind), decimal in zip(partition, decimals, strict=True)
         ]
 
-    def summaries(self, tuples: Iterable[tuple[Any, ...]]) -> list[PartitionFieldSummary]:
+    def summaries(self, tuples: Iterable[tuple[Any, ...]]) -> tuple[FieldSummary, ...]:
         """The partition summaries of a manifest, as a manifest list has them."""
-        return [
-            PartitionFieldSummary(found.contains_null, found.contains_nan, found.lower, found.upper)
-            for found in summarise(self.kinds, tuples)
-        ]
+        return tuple(summarise(self.kinds, tuples))
 
     def partition_keys(self, tuples: Iterable[tuple[Any, ...]]) -> set[PartitionKey]:
         """The keys of these partition tuples; the same partition has one key in every layout."""
