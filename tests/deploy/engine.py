@@ -4,10 +4,12 @@ Builds and runs the image with buildah and podman, in a storage of its own: no o
 Where no registry is reachable, the base images are stand-ins made of Debian's packages, under the same names.
 """
 
+import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +50,22 @@ class Engine:
     environ: Mapping[str, str]
 
     @classmethod
-    def here(cls, environ: Mapping[str, str]) -> "Engine":
-        """Ready to build and run; raises Unavailable with what is missing."""
+    @contextmanager
+    def here(cls, environ: Mapping[str, str]) -> Iterator["Engine"]:
+        """Ready to build and run, alone in its folder; raises Unavailable with what is missing."""
         if os.geteuid() != 0:
             raise Unavailable("images are built as root here, and this is not root")
         containers(environ)
         folder = cache(environ) / "containers"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "containers.conf").write_text(CONF)
-        return cls(
-            folder, {**environ, "CONTAINERS_CONF": str(folder / "containers.conf"), "BUILDAH_ISOLATION": "chroot"}
-        )
+        more = {"CONTAINERS_CONF": str(folder / "containers.conf"), "BUILDAH_ISOLATION": "chroot"}
+        with (folder / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            try:
+                yield cls(folder, {**environ, **more})
+            finally:
+                _unmount(folder)
 
     def have(self, *bases: str) -> None:
         """Base images, or stand-ins for them, that run here; raises Unavailable where none can be made or run."""
@@ -131,6 +138,14 @@ class Engine:
     def _checked(self, done: subprocess.CompletedProcess[str]) -> str:
         assert done.returncode == 0, f"{done.args}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
         return done.stdout
+
+
+def _unmount(folder: Path) -> None:
+    """What a build that was cut off has left mounted: nothing could remove the folder."""
+    places = [line.split()[1] for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
+    for place in reversed(places):
+        if Path(place).is_relative_to(folder):
+            subprocess.run(["umount", "--lazy", place], check=False)
 
 
 #: a disk that is read-only, no network, no rights; no systemd here that podman could ask to call health checks

@@ -34,14 +34,14 @@ pytestmark = pytest.mark.skipif("IMAGE_TEST" not in os.environ, reason="builds a
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> Iterator[Engine]:
     try:
-        made = Engine.here(os.environ)
-        made.have(PYTHON, *([JRE] if SPARK else []))
+        with Engine.here(os.environ) as made:
+            made.have(PYTHON, *([JRE] if SPARK else []))
+            made.build("bookkeeper", TAG)
+            yield made
     except Unavailable as exc:
         pytest.skip(str(exc))
-    made.build("bookkeeper", TAG)
-    return made
 
 
 @pytest.fixture
