@@ -101,7 +101,7 @@ class TableInspector:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
                 problems.append(f"{type(error).__name__}: {error}")
-        return replace(found, problem="; ".join(problems)) if problems else replace(found, at=self.now)
+        return replace(found, problem="; ".join(dict.fromkeys(problems))) if problems else replace(found, at=self.now)
 
     def _consumers(self, found: Inspection) -> Inspection:
         book = self.book

@@ -121,6 +121,13 @@ def test_what_cannot_be_looked_at_keeps_its_last_value_and_the_rest_goes_on(watc
     assert watched.value("bookkeeper_looked_timestamp_seconds") == watched.clock.now.timestamp()
 
 
+def test_a_problem_that_two_looks_have_is_said_once(watched: Watched, lake: Lake) -> None:
+    for key in ("consumers", "rejected"):
+        watched.faults["events"].on(f"list folder/{key}", "before", lambda _: StorageUnavailable("away"))
+    watched.look()
+    assert watched.of().inspection.problem == "StorageUnavailable: away"
+
+
 def test_of_many_only_so_many_have_figures_of_their_own_and_the_rest_are_counted(watched: Watched, lake: Lake) -> None:
     for number in range(MOST_CONSUMERS + 3):
         Registry(lake.folder.store).add(spark(f"c{number}", f"{lake.root}/{number}", watched.clock.now, by="command"))
