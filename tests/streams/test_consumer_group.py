@@ -21,16 +21,6 @@ from tests.streams.test_consumer_kills import config_of
 from tests.support.lake import Lake, Writes, append_by_others
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
-@pytest.fixture
-def writer(lake: Lake) -> Writes:
-    return Writes(lake)
-
-
 def member(lake: Lake, share: str, place: Any = FolderPlace, **how: Any) -> ConsumerGroup:
     return ConsumerGroup.open(
         settings_of(lake), name="group", share=share, place=place, clock=lake.clock, wait=lambda _: True, **how
@@ -152,7 +142,7 @@ def test_after_a_rollback_each_member_goes_on_with_its_shares(lake: Lake, writer
             with pytest.raises(RolledBack):
                 taken(group)
             moved = group.skip_lost()
-            assert [*moved] == [number] and moved[number].snapshot == fourth
+            assert [*moved] == [number] and moved[number].place.snapshot == fourth
         parts = [taken(one), taken(two)]
         assert all(parts) and sorted(parts[0] + parts[1]) == sorted(after)
 
