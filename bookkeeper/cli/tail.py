@@ -42,8 +42,9 @@ _SUCH_AS = "Such as --from 2026-01-31T12:00:00Z or --from 10m."
     "--from",
     "start",
     metavar="WHERE",
-    help="beginning, oldest (what is kept of commits), end, a time with its zone, an age (10m), a SNAPSHOT (after "
-    "it), or a position that an earlier tail printed. Default: end; with --exit or --consumer: beginning.",
+    help="beginning (all rows), oldest (what the kept snapshots added), end, a time with its zone, an age (10m), a "
+    "SNAPSHOT (after it), or a position that an earlier tail printed. Default: end; with --exit or --consumer: "
+    "beginning.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N rows.")
 @click.option("-e", "--exit", "leave", is_flag=True, help="End when all rows are shown, instead of waiting for more.")
