@@ -185,7 +185,7 @@ def memory(chosen: Chosen, size: Size) -> None:
                     found = sorted(_read_by_a_process(config) for _ in range(size.rounds))
                 rows, peak, before, took = found[len(found) // 2]
                 assert rows == size.rows // files * files, rows
-                chosen.report.row(place.name, files, rows, before, peak, peak - before, took)
+                chosen.report.row(place.name, files, f"{rows:,}", before, peak, peak - before, took)
 
 
 def _read_by_a_process(config: Path) -> tuple[float, ...]:

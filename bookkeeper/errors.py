@@ -340,8 +340,8 @@ class PlaceExpired(NotPossible):
 
     hint = (
         "Before batches() call catch_up(): it reads what of these rows is live, if no rewrite mixed it with others. "
-        "skip_lost() goes on with the oldest snapshot that is kept and says how many live rows it passes over; restart() "
-        "reads all rows again. `tail` has --lost. Raise max-hold if the consumer must rest for longer."
+        "skip_lost() goes on with the oldest snapshot that is kept and says how many live rows it passes over; "
+        "restart() reads all rows again. `tail` has --lost. Raise max-hold if the consumer must rest for longer."
     )
 
 

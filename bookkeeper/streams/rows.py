@@ -35,8 +35,9 @@ Batches = Iterator[pa.RecordBatch]
 #: bytes that are decoded at once: little, or the memory of each batch comes twice; more of each column where there are
 #: many, and more where a projection takes 1.5 ms each time
 PIECE_BYTES, PIECE_BYTES_OF_COLUMN, PROJECTED_BYTES = 2**18, 2**16, 2**22
-#: of each column bytes that are read at once: on a disk little, elsewhere each read is a round trip
-DISK_BUFFER, DISK_BUFFERS, REMOTE_BUFFER = 2**18, 2**23, 2**24
+#: of each column bytes that are read at once: on a disk little, elsewhere each read is a round trip; a file with no
+#: more bytes than these is read column by column
+DISK_BUFFER, DISK_BUFFERS, REMOTE_BUFFER, SMALL_BYTES = 2**18, 2**23, 2**24, 2**20
 
 
 def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
@@ -100,9 +101,10 @@ class Projection:
                 return
             parquet = parquet_file(source if data is None else pa.BufferReader(data), self._table)
             first, groups = _row_groups(parquet.metadata, after)
-            most = min(most_bytes, self._piece_bytes(parquet))
+            found = self._in_file(parquet)
+            most = min(most_bytes, found.piece_bytes)
             size = max(1, min(most_rows, most * parquet.metadata.num_rows // max(1, _bytes(parquet.metadata))))
-            for batch in self.shown(file, parquet, size, groups):
+            for batch in self._shown(file, found, parquet, size, groups):
                 if first < batch.num_rows:
                     yield from _slices(batch.slice(first) if first else batch, most_bytes)
                 first = max(0, first - batch.num_rows)
@@ -110,15 +112,13 @@ class Projection:
     def _opened(self, file: DataFile, data: bytes | None) -> InputStream:
         return self._table.io.new_input(file.file_path).open() if data is None else cast(InputStream, BytesIO(data))
 
-    def _piece_bytes(self, parquet: pq.ParquetFile) -> int:
-        found = self._of(parquet)
-        if not found.is_wanted:
-            return PROJECTED_BYTES
-        return max(PIECE_BYTES, PIECE_BYTES_OF_COLUMN * len(found.columns))
+    def shown(self, file: DataFile, parquet: pq.ParquetFile, size: int) -> Batches:
+        """All rows, `size` at a time."""
+        return self._shown(file, self._in_file(parquet), parquet, size, list(range(parquet.num_row_groups)))
 
-    def shown(self, file: DataFile, parquet: pq.ParquetFile, size: int, groups: list[int]) -> Batches:
-        """The rows of these row groups, `size` at a time."""
-        found = self._of(parquet)
+    def _shown(
+        self, file: DataFile, found: "_InFile", parquet: pq.ParquetFile, size: int, groups: list[int]
+    ) -> Batches:
         spec = self._table.metadata.specs().get(file.spec_id)
         absent = (
             {}
@@ -140,7 +140,7 @@ class Projection:
                 )
             )
 
-    def _of(self, parquet: pq.ParquetFile) -> "_InFile":
+    def _in_file(self, parquet: pq.ParquetFile) -> "_InFile":
         written = parquet.schema_arrow
         key = written.serialize().to_pybytes()
         found = self._known.get(key)
@@ -171,6 +171,11 @@ class _InFile(NamedTuple):
     columns: list[str]
     is_wanted: bool
 
+    @property
+    def piece_bytes(self) -> int:
+        """How much is decoded at once."""
+        return max(PIECE_BYTES, PIECE_BYTES_OF_COLUMN * len(self.columns)) if self.is_wanted else PROJECTED_BYTES
+
 
 def _is_same(present: Schema, wanted: Schema, written: pa.Schema) -> bool:
     """Whether the columns are the wanted ones as they stand: plain ones, of the same ids, names, types and order."""
@@ -186,7 +191,7 @@ def parquet_file(source: Any, table: Table) -> pq.ParquetFile:
     A Parquet file of the table, of which a part of each column is read at a time, and no whole row group.
     """
     opened = pq.ParquetFile(source, pre_buffer=False)
-    if isinstance(source, pa.BufferReader):
+    if isinstance(source, pa.BufferReader) or _bytes(opened.metadata) <= SMALL_BYTES:
         return opened
     columns = max(1, opened.metadata.num_columns)
     disk = max(2**14, min(DISK_BUFFER, DISK_BUFFERS // columns))
@@ -224,7 +229,7 @@ def _avro_batches(
 
 def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
     parquet = parquet_file(source, table)
-    for batch in Projection(table, wanted).shown(file, parquet, ROWS, list(range(parquet.num_row_groups))):
+    for batch in Projection(table, wanted).shown(file, parquet, ROWS):
         yield from batch.to_pylist()
 
 
