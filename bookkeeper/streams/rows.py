@@ -27,6 +27,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
 from bookkeeper.errors import BookkeeperError, NotPossible, StorageUnavailable
+from bookkeeper.stores.beneath import LinkRefused
+from bookkeeper.stores.local import LINKED
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import translated
 
@@ -60,7 +62,10 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         with translated(what):
-            yield
+            try:
+                yield
+            except LinkRefused as exc:
+                raise NotPossible(f"{exc.strerror}, so {what} is not read", hint=LINKED) from exc
     except BookkeeperError:
         raise
     except (pa.ArrowException, ValueError) as exc:
