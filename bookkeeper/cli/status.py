@@ -359,13 +359,13 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 
 def _status(there: Opened) -> dict[str, Any]:
-    from bookkeeper.cli.consumers import unreadable_consumers
+    from bookkeeper.cli.consumers import stopped_members, unreadable_consumers
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
     from bookkeeper.fold.stats import EqualityDeletes
 
-    unread = unreadable_consumers(there)
+    unread, stopped = unreadable_consumers(there), stopped_members(there)
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
     held = _held_in(there, view, waiting) if waiting else {}
@@ -381,6 +381,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "rejected": len(there.folder.rejected()),
         "rejected_rewrites": len(rejected_rewrites(there.folder)),
         **({"unreadable_consumers": unread} if unread else {}),
+        **({"stopped_consumers": stopped} if stopped else {}),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),

@@ -76,7 +76,8 @@ def test_a_consumer_on_a_snapshot_that_others_just_made_is_not_cut_off(watched: 
     watched.look()
     assert consumer(watched, "state", state="cut off") == 1
     assert consumer(watched, "state", state="live") is None
-    assert consumer(watched, "lag_rows") is None
+    assert consumer(watched, "lag_rows") == 2, "at least what the kept snapshots added"
+    assert watched.of().inspection.behind is None, "one that is cut off may stay so for ever"
 
 
 def test_of_one_consumer_whose_files_cannot_be_counted_only_the_lag_is_unknown(watched: Watched, lake: Lake) -> None:
