@@ -13,12 +13,12 @@ from itertools import islice, takewhile
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Table
+from bookkeeper.core.history import counted
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.manifests.reader import with_live_files
-from bookkeeper.streams.main_history import counted
 
 #: how a fold ended: committed, dropped because the table had outrun it, failed, or it left deletes as they are
 COMMITTED, OUTDATED, FAILED, REFUSED = "committed", "outdated", "failed", "refused"

@@ -22,9 +22,10 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.core import marks as marks_format
+from bookkeeper.core.history import MAIN
 from bookkeeper.core.marks import Marks
 from bookkeeper.format.manifest_list import ListedManifest
-from bookkeeper.ledger.view import MAIN, View
+from bookkeeper.ledger.view import View
 from bookkeeper.stores.unsent import Unsent
 
 

@@ -29,7 +29,6 @@ from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.store import Store
 
 TXLOGS = "bookkeeper.txlogs"
-MAIN = "main"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputStream
 
-from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable, TooLarge
+from bookkeeper.errors import BookkeeperError, NotAFile, PathRefused, StorageUnavailable, TooLarge
+from bookkeeper.stores.beneath import LinkRefused
 from bookkeeper.stores.store import Most, key_in, translated
 from bookkeeper.stores.together import BYTES_AT_ONCE, in_parts
 
@@ -106,18 +107,24 @@ def _read_from(store: Keyed, most: Mapping[str, int]) -> dict[str, bytes | Bookk
 
 
 def _read_by(io: FileIO, location: str) -> bytes:
-    """The file, as pyiceberg reaches it; raises Missing, TooLarge, StorageUnavailable."""
-    parts, size = list[bytes](), 0
+    """The file, as pyiceberg reaches it; raises Missing, TooLarge, NotAFile, StorageUnavailable."""
     try:
         with translated(location[:300]), io.new_input(location).open() as file:
-            while part := file.read(_CHUNK_BYTES):
-                parts.append(part)
-                size += len(part)
-                if size > MOST_BYTES:
-                    raise TooLarge(f"{location[:300]} has more than {MOST_BYTES} bytes")
-    except BookkeeperError:
+            return _bounded(file, location)
+    except BookkeeperError as exc:
+        if isinstance(exc.__cause__, LinkRefused):
+            raise NotAFile(f"{exc.__cause__.strerror}, so {location[:300]} is not read") from exc
         raise
     except Exception as exc:
         # The file systems of pyiceberg share no root of errors.
         raise StorageUnavailable(f"{location[:300]}: {type(exc).__name__}: {exc}") from exc
+
+
+def _bounded(file: InputStream, location: str) -> bytes:
+    parts, size = list[bytes](), 0
+    while part := file.read(_CHUNK_BYTES):
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise TooLarge(f"{location[:300]} has more than {MOST_BYTES} bytes")
     return b"".join(parts)

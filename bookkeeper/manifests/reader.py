@@ -40,13 +40,13 @@ class Manifests:
     The manifest lists and manifests of a table, which `fetch` reads. Raises what it raises, and ManifestCorrupt.
 
     With `foreign`, manifests that our decoders do not take are read by pyiceberg; without, they raise ManifestCorrupt:
-    for those who write manifests anew. Lists are read in any form.
+    for those who write manifests anew. Lists are read in any form; `lines` of them may be shared by several readers.
     """
 
-    def __init__(self, fetch: Fetch, *, foreign: bool) -> None:
+    def __init__(self, fetch: Fetch, *, foreign: bool, lines: KnownLines | None = None) -> None:
         self.fetch, self._foreign = fetch, foreign
         #: lists share nearly all their lines: kept once each, memory does not grow with their product
-        self._lines: KnownLines = {}
+        self._lines: KnownLines = {} if lines is None else lines
 
     def lists(self, snapshots: Iterable[Snapshot]) -> list[tuple[ListedManifest, ...]]:
         """The manifests of each snapshot."""
@@ -91,8 +91,7 @@ class Manifests:
     def added(self, snapshot: Snapshot) -> Iterator[tuple[ListedManifest, list[Row]]]:
         """The manifests of data files that a snapshot added, in the order of its list, and those files."""
         (listed,) = self.lists([snapshot])
-        own = [item for item in listed if item.content == ManifestContent.DATA and item.added_files_count]
-        return self._by(snapshot, own, ADDED)
+        return self._by(snapshot, [item for item in listed if item.content == ManifestContent.DATA], ADDED)
 
     def removed(self, snapshot: Snapshot) -> Iterator[tuple[ListedManifest, list[Row]]]:
         """The manifests with files that a snapshot took out, data files and delete files, and those files."""
@@ -149,7 +148,8 @@ class Manifests:
         """Forgets, once enough of them have piled up, the lines that this list does not have."""
         if len(self._lines) > 2 * len(listed) + _SLACK:
             kept = {item.manifest_path.encode() for item in listed}
-            self._lines = {path: line for path, line in self._lines.items() if path in kept}
+            for path in [path for path in [*self._lines] if path not in kept]:
+                self._lines.pop(path, None)  # another thread may have done so
 
     def _counted(self, manifest: ListedManifest) -> ListedManifest:
         """The manifest with its counts: they are optional in lists of format v1, so then its records are counted."""

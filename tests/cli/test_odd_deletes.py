@@ -10,9 +10,9 @@ import pytest
 
 from bookkeeper.commands.odd_deletes import drop, odd_delete
 from bookkeeper.commands.verify import ERROR, Audit, Finding, verify
+from bookkeeper.core.history import counted
 from bookkeeper.errors import CommitConflict, FoldOutdated, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import EQUALITY_DELETES
-from bookkeeper.streams.main_history import counted
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, Rule
 from tests.support.folds import fold, live, paths
 from tests.support.keyed import Step, Steps, keyed_lake
