@@ -66,13 +66,18 @@ def _whole(snapshot: Snapshot) -> Part:
     return snapshot, files, rows, size
 
 
+def _all_live(snapshot: Snapshot) -> Part:
+    files, rows, size = (counted(snapshot, key) for key in ("total-data-files", "total-records", "total-files-size"))
+    return snapshot, files, rows, size
+
+
 def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
     key = "total-data-files" if offset.whole else "added-data-files"
     unread = counted(snapshot, key) - offset.position
     if unread <= 0 or not (offset.whole or is_append(snapshot)):
         return snapshot, 0, 0, 0
-    if not offset.position and not offset.whole:
-        return _whole(snapshot)
+    if not offset.position:
+        return _all_live(snapshot) if offset.whole else _whole(snapshot)
     files = list(added(snapshot))[offset.position :] if not offset.whole else []
     return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
 
