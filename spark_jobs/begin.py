@@ -97,14 +97,18 @@ class Beginning:
     The beginning of a query: `rows` are to be written before its stream is started, then `done` is called.
 
     `rows` is None where there is nothing to write: the checkpoint has begun, or begins without the table's rows.
-    `snapshot` is the one whose rows they are, `id` names the attempt: the same for the same rows. `goes_on` says that
-    the checkpoint had begun before.
+    `snapshot` is the one whose rows they are, `count` how many by its summary, which deletes of a keyed table do not
+    lower. `id` names the attempt: the same for the same rows. `goes_on` says that the checkpoint had begun before.
     """
 
     def __init__(
-        self, plan: Plan | None = None, rows: DataFrame | None = None, seed: Callable[[Plan], None] | None = None
+        self,
+        plan: Plan | None = None,
+        rows: DataFrame | None = None,
+        count: int = 0,
+        seed: Callable[[Plan], None] | None = None,
     ) -> None:
-        self.rows, self._plan, self._seed = rows, plan, seed
+        self.rows, self.count, self._plan, self._seed = rows, count, plan, seed
         self.goes_on = plan is None
         self.snapshot, self.id = (plan.snapshot, plan.id) if plan else (None, "")
         self.is_done = rows is None
@@ -235,8 +239,10 @@ class _Run:
             self.seed(plan)
             yield Beginning(plan)
             return
-        beginning = Beginning(plan, self._rows(plan, loaded), self.seed)
-        self._say(plan, loaded)
+        files, count = loaded.total(plan.snapshot)
+        beginning = Beginning(plan, self._rows(plan, loaded), count, self.seed)
+        if count:
+            click.echo(f"-- first a batch: {count:,} rows in {files:,} files, snapshot {plan.snapshot}", err=True)
         self.step("batch")
         with self._watched(plan, loaded):
             yield beginning
@@ -305,15 +311,6 @@ class _Run:
         if plan.snapshot is None:
             return self.spark.table(self.name).limit(0)
         return rows_of(self.spark, loaded, plan.snapshot)
-
-    def _say(self, plan: Plan, loaded: Loaded) -> None:
-        from bookkeeper.streams.main_history import counted
-
-        if plan.snapshot is None:
-            return
-        held = loaded.history.by_id[plan.snapshot]
-        files, rows = counted(held, "total-data-files"), counted(held, "total-records")
-        click.echo(f"-- first a batch: {rows:,} rows in {files:,} files, snapshot {plan.snapshot}", err=True)
 
     @contextmanager
     def _watched(self, plan: Plan, loaded: Loaded) -> Iterator[None]:

@@ -140,7 +140,7 @@ def main(
     spark = job.begin(settings, f"read_stream {name}", conf)
     output = sinks.output_of(spark, sink, catalog)
     with begin(spark, settings, table, checkpoint, start=where, consumer=consumer, output=output) as first:
-        sinks.write(first, sink, catalog)
+        sinks.write(first, sink, catalog, lambda: datetime.now(UTC), job.reports_to(progress))
     started = functools.partial(sinks.start, read(spark, name, **limits), sink, catalog, checkpoint)
     follow(spark, name, checkpoint, started, trigger, progress=progress)
     spark.stop()

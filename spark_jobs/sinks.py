@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bookkeeper.streams.main_history import MainHistory
     from spark_jobs.begin import Beginning
+    from spark_jobs.begin_hold import Clock
     from spark_jobs.begin_plan import Plan
 
 #: in the summary of a commit: the id of the batch that it holds. Not `bookkeeper.`: by that a bookkeeper knows its own
@@ -101,13 +102,17 @@ class TableOutput:
         return MainHistory(tables.metadata(self.spark, tables.load(self.spark, self.table)))
 
 
-def write(first: Beginning, sink: str, catalog: str) -> None:
+def write(
+    first: Beginning, sink: str, catalog: str, clock: Clock, report: query.Report = lambda progress: None
+) -> None:
     """
     The rows of a first batch into the sink, if there are any to write, and `done`; raises ConfigInvalid.
+
+    It is reported as micro-batch -1.
     """
     if first.rows is None:
         return
-    table = checked(sink, catalog)
+    table, began = checked(sink, catalog), clock()
     if table is None:
         first.rows.write.format(sink).mode("append").save()
     else:
@@ -115,6 +120,7 @@ def write(first: Beginning, sink: str, catalog: str) -> None:
         marked = first.rows.writeTo(table).option(f"snapshot-property.{MARK}", first.id)
         marked.option("check-nullability", "false").option("fanout-enabled", "true").append()
     first.done()
+    report(query.first_batch(first.id, first.count, began, clock()))
 
 
 def _make(rows: DataFrame, table: str) -> None:

@@ -84,6 +84,15 @@ class Loaded:
         found = self.history.snapshots
         return next((item for item in reversed(found) if is_append(item)), found[-1] if found else None)
 
+    def total(self, snapshot: int | None) -> tuple[int, int]:
+        """The data files of the table in a kept snapshot (None: before the first), and their rows, by its summary."""
+        from bookkeeper.streams.main_history import counted
+
+        if snapshot is None:
+            return 0, 0
+        held = self.history.by_id[snapshot]
+        return counted(held, "total-data-files"), counted(held, "total-records")
+
     def after(self, snapshot: int | None) -> Offset:
         """
         The offset behind all files that the snapshot added; before everything, where there is none.

@@ -5,9 +5,11 @@ The table is a queue with a bookkeeper, retention, the embedded compactor and a 
 """
 
 import json
+import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partialmethod
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,11 @@ from reaper.compaction.worker import rewrite
 from reaper.run import reap
 from spark_jobs import query, read_stream, sinks
 from spark_jobs.begin import begin
+from spark_jobs.begin_hold import Watch
 from spark_jobs.begin_plan import seed_text
 from spark_jobs.drain import drain
 from spark_jobs.hadoop import HadoopCheckpointStore
-from tests.support.lake import Lake, Writes
+from tests.support.lake import Clock, Lake, Writes
 
 HOUR = timedelta(hours=1)
 _names = count(1)
@@ -132,7 +135,7 @@ class Query:
     def run(self, crash: str = "", during: Any = lambda: None, **how: Any) -> None:
         with self.begin(crash, **how) as first:
             during()
-            sinks.write(first, self.sink, "lake")
+            sinks.write(first, self.sink, "lake", self.queue.clock)
 
     def drain(self) -> None:
         rows = read_stream.read(self.spark, self.queue.spark_name, **self.how)
@@ -186,9 +189,8 @@ def test_a_query_that_begins_late_reads_each_row_once_while_the_table_is_worked_
 
 
 CRASHES = (
-    ("register", "clean", "plan", "hold", "batch", "seed", "seeded"),
-    ("seed", "register", "clean", "hold", "seed", "batch"),
-    ("hold", "drafted", "seed", "drafted"),
+    ("register", "clean", "plan", "hold", "batch", "drafted", "seed", "seeded"),
+    ("drafted", "register", "clean", "hold", "drafted", "seed"),
 )
 
 
@@ -244,7 +246,7 @@ def test_its_snapshot_is_held_from_the_plan_to_the_first_micro_batch(queue: Queu
             states.append(seen.state)
         assert first.snapshot is not None and first.snapshot in main_of(queue)
         assert (seen.lag.rows, seen.lag.files > 0, seen.lag.behind > timedelta(0)) == (30, True, True)
-        sinks.write(first, seen.sink, "lake")
+        sinks.write(first, seen.sink, "lake", queue.clock)
     assert [state.state for state in states] == [BEGINNING, BEGINNING]
     assert seen.state.state == LIVE and seen.lag.rows == 12
     queue.round()
@@ -299,7 +301,7 @@ def test_a_second_run_of_one_checkpoint_is_refused_while_the_first_reads_and_the
         with pytest.raises(NotPossible, match=r"another run of checkpoint-\w+ reads its first batch"):
             other.run(wait=waits.append)
         assert sum(waits) >= 15
-        sinks.write(first, seen.sink, "lake")
+        sinks.write(first, seen.sink, "lake", queue.clock)
     other.run()
     other.drain()
     assert other.keys == queue.written
@@ -336,3 +338,26 @@ def test_a_block_that_ends_without_done_is_an_error(queue: Queue, seen: Query) -
         pass
     seen.run()
     assert seen.keys == queue.written
+
+
+def test_a_batch_that_takes_too_long_is_ended_with_the_estimate(
+    queue: Queue, seen: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hours(Clock):
+        """Half an hour later at each look."""
+
+        def __call__(self) -> datetime:
+            return self.move(minutes=30)
+
+    def wait(_: Any) -> None:
+        while not released.exists():
+            time.sleep(0.02)
+
+    released = tmp_path / "released"
+    monkeypatch.setattr(Watch, "running", partialmethod(Watch.running, timedelta(milliseconds=50)))
+    late, most = Hours(queue.clock.now), r"the 18 rows .* held for 1 d at most"
+    with pytest.raises(NotPossible, match=most) as refused, seen.begin(clock=late) as first:
+        first.rows.count()
+        seen.spark.sparkContext.parallelize(range(40), 40).foreach(wait)
+    released.touch()
+    assert "max-hold" in refused.value.hint

@@ -2,6 +2,7 @@
 Where a new query begins, by each word of --start, on tables of every kind; what is refused, and what is said.
 """
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
@@ -69,11 +70,14 @@ def committed(table: Table) -> str:
     return datetime.fromtimestamp(table.current_snapshot().timestamp_ms / 1000, UTC).isoformat()
 
 
-def test_it_begins_with_all_rows_and_goes_on_whatever_start_says_then(spark, lake, table, reader) -> None:
+def test_it_begins_with_all_rows_and_goes_on_whatever_start_says_then(spark, lake, table, reader, tmp_path) -> None:
     for key in "abc":
         lake.append(table, rows(key))
     expire(spark, table)
-    assert "first a batch: 3 rows in 3 files" in reader.run()
+    progress = tmp_path / "progress.jsonl"
+    assert "first a batch: 3 rows in 3 files" in reader.run("--progress", str(progress))
+    (said,) = map(json.loads, progress.read_text().splitlines())
+    assert (said["batch"], said["rows"]) == (-1, 3) and said["began"] <= said["seen"]
     lake.append(table, rows("d"))
     said = reader.run("--start", "end")
     assert "has begun and goes on: --start end counts for a new one" in said
@@ -271,6 +275,10 @@ def test_a_drain_of_a_new_checkpoint_that_would_leave_out_rows_is_refused(spark,
     assert "begin" in refused.value.hint
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Crash(BaseException):
     """Ends a run where it is; nothing catches it."""
 
@@ -285,7 +293,7 @@ def crash_behind_the_batch(spark: Any, lake: SharedCatalog, reader: Job, during:
         ) as first,
     ):
         during()
-        sinks.write(first, f"table:{reader.sink}", "lake")
+        sinks.write(first, f"table:{reader.sink}", "lake", utc_now)
     return first
 
 
@@ -326,7 +334,7 @@ def test_main_that_is_rolled_back_behind_the_batch_begins_no_stream(spark, lake,
         begin(spark, lake.settings, reader.name, str(reader.checkpoint), output=output) as first,
     ):
         roll_back()
-        sinks.write(first, f"table:{reader.sink}", "lake")
+        sinks.write(first, f"table:{reader.sink}", "lake", utc_now)
     assert f"DROP TABLE lake.{reader.sink}" in refused.value.hint
     assert "the output has the rows of snapshot" in reader.run(exit_code=1)
     spark.sql(f"DROP TABLE lake.{reader.sink}")
