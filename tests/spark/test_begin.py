@@ -190,7 +190,7 @@ def test_a_query_that_begins_late_reads_each_row_once_while_the_table_is_worked_
 
 CRASHES = (
     ("register", "clean", "plan", "hold", "batch", "drafted", "seed", "seeded"),
-    ("drafted", "register", "clean", "hold", "drafted", "seed"),
+    ("drafted", "register", "hold", "drafted"),
 )
 
 
@@ -199,12 +199,13 @@ def test_runs_that_end_before_any_step_are_repeated_and_each_row_comes_once(
     queue: Queue, seen: Query, crashes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`drafted`: in the middle of the writing of the first offset."""
-    for crash in crashes:
+    for number, crash in enumerate(crashes):
         with monkeypatch.context() as patch, suppress(Crash):
             if crash == "drafted":
                 patch.setattr(HadoopCheckpointStore, "write", draft_of_the_seed)
             seen.run(crash)
-        queue.round()
+        if number % 3 == 0:
+            queue.round()
     seen.run()
     queue.round()
     seen.drain()
@@ -321,7 +322,7 @@ def test_an_own_output_takes_the_batch_again_and_then_the_stream(queue: Queue, s
             if crash:
                 raise Crash
             first.done()
-    rows = read_stream.read(seen.spark, queue.spark_name, max_files=2)
+    rows = read_stream.read(seen.spark, queue.spark_name)
     writer = rows.writeStream.foreachBatch(written).option("checkpointLocation", str(seen.checkpoint))
     drain(
         seen.spark,
