@@ -72,12 +72,16 @@ def _theirs(made: files.File) -> Theirs:
 
 def take_out(world: World, number: int) -> None:
     """One live file of one row, by its key: pyiceberg finds it by its bounds and drops it whole."""
+    table = world.lake.table()
+    columns = {field.field_id for field in table.schema().fields}
+    # It writes no manifest of a spec that lost a column.
+    whole = {key for key, spec in table.specs().items() if columns.issuperset(item.source_id for item in spec.fields)}
     # It makes a predicate of the file's partition too, and takes no NaN in one.
     able = (file for file in world.model.live.values() if len(file.rows) == 1 and "NaN" not in seen(file.partition))
-    single = sorted((file.rows[0][KEY], file.path) for file in able)
+    single = sorted((file.rows[0][KEY], file.path) for file in able if file.spec_id in whole)
     if single:
         key, path = single[number % len(single)]
-        with world.lake.table().transaction() as change, change.update_snapshot().delete() as producer:
+        with table.transaction() as change, change.update_snapshot().delete() as producer:
             producer.delete_by_predicate(EqualTo("key", key))
         world.model.drop(path)
 

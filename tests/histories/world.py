@@ -100,7 +100,7 @@ class World:
     def publish(self, counts: list[int], hours: float | None = 0, writer: int = 0, hold: bool = False) -> None:
         """A txlog of files with so many rows each, dated so many hours ago (None: no date)."""
         run = self.writers[writer]
-        made = [self.file(rows, hours) for rows in counts]
+        made = [self.file(run, rows, hours) for rows in counts]
         name, data = run.encoded([item.described for item in made])
         if hold:
             self.held.append((name, data, made))
@@ -122,18 +122,19 @@ class World:
     def refused(self) -> None:
         """A txlog for another table: none of its rows may ever be seen."""
         run = Writes(self.lake, "stray")
-        made = self.file(1, 0)
+        made = self.file(run, 1, 0)
         self.strays.add(made.path)
         self.lake.folder.publish(*run.encoded([made.described], table_uuid="another"))
 
-    def file(self, rows: int, hours: float | None) -> File:
-        """A new data file under what the card says now."""
+    def file(self, run: Writes, rows: int, hours: float | None) -> File:
+        """A new data file of the next txlog of this run, under what the card says now."""
         card = self.lake.folder.card()
         at = None if hours is None else self.lake.clock.now - timedelta(hours=hours)
         keys = [f"k{self.count:04d}-{number}" for number in range(rows)]
         self.count += 1
         found = files.rows_of(card.schema, card.spec, keys, at, self.dice)
-        name = f"{self.writers[0].name.incarnation}-{self.count:05d}.parquet"
+        txlog = run.name.at(run.name.sequence + 1)
+        name = f"{txlog.writer}-{txlog.incarnation}-{txlog.sequence:010d}-{self.count:05d}.parquet"
         return files.write(card.data_path, name, card.schema, card.spec, found)
 
     # -- what the product does

@@ -51,6 +51,7 @@ LEFT_OUT = {
         "NoTxlogFile",
         "PathRefused",
         "TooManyHoles",
+        "TooManyWriters",
         "TxlogCorrupt",
         "TxlogTooLarge",
         "UnknownSpec",

@@ -68,15 +68,18 @@ def test_files_whose_rows_are_young_are_left_alone(lake, work):
 
 
 @contextmanager
-def eagerly_reaped(lake, table):
+def eagerly_reaped(lake, table, begins=None):
     """
-    A table that gets an append and a run of the reaper several times a second, which keeps nothing that it may expire.
+    A table that gets an append and a run of the reaper several times a second, which keeps nothing that it may expire;
+    from the event `begins` on, if there is one.
     """
     name = table.name()[-1]
     settings = replace(lake.settings.tables[name], reaper=Reaper(older_than=timedelta(milliseconds=1), retain_last=1))
     over, runs = threading.Event(), []
 
     def beside():
+        if begins is not None:
+            begins.wait(60)
         while not over.wait(0.2):
             lake.append(table, rows("z", SOON))
             # A run may lose its race for the commit: the next one goes on.
@@ -119,8 +122,16 @@ def test_a_compaction_that_lost_its_first_snapshot_ends_with_an_error(lake, work
     table = small_files(lake, 6)
     job = work(table)
     monkeypatch.setattr(register, "hold", lambda *about: contextlib.nullcontext())
+    planned, to_rewrite = threading.Event(), maintain._to_rewrite
 
-    with eagerly_reaped(lake, table), pytest.raises(Retry, match=r"\d+ of 30 files of lake.queue"):
+    def plan(*about):
+        found = to_rewrite(*about)
+        planned.set()
+        return found
+
+    monkeypatch.setattr(maintain, "_to_rewrite", plan)
+
+    with eagerly_reaped(lake, table, planned), pytest.raises(Retry, match=r"\d+ of 30 files of lake.queue"):
         maintain.rewrite_data_files(job, call=True)
 
 

@@ -43,7 +43,8 @@ def test_commits_merges_and_txlogs_without_deletes_are_read_right(spark, keyed):
         writer = Steps(keyed, f"k{turn}")
         steps += [Step(upserts={1: str(turn), turn: "x"}), Step(deletes=[turn - 1])]
         writer.publish_steps(*steps[-2:])
-        name, data = Steps(keyed, f"p{turn}").encoded([writer.rows([{"id": 100 + turn, "value": "plain"}])])
+        plain = Steps(keyed, f"p{turn}")
+        name, data = plain.encoded([plain.rows([{"id": 100 + turn, "value": "plain"}])])
         keyed.folder.publish(name, data)
         steps.append(Step(writes={100 + turn: "plain"}))
         keyed.tick(book)

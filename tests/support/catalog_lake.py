@@ -210,7 +210,7 @@ class Chain:
         """Publishes one file with two rows."""
         self.number += 1
         keys = [f"{self.writes.name.writer}-{self.number:03d}{letter}" for letter in "ab"]
-        name, data = self.writes.encoded([self.writes.file(keys)], **self._envelope())
+        name, data = self.writes.encoded([self.writes.file(keys, sequence=self.number)], **self._envelope())
         self._send(name, data)
         self.lake.published += keys
         return name

@@ -13,6 +13,7 @@ from tests.support.desk import Desk, rows
 
 _PROGRAM = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background ignores it, and so do its children
 from tests.support.desk import Desk, rows
 from writers import Writer
 desk = Desk(sys.argv[1])
