@@ -38,11 +38,11 @@ def checked(sink: str, catalog: str) -> str | None:
     if sink in _PLAIN:
         return None
     if not sink.startswith(_TABLE):
-        raise ConfigInvalid(f"--sink {sink}: console, noop or table:namespace.name is allowed")
+        raise ConfigInvalid(f"--sink {sink}: console, noop or table:namespace.name is expected")
     identifier = sink.removeprefix(_TABLE)
     namespace, _, name = identifier.rpartition(".")
     if not namespace or not name:
-        raise ConfigInvalid(f"--sink {sink}: table:namespace.name is allowed")
+        raise ConfigInvalid(f"--sink {sink}: table:namespace.name is expected")
     return f"{catalog}.{identifier}"
 
 
