@@ -107,7 +107,8 @@ class Guard:
         may_be_cut_off = warned is not None and warned <= self.now - notice_period(self.settings.reaper)
         first = consumer.first
         if may_be_cut_off:
-            first = max(first, hold_limit(history, self.settings.reaper, self.now))
+            since = consumer.checkpoint_read.consumer.renewed
+            first = max(first, hold_limit(history, self.settings.reaper, self.now, since))
         reason = f"consumer {consumer.name}" + ("" if consumer.state == LIVE else f" ({consumer.state})")
         needs_everything = consumer.state in NEED_UNKNOWN and not first
         return Hold(reason, None if needs_everything else history.snapshots[first].snapshot_id)
