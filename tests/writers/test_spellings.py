@@ -102,6 +102,7 @@ SPELLINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("9223372036854775808", "string", number(2**63, *LARGE)),
     ("12345678901234567890123456789012345678", "string", number("12345678901234567890123456789012345678", *LARGE)),
     ("1" * 39, "string", number("1" * 39, *FLOATS)),
+    ("9" * 5000, "string", {}),
     ("20260131", "long", number(20260131, "int", "long", *LARGE) | at(2026, 1, 31, day=True)),
     ("1700000000", "long", number(1700000000, "int", "long", *LARGE)),
     ("1000", "long", number(1000, *WHOLE)),
@@ -182,7 +183,7 @@ SPELLINGS: list[tuple[str, str, dict[str, Any]]] = [
     ("NA", "string", {}),
     ("many", "string", {}),
 ]
-IDS = [ascii(text) for text, _, _ in SPELLINGS]
+IDS = [ascii(text)[:50] for text, _, _ in SPELLINGS]
 #: JSON that is no text: the type of a new column, None where no column takes it, and its values
 NUMBERS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("7", "long", number(7, *WHOLE)),
