@@ -12,7 +12,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
     │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused   an entry of it
-    │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
+    │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     │   └── TooManyWriters                                              the room in the marks
@@ -174,6 +174,15 @@ class FileMissing(Reject):
     """A data file named by the txlog does not exist."""
 
     hint = "Put the file back if you have it, then replay the txlog; else the writer must write these rows again."
+
+
+class NoDataFile(Reject):
+    """A data file that the txlog names is a symbolic link, lies behind one, or is a pipe, a socket or a device."""
+
+    hint = (
+        "No link below a table's location is followed. Write these rows again, into regular files below the table's "
+        "data path."
+    )
 
 
 class FileSizeDiffers(Reject):

@@ -34,6 +34,7 @@ from bookkeeper.errors import (
     UnknownOutcome,
     WrongFolder,
 )
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -504,7 +505,7 @@ class Writer:
     def _use(self, card: Card, before: WriteSpec | None = None) -> None:
         self._spec = WriteSpec.of(card, before)
         normal(card.data_path)
-        self._store = self._stores(card.data_path)
+        self._store = of_table(self._stores(card.data_path), card.location)
 
     def _facts(self, action: str) -> dict[str, Any]:
         return {"action": action, "table": self.card.table, "writer": self.name, "rows": self._files.rows()}

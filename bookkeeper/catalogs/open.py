@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.catalogs.deadline import within
-from bookkeeper.catalogs.file_io import ignore_table_properties
+from bookkeeper.catalogs.file_io import ignore_table_properties, stay_below
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.sql_server import LIBPQ, bound_transactions, share, with_deadlines
 from bookkeeper.catalogs.sqlite_file import (
@@ -205,6 +205,8 @@ def asked(what: str) -> Iterator[None]:
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except FileNotFoundError as exc:
         raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_MOVED) from exc
+    except StorageUnavailable as exc:
+        raise CatalogUnavailable(f"{what}: {exc}", hint=exc.hint) from exc
     except Exception as exc:
         # Drivers and HTTP clients have no common root of errors; a read changes nothing, so any error may be retried.
         if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):
@@ -226,6 +228,7 @@ def load_table(catalog: IcebergCatalog, identifier: str, for_commit: bool = Fals
             f"{identifier} has format version {table.metadata.format_version}; only 2 is supported",
             hint="Upgrade a v1 table with Spark: ALTER TABLE ... SET TBLPROPERTIES('format-version'='2').",
         )
+    stay_below(table)
     return table
 
 

@@ -234,7 +234,7 @@ def _show_rewrite(there: Opened, name: str, as_json: bool) -> None:
         return
     view = there.view()
     written_after = utc_now() - there.table.orphan_age / 2
-    found = verdict(there.ledger, view, there.ledger.open_store(view.data_root), read, written_after)
+    found = verdict(there.ledger, view, there.ledger.data_store(view), read, written_after)
     about |= {
         "verdict": found if isinstance(found, str) else f"{type(found).__name__}: {found}",
         "base": read.base.snapshot_id,
@@ -300,7 +300,7 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
         decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
         strict = is_strict(there.table, there.folder.card())
         check(decoded, rules_of(view, strict), int(utc_now().timestamp() * 1000))
-        if (wrong := files_error(there.ledger.open_store(view.data_root), decoded)) is not None:
+        if (wrong := files_error(there.ledger.data_store(view), decoded)) is not None:
             raise wrong
     except BookkeeperError as error:
         verdict = f"{type(error).__name__}: {error}"

@@ -26,6 +26,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
 from bookkeeper.errors import BookkeeperError, NotPossible, StorageUnavailable
+from bookkeeper.stores.beneath import LinkRefused
+from bookkeeper.stores.local import LINKED
 from bookkeeper.stores.store import translated
 
 ROWS = 500
@@ -52,7 +54,10 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         with translated(what):
-            yield
+            try:
+                yield
+            except LinkRefused as exc:
+                raise NotPossible(f"{exc.strerror}, so {what} is not read", hint=LINKED) from exc
     except BookkeeperError:
         raise
     except (pa.ArrowException, ValueError) as exc:

@@ -21,7 +21,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.pending_rewrites import FoundRewrite, pending_rewrites
 from bookkeeper.core.retention_column import RetentionColumn, retention_column
 from bookkeeper.core.rewrite import REWRITES, Base, decode, file_key, parse_key
-from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable
+from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
 from reaper.compaction.lifetime import Lifetime, Times, lifetime
 from reaper.compaction.live_files import Deleted, LiveFiles, all_of
@@ -284,5 +284,5 @@ class _Quiet:
             return None  # the next plan goes on
         try:
             return self.storage.modified(path)
-        except (Retry, Missing):
+        except (Retry, Missing, Unfit):
             return None
