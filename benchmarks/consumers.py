@@ -1,5 +1,5 @@
 """
-14. A consumer in Python: many commits behind, and the time from a commit to its batch.
+A consumer in Python: many commits behind, and the time from a commit to its batch.
 
     python -m benchmarks.consumers [--big]
 
@@ -22,9 +22,8 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 
-from benchmarks.harness import Chosen, Timing, alone, in_turns, now, number, percentile, timed
-from benchmarks.planning import built
-from benchmarks.synthetic import Queue
+from benchmarks.support.harness import Chosen, Timing, alone, in_turns, now, number, percentile, timed
+from benchmarks.support.synthetic import Queue
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.load import load
 from bookkeeper.streams import Consumer, SqlitePlace
@@ -32,6 +31,18 @@ from bookkeeper.streams import Consumer, SqlitePlace
 #: commits behind, rounds, and commits that are waited for
 SIZES = {"toy": (20, 1, 5), "short": (1_440, 3, 100), "big": (17_280, 1, 1_000)}
 PAUSE_SECONDS = 0.35
+
+
+def built(root: Path, commits: int) -> Queue:
+    """
+    A queue whose table has so many real commits of one data file each.
+    """
+    queue = Queue.at(root).with_data(1, 16)
+    book = queue.book()
+    for _ in range(commits):
+        queue.publish(1, 1, now())
+        book.tick(now())
+    return queue
 
 
 def by_consumer(config: Path, name: str) -> int:
