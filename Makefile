@@ -50,7 +50,8 @@ conform: $(INSTALLED) ## record 200 runs of the real programs, and check that th
 	@$(BIN)/python -m tests.prepare model
 	@$(BIN)/python -m tests.model.conformance $(ARGS)
 
-image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
+image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root
+	@$(BIN)/python -m tests.prepare containers azurite || true
 	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py tests/deploy/test_compose_runs.py $(ARGS)
 
 page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium

@@ -348,8 +348,9 @@ class PlaceExpired(NotPossible):
     """Rows after the place may be gone: the snapshots that added them have expired."""
 
     hint = (
-        "Call skip_lost() before batches(): it goes on with the oldest snapshot that is kept. Raise max-hold if the "
-        "consumer must rest for longer; `bookkeeper consumers` shows which consumers are at risk."
+        "Before batches() call catch_up(): it reads what of these rows is live, if no rewrite mixed it with others. "
+        "skip_lost() goes on with the oldest snapshot that is kept and says how many live rows it passes over; "
+        "restart() reads all rows again. `tail` has --lost. Raise max-hold if the consumer must rest for longer."
     )
 
 

@@ -1,5 +1,5 @@
 """
-Storages to measure on: an S3 server and Azurite, with a counting proxy before each, and its queue.
+Storages to measure on: local disk, an S3 server, Azurite; with a counting proxy before each server, and its queue.
 
 The servers are those of the tests, fetched the same way. What the storage would tell a queue of, the benchmark tells it
 itself: there is no Event Grid here, and the S3 server knows no notifications.
@@ -18,7 +18,7 @@ from benchmarks.support.counting_proxy import Wire, wire
 from benchmarks.support.sqs import Sqs, sqs
 from tests.servers.objects import azure_properties, azurite, bucket, s3, s3_properties
 
-AZURITE, VERSITY = "Azurite", "S3 server"
+LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"
 Tell = Callable[[str, Sequence[str]], None]
 
 
@@ -37,6 +37,23 @@ class Place:
     def fresh(self) -> str:
         """A URL below which there is nothing yet."""
         return f"{self.base}/{uuid.uuid4().hex[:12]}"
+
+    @contextmanager
+    def delayed(self, milliseconds: float) -> Iterator[None]:
+        """Each request past a proxy takes so much longer meanwhile."""
+        for item in self.wires:
+            item.delay(milliseconds / 1000)
+        yield
+        for item in self.wires:
+            item.delay(0)
+
+
+@contextmanager
+def local(root: Path) -> Iterator[Place]:
+    """
+    A folder of this machine, which no proxy delays.
+    """
+    yield Place(LOCAL, f"file://{root}/local")
 
 
 @contextmanager
@@ -86,4 +103,4 @@ def _storage_queue(near: Mapping[str, str]) -> tuple[str, Tell]:
     return name, tell
 
 
-PLACES = {"s3": s3_server, "azurite": azurite_server}
+PLACES = {"local": local, "s3": s3_server, "azurite": azurite_server}

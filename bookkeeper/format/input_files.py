@@ -14,7 +14,7 @@ from pyarrow import csv as arrow_csv
 from bookkeeper.errors import NotPossible
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
 # The length of lines is bounded where they are read; the module's own bound on a field is 128 KiB.
 csv.field_size_limit(2**31 - 1)
@@ -22,7 +22,7 @@ csv.field_size_limit(2**31 - 1)
 
 def compression(name: str) -> str | None:
     """
-    How a file is compressed, by its first bytes: gzip, zstd, bz2 or not at all.
+    How a file is compressed, by its first bytes: gzip, zstd, bz2, zip or not at all.
     """
     with open(name, "rb") as file:
         first = file.read(4)
@@ -43,9 +43,12 @@ def opened(name: str) -> Iterator[tuple[Any, Callable[[], int]]]:
     """
     A file, decompressed as it is read, and how much of it was read from the disk.
 
-    Raises NotPossible where what is compressed is damaged or cut.
+    Raises NotPossible for a zip archive, and where what is compressed is damaged or cut.
     """
     kind = compression(name)
+    if kind == "zip":
+        hint = "Unpack it, and give the file that is in it; of a spreadsheet make a CSV file."
+        raise NotPossible(f"{name} is a zip archive or a spreadsheet", hint=hint)
     if kind is None:
         with open(name, "rb") as file:
             yield file, file.tell

@@ -72,23 +72,26 @@ class Keeper:
     """Implements PlaceKeeper."""
 
     def __init__(self, output: Output) -> None:
-        self.output, self.run = output, 0
+        self.output, self.epoch = output, 0
 
     def read(self, consumer: str) -> str | None:
         return self.output.place
 
     def begin(self, consumer: str, start: str) -> str:
         self.output.runs += 1
-        self.run = self.output.runs
+        self.epoch = self.output.runs
         self.output.place = self.output.place or start
         return self.output.place
 
     def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
-        if self.run != self.output.runs or before != self.output.place:
+        if self.epoch != self.output.runs or before != self.output.place:
             raise ConsumerFenced("another run has taken over")
         self.output.place = after
         if output is not None:
             self.output.rows += versions(output) if self.output.keyed else output["key"].to_pylist()
+
+    def check(self, consumer: str) -> None:
+        """What a run writes that was taken over is not taken."""
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, None)
@@ -121,11 +124,19 @@ class Reading:
                 raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
             self.skipped = True
             assert self.consumer is not None
-            self.consumer.skip_lost()
+            self._go_on(self.consumer)
             raise
         except BookkeeperError:
             self.consumer = None
             raise
+
+    def _go_on(self, consumer: Consumer) -> None:
+        """With what is live of the rows that were lost, if the table can tell which these are: none is read twice."""
+        try:
+            consumer.catch_up()
+            self.world.counts["consumers caught up"] += 1
+        except NotPossible:
+            consumer.skip_lost()
 
     def _read(self) -> None:
         world = self.world

@@ -176,9 +176,13 @@ def test_a_consumer_at_the_beginning_is_behind_by_everything(there: Table) -> No
     assert lag_at(there, offset(BEGINNING, -1)) == Lag(4, 12, 120, 12000, timedelta(minutes=9))
 
 
-def test_the_lag_of_a_consumer_that_is_cut_off_or_unreadable_is_unknown(there: Table) -> None:
-    assert lag_at(there, offset(4711)) is None
-    there.query.done("nonsense")
+def test_the_lag_of_a_query_that_is_cut_off_is_at_least_what_the_kept_snapshots_added(there: Table) -> None:
+    there.metadata = counted_table("append", "delete", "append")
+    assert lag_at(there, offset(4711)) == Lag(2, 6, 60, 6000, timedelta(minutes=9))
+
+
+def test_the_lag_of_a_consumer_that_is_unreadable_is_unknown(there: Table) -> None:
+    there.register().query.done("nonsense")
     assert lag(there.consumer(), there.metadata, lambda snapshot: [], minute(10)) is None
 
 

@@ -65,7 +65,8 @@ def _by_field(table: pa.Table, schema: Schema, former: Mapping[str, int]) -> dic
 
 def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataType, where: str) -> pa.ChunkedArray:
     if field.required and column.null_count:
-        raise SchemaRefused(f"required column {where!r} holds {column.null_count} nulls")
+        nulls = "1 null" if column.null_count == 1 else f"{column.null_count} nulls"
+        raise SchemaRefused(f"required column {where!r} holds {nulls}", hint="Give each row a value, or leave it out.")
     kind = field.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(column.type):
         return _cast_struct(column, kind, wanted, where)

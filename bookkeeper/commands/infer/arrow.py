@@ -24,7 +24,7 @@ def read_arrow(path: str) -> tuple[pa.Schema, Sample]:
     try:
         schema, sample = _parquet(path) if row_kind(path) == "Parquet" else _arrow(path)
     except (pa.ArrowException, OSError, ValueError) as exc:
-        raise ConfigInvalid(f"--like {path} cannot be read as {row_kind(path)}: {str(exc)[:200]}") from exc
+        raise ConfigInvalid(f"{path} cannot be read as {row_kind(path)}: {str(exc)[:200]}") from exc
     fields = []
     for field in schema:
         kind = _fitting(field.type, field.name, path, sample.notes)
@@ -49,7 +49,7 @@ def _fitting(kind: pa.DataType, where: str, path: str, notes: list[str]) -> pa.D
         return pa.string()
     if type_of_arrow(kind) is None:
         raise ConfigInvalid(
-            f"--like {path}: column {where!r} has the type {kind}, which Iceberg does not have",
+            f"{path}: column {where!r} has the type {kind}, which Iceberg does not have",
             hint="Cast or leave out the column, or say the columns by --schema FILE.",
         )
     if pa.types.is_timestamp(kind) and kind.unit == "ns":

@@ -42,7 +42,7 @@ def blocks(path: str, most_bytes: int) -> Iterator[bytes]:
             else:
                 rest += data
             if len(rest) > _MOST_LINE_BYTES:
-                raise ConfigInvalid(f"--like {path}: a line of more than 16 MiB", hint="Is it CSV or NDJSON?")
+                raise ConfigInvalid(f"{path}: a line of more than 16 MiB", hint="Is it CSV or NDJSON?")
     if rest:
         yield rest
 
@@ -74,7 +74,7 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
                 _see_texts(sample.columns[name], column, lines)
         line, sample.lines = line + count, sample.lines + table.num_rows
     if not sample.lines:
-        raise ConfigInvalid(f"--like {path}: {first_bad or 'a header and no rows'}", hint=_SCHEMA_HINT)
+        raise ConfigInvalid(f"{path}: {first_bad or 'a header and no rows'}", hint=_SCHEMA_HINT)
     sample.whole = seen < _MOST_CSV_BYTES
     if "" in names:
         sample.notes.append(
@@ -92,21 +92,21 @@ def _header(path: str, head: bytes, delimiter: str) -> list[str]:
         names = csv_cells(head, delimiter)
     except ValueError as exc:
         hint = "Is it CSV with a header, in UTF-8? `iconv -f latin1 -t utf-8` makes it so."
-        raise ConfigInvalid(f"--like {path}: line 1 is no CSV header: {exc}", hint=hint) from exc
+        raise ConfigInvalid(f"{path}: line 1 is no CSV header: {exc}", hint=hint) from exc
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         places = [str(index + 1) for index, name in enumerate(names) if name == twice[0]]
         raise ConfigInvalid(
-            f"--like {path}: line 1 names {twice[0]!r} in columns {' and '.join(places)}", hint="Rename one of them."
+            f"{path}: line 1 names {twice[0]!r} in columns {' and '.join(places)}", hint="Rename one of them."
         )
     others = [sign for sign in ";\t|," if sign in (names[0] if len(names) == 1 else "")]
     if others:
         sign = "tab" if others[0] == "\t" else others[0]
-        raise ConfigInvalid(f"--like {path}: one column, {names[0][:60]!r}", hint=f"Give --delimiter '{sign}'.")
+        raise ConfigInvalid(f"{path}: one column, {names[0][:60]!r}", hint=f"Give --delimiter '{sign}'.")
     if not any(names):
-        raise ConfigInvalid(f"--like {path}: line 1 names no column", hint="A CSV file needs a header.")
+        raise ConfigInvalid(f"{path}: line 1 names no column", hint="A CSV file needs a header.")
     if len(names) > _MOST_COLUMNS:
-        raise ConfigInvalid(f"--like {path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
+        raise ConfigInvalid(f"{path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
     return names
 
 
@@ -171,7 +171,7 @@ def read_changes(path: str) -> tuple[Sample, list[str]]:
         op = message.get("op") if isinstance(message, dict) else None
         if not isinstance(op, str):
             hint = "Is it Debezium's envelope (before, after, op)? Flat rows need no --preset."
-            raise ConfigInvalid(f"--like {path}, line {line}: it is no change, for it has no op", hint=hint)
+            raise ConfigInvalid(f"{path}, line {line}: it is no change, for it has no op", hint=hint)
         row = message.get("before" if op == "d" else "after")
         if isinstance(row, dict):
             objects.see(deleted if op == "d" else rows, row, line)
@@ -217,7 +217,7 @@ class _Objects:
         first = f"line {line}: {what}"
         if not root.fields:
             hint = "It needs one JSON object a line; " + _ONE_A_LINE
-            raise ConfigInvalid(f"--like {self._path}: {first if line else 'no JSON object with a row'}", hint=hint)
+            raise ConfigInvalid(f"{self._path}: {first if line else 'no JSON object with a row'}", hint=hint)
         sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
         if line:
             sample.notes.append(
@@ -246,7 +246,7 @@ class _Objects:
             if name not in column.fields:
                 if len(column.fields) >= _MOST_COLUMNS:
                     raise ConfigInvalid(
-                        f"--like {self._path}, line {line}: {where or 'the lines'} have more than {_MOST_COLUMNS} keys",
+                        f"{self._path}, line {line}: {where or 'the lines'} have more than {_MOST_COLUMNS} keys",
                         hint="Are the keys values? Then a map holds them. " + _SCHEMA_HINT,
                     )
                 column.fields[name] = Column()
@@ -255,9 +255,7 @@ class _Objects:
 
     def _see_value(self, column: Column, value: Any, line: int, where: str, depth: int) -> None:
         if depth > _MOST_DEPTH:
-            raise ConfigInvalid(
-                f"--like {self._path}, line {line}: {where[:80]} is nested too deeply", hint=_SCHEMA_HINT
-            )
+            raise ConfigInvalid(f"{self._path}, line {line}: {where[:80]} is nested too deeply", hint=_SCHEMA_HINT)
         kind = type_of_json(value)
         if kind is None:
             self._bad.setdefault(line, f"no type takes {shown(value)} of {where[:80]}")
