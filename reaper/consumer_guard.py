@@ -74,8 +74,6 @@ class Guard:
     open_store: OpenStore
     floor: Floor = no_floor
     warned: dict[str, datetime] = field(default_factory=dict)
-    #: name, state and used share of max-hold of each consumer at the start of the run
-    seen: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
     def of(cls, folder: Store, settings: TableSettings, now: datetime, open_store: OpenStore, floor: Floor) -> "Guard":
@@ -119,7 +117,6 @@ class Guard:
         before it may be cut off.
         """
         states = self.states(table, checkpoints)
-        self.seen = tuple((consumer.name, consumer.state, consumer.used) for consumer in states)
         for consumer in states:
             self._log(consumer)
         at_risk = {item.name: self.warned.get(item.name, self.now) for item in states if item.at_risk}
