@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench day chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,9 +32,6 @@ test: $(INSTALLED) ## every test; ARGS="-m 'not spark'" leaves out those that ne
 bench: $(INSTALLED) ## what it costs, beside its peers; PEER_JAVA=script, ONLY=drain,curve, BIG=1
 	@$(PREPARED)
 	@$(BIN)/python -m benchmarks $(if $(PEER_JAVA),--peer $(PEER_JAVA)) $(if $(ONLY),--only $(ONLY)) $(if $(BIG),--big)
-
-day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1 for all 17,280 commits
-	@$(BIN)/python -m benchmarks.day $(if $(BIG),--big)
 
 chaos: $(INSTALLED) ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(PREPARED)

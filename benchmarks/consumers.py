@@ -1,5 +1,5 @@
 """
-14. A consumer in Python: many commits behind, and the time from a commit to its batch.
+A consumer in Python: many commits behind, and the time from a commit to its batch.
 
     python -m benchmarks.consumers [--big]
 
@@ -28,12 +28,11 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import FileScanTask
 
-from benchmarks.daemon import memory_mb
-from benchmarks.harness import Chosen, Timing, alone, in_turns, now, number, percentile, timed
-from benchmarks.lake import Lake, configured
-from benchmarks.places import PLACES, Place
-from benchmarks.planning import built
-from benchmarks.synthetic import Queue
+from benchmarks.support.daemon import memory_mb
+from benchmarks.support.harness import Chosen, Timing, alone, in_turns, now, number, percentile, timed
+from benchmarks.support.lake import Lake, configured
+from benchmarks.support.places import PLACES, Place
+from benchmarks.support.synthetic import Queue
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.load import load
 from bookkeeper.stores.open import stores_with
@@ -60,6 +59,18 @@ SIZES = {
     "big": Size(17_280, 1, 1_000, 3_000_000, (1, 150, 1_200)),
 }
 PAUSE_SECONDS, VALUE_BYTES, LATENCY_MS = 0.35, 292, 30
+
+
+def built(root: Path, commits: int) -> Queue:
+    """
+    A queue whose table has so many real commits of one data file each.
+    """
+    queue = Queue.at(root).with_data(1, 16)
+    book = queue.book()
+    for _ in range(commits):
+        queue.publish(1, 1, now())
+        book.tick(now())
+    return queue
 
 
 def by_consumer(config: Path, name: str) -> int:

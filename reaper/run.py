@@ -87,9 +87,9 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
         lease.release()
         if done:
             requests = context.reader.reads + context.storage.requests.total()
-            extra = {"action": "reap", "table": context.name, **asdict(done.without_consumers()), "requests": requests}
+            extra = {"action": "reap", "table": context.name, **asdict(done), "requests": requests}
             log.info("snapshots expired and files deleted", extra=extra)
-    return replace(done, consumers=context.guard.seen)
+    return done
 
 
 def _parts(

@@ -51,7 +51,7 @@ from writers.publish.publisher import Publisher, resume
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.cast import cast, unknown_columns
 from writers.values.given import as_table
-from writers.values.unknown_fields import type_of_arrow, wider_columns
+from writers.values.unknown_fields import asked_type, wider_columns
 
 log = logging.getLogger(__name__)
 
@@ -455,9 +455,7 @@ class Writer:
         unknown = set(unknown_columns(table.column_names, self._spec.schema, self._spec.former))
         columns = [*enumerate(zip(table.column_names, table.schema.types, strict=True))]
         empty = {index for index, (name, given) in columns if name in unknown and pa.types.is_null(given)}
-        types = {
-            name: type_of_arrow(given) for index, (name, given) in columns if name in unknown and index not in empty
-        }
+        types = {name: asked_type(given) for index, (name, given) in columns if name in unknown and index not in empty}
         wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
         self.ask(wanted)
         for request in wanted:

@@ -2,6 +2,7 @@
 Files of rows and lines that users give, as `writer lines` loads them and `bookkeeper init --like` looks at them.
 """
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from bookkeeper.errors import NotPossible
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+# The length of lines is bounded where they are read; the module's own bound on a field is 128 KiB.
+csv.field_size_limit(2**31 - 1)
 
 
 def compression(name: str) -> str | None:
@@ -71,6 +74,16 @@ def all_end(files: Sequence[str], *endings: str) -> bool:
     """
     names = [re.sub(r"\.(gz|zst|zstd|bz2)$", "", name.lower()) for name in files]
     return bool(names) and all(name.endswith(endings) for name in names)
+
+
+def csv_cells(line: bytes, delimiter: str) -> list[str]:
+    """
+    The fields of one CSV record; raises ValueError where the line is none.
+    """
+    try:
+        return next(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=delimiter, strict=True), [])
+    except csv.Error as exc:
+        raise ValueError(str(exc)) from exc
 
 
 def csv_table(

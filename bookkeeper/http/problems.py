@@ -159,8 +159,8 @@ def _consumer(table: str, item: ConsumerReport) -> Problem | None:
     behind = item.lag.behind if item.lag else timedelta(0)
     if item.state == CUT_OFF:
         do = (
-            "A Spark query: start it with a new checkpoint. In Python: catch_up(), skip_lost() or restart(). "
-            "Or unregister it: `bookkeeper consumers remove`."
+            "A Spark query: start it with a new checkpoint and a new output, which get all rows. In Python: "
+            "catch_up(), skip_lost() or restart(). Or unregister it: `bookkeeper consumers remove`."
         )
         return Problem(BAD, table, f"consumer {item.name} is cut off: {item.why}", do, "BookkeeperConsumerCutOff")
     if item.used >= AT_RISK:

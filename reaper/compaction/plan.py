@@ -7,7 +7,7 @@ The folder is read first and the table last: a rewrite that is committed in betw
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -286,10 +286,3 @@ class _Quiet:
             return self.storage.modified(path)
         except (Retry, Missing, Unfit):
             return None
-
-
-def oldest_seconds(found: Sequence[FoundRewrite], now: datetime) -> float:
-    """
-    Age of the oldest pending rewrite in seconds, 0 without one.
-    """
-    return max(0.0, (now - found[0].modified) / timedelta(seconds=1)) if found else 0.0

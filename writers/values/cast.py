@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import SchemaRefused
+from bookkeeper.format.arrow_types import type_of_arrow
 from bookkeeper.format.required import optional, with_required
-from writers.values.unknown_fields import type_of_arrow
 
 
 def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:

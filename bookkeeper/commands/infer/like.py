@@ -22,10 +22,11 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.commands.infer.arrow import read_arrow
-from bookkeeper.commands.infer.kinds import LIST, OBJECT, Column, Sample, common
 from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
+from bookkeeper.commands.infer.sample import Column, Sample
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, all_end, delimiter_of, opened, row_kind
+from bookkeeper.format.text_types import LIST, OBJECT, common_type
 
 #: names of columns that say when something happened, the likeliest first
 _LIKELY = (
@@ -194,7 +195,7 @@ def _quoted(text: str) -> str:
 
 
 def _type(path: str, column: Column, where: str, notes: list[str], as_csv: bool) -> IcebergType:
-    found = common(set(column.kinds)) if column.kinds else None
+    found = common_type(column.kinds) if column.kinds else None
     if not column.kinds:
         what = f"only {', '.join(map(repr, column.null_texts))}" if column.null_texts else "no value"
         notes.append(f"column {where!r} has {what}: taken as text.")

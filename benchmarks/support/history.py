@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic import Queue
+from benchmarks.support.synthetic import Queue
 
 _EVERY_MS = 5_000
 

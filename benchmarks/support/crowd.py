@@ -7,7 +7,7 @@ The data files lie there before; what is timed is from the txlog's put on.
 import io
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from benchmarks.synthetic import Records, file_name, moment
+from benchmarks.support.synthetic import Records, file_name, moment
 from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
@@ -80,22 +80,6 @@ class Crowd:
         self.folder.publish(name, data)
         self.names[writer] = name
         self.told(name)
-
-    def play(self, period: float, seconds: float) -> float:
-        """Every writer publishes once a period, evenly spread; how many seconds it took, `seconds` or more."""
-        count = int(seconds * self.writers / period)
-        moments = [(turn * period / self.writers, turn % self.writers) for turn in range(count)]
-        began = time.monotonic()
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            # One thread does all of a writer: its txlogs stay in order.
-            parts = [[item for item in moments if item[1] % _AT_ONCE == lane] for lane in range(_AT_ONCE)]
-            list(pool.map(lambda part: self._play(began, part), parts))
-        return max(seconds, time.monotonic() - began)
-
-    def _play(self, began: float, moments: Sequence[tuple[float, int]]) -> None:
-        for moment_, writer in moments:
-            time.sleep(max(0.0, began + moment_ - time.monotonic()))
-            self.publish(writer)
 
     def _encoded(self, name: TxlogName, writer: int) -> bytes:
         number = (name.sequence - 1) * self.writers + writer

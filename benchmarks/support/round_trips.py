@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from benchmarks.counting_proxy import LEASE, Record, kind
+from benchmarks.support.counting_proxy import Record
 
 TXLOG, DATA, MARKS, CARD = "txlog", "data file", "marks", "card"
 MANIFEST, MANIFESTS, METADATA, TABLE = "manifest", "manifest list", "metadata", "table"
@@ -43,18 +43,16 @@ _BEFORE |= {f"PUT {what}" for what in (MANIFEST, MANIFESTS, METADATA)} | {_COMMI
 
 def named(record: Record) -> str:
     """
-    A request in two words: what a bill calls it, and what it is about.
+    A request in two words: what is asked, and what it is about.
     """
-    asked = kind(record)
-    if asked == LEASE:
-        return f"{record.method} lease"
-    where = urlsplit(record.path)
-    path = unquote(where.path)
-    if asked == "LIST":
-        path = "/" + parse_qs(where.query).get("prefix", [""])[0]
-    if record.method == "POST" and asked == "DELETE":
+    where, asked = urlsplit(record.path), record.method
+    query, path = parse_qs(where.query, keep_blank_values=True), unquote(where.path)
+    if path.endswith("/lease"):
+        return f"{asked} lease"
+    if asked == "POST" and "delete" in query:
         return f"POST delete {TXLOG}s"  # what, stands in its body: no other objects go in batches
-    asked = record.method if asked == "OTHER" else asked
+    if "list-type" in query or query.get("comp") == ["list"]:
+        asked, path = "LIST", "/" + query.get("prefix", [""])[0]
     return f"{asked} {next((name for pattern, name in _PATHS if pattern.search(path)), path)}"
 
 

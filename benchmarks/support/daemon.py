@@ -3,6 +3,7 @@ The bookkeeper as a process of its own, as it is run: started, watched through i
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthetic import Queue
+from benchmarks.support.synthetic import Queue
 
 
 @contextmanager
@@ -64,3 +65,11 @@ def commits(log: Path) -> list[dict[str, Any]]:
     """
     said = (json.loads(line) for line in log.read_text().splitlines() if line.startswith("{"))
     return [line for line in said if line.get("action") == "commit"]
+
+
+def cpu_seconds(pid: int) -> float:
+    """
+    What a process has used so far.
+    """
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

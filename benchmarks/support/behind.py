@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from pyiceberg.schema import Schema
 
-from benchmarks import daemon
-from benchmarks.counting_proxy import Record, Wire, wire
-from benchmarks.crowd import Crowd
-from benchmarks.lake import written
-from benchmarks.places import PLACES, Place
-from benchmarks.round_trips import named
+from benchmarks.support import daemon
+from benchmarks.support.counting_proxy import Record, Wire, wire
+from benchmarks.support.crowd import Crowd
+from benchmarks.support.lake import written
+from benchmarks.support.places import PLACES, Place
+from benchmarks.support.round_trips import named
 from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers import Peer, open_peer
+from benchmarks.support.peers import Peer, open_peer
 
 OURS, STOCK, HADOOP, JDBC, FLOOR = "ours", "stock pyiceberg", "Java HadoopTables", "Java JdbcCatalog", "floor"
 NOT_RUN = "not run"
@@ -200,7 +200,7 @@ def chosen(given: argparse.Namespace) -> Chosen:
 
 def alone(measure: Measure, description: str | None, words: Sequence[str] | None = None) -> None:
     """One benchmark as a program; raises SystemExit, with the reason in one line, when it fails."""
-    from benchmarks.machine import machine
+    from benchmarks.support.machine import machine
 
     what = chosen(parser(description).parse_args(sys.argv[1:] if words is None else words))
     quiet()

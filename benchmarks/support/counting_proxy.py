@@ -14,14 +14,11 @@ import subprocess
 import sys
 import time
 from asyncio import StreamReader, StreamWriter
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
 
-LEASE = "LEASE"
 _LOOPBACK = "127.0.0.1"
 _MOST_BYTES = 2**20
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
@@ -41,23 +38,6 @@ class Record(NamedTuple):
     status: int
 
 
-def kind(record: Record, queue: bool = False) -> str:
-    """
-    What a bill calls a request to S3 or to Azure's blobs; everything at a queue is QUEUE, what renews a lease LEASE.
-    """
-    where = urlsplit(record.path)
-    asked = parse_qs(where.query, keep_blank_values=True)
-    if queue:
-        return "QUEUE"
-    if where.path.endswith("/lease"):
-        return LEASE
-    if "list-type" in asked or asked.get("comp") == ["list"]:
-        return "LIST"
-    if record.method == "POST":
-        return "DELETE" if "delete" in asked else "OTHER"
-    return record.method
-
-
 @dataclass
 class Wire:
     """A running proxy, reached at `port`."""
@@ -73,10 +53,6 @@ class Wire:
     def taken(self) -> list[Record]:
         """The requests that were answered since it was asked last, in the order of their ends."""
         return [Record(*item) for item in json.loads(self._asked("taken"))]
-
-    def counted(self) -> Counter[str]:
-        """The same, by kind."""
-        return Counter(kind(record, self.queue) for record in self.taken())
 
     def _asked(self, command: str) -> str:
         process = self._process

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from benchmarks import lake
-from benchmarks.lake import Watch
-from benchmarks.synthetic import BASE_US, data_file, file_name, moment
+from benchmarks.support import lake
+from benchmarks.support.lake import Watch
+from benchmarks.support.synthetic import BASE_US, data_file, file_name, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table

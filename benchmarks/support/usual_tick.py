@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.behind import ALONE, EVENTS, REST, SQLITE, Kind
-from benchmarks.harness import number
-from benchmarks.round_trips import Tick, links, shown
+from benchmarks.support.behind import ALONE, EVENTS, REST, SQLITE, Kind
+from benchmarks.support.harness import number
+from benchmarks.support.round_trips import Tick, links, shown
 
 #: of one commit
 TXLOGS = 5

@@ -8,16 +8,14 @@ itself: there is no Event Grid here, and the S3 server knows no notifications.
 import base64
 import json
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.counting_proxy import Wire, wire
-from benchmarks.prices import AZURE, FREE, S3
-from benchmarks.sqs import Sqs, sqs
+from benchmarks.support.counting_proxy import Wire, wire
+from benchmarks.support.sqs import Sqs, sqs
 from tests.servers.objects import azure_properties, azurite, bucket, s3, s3_properties
 
 LOCAL, AZURITE, VERSITY = "local disk", "Azurite", "S3 server"
@@ -32,12 +30,7 @@ class Place:
     base: str
     near: Mapping[str, str] = field(default_factory=dict)
     far: Mapping[str, str] = field(default_factory=dict)
-    prices: Mapping[str, float] = field(default_factory=lambda: FREE)
     wires: tuple[Wire, ...] = ()
-    #: how often a bookkeeper asks its queue while nothing comes, a second
-    polls: float = 0
-    #: what a renewal of the lease is on the bill
-    lease: str = ""
     #: makes a queue; its name or URL, and what tells it of (bucket, keys) in one message
     queue: Callable[[], tuple[str, Tell]] | None = None
 
@@ -54,15 +47,11 @@ class Place:
         for item in self.wires:
             item.delay(0)
 
-    def counted(self) -> Counter[str]:
-        """Requests since it was asked last, by kind."""
-        return sum((item.counted() for item in self.wires), Counter[str]())
-
 
 @contextmanager
 def local(root: Path) -> Iterator[Place]:
     """
-    A folder of this machine; nothing is counted, for nothing is billed.
+    A folder of this machine, which no proxy delays.
     """
     yield Place(LOCAL, f"file://{root}/local")
 
@@ -77,7 +66,7 @@ def s3_server(root: Path) -> Iterator[Place]:
         blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(events.port, queue=True))
         far = {**server.properties, **s3_properties(blobs.port), "sqs.endpoint": f"http://127.0.0.1:{queues.port}"}
         name, made = f"{VERSITY} ({server.name})", bucket(server, "bench")
-        yield Place(name, made, server.properties, far, S3, (blobs, queues), 0.1, "PUT", lambda: _told_by(events))
+        yield Place(name, made, server.properties, far, (blobs, queues), lambda: _told_by(events))
 
 
 def _told_by(events: Sqs) -> tuple[str, Tell]:
@@ -96,7 +85,7 @@ def azurite_server(root: Path) -> Iterator[Place]:
         port = int(near["adls.connection-string"].rpartition(":")[2].partition("/")[0])
         blobs, queues = stack.enter_context(wire(server.port)), stack.enter_context(wire(port, queue=True))
         far, made = azure_properties(blobs.port, queues.port), bucket(server, "bench")
-        yield Place(AZURITE, made, near, far, AZURE, (blobs, queues), 1.0, "OTHER", lambda: _storage_queue(near))
+        yield Place(AZURITE, made, near, far, (blobs, queues), lambda: _storage_queue(near))
 
 
 def _storage_queue(near: Mapping[str, str]) -> tuple[str, Tell]:

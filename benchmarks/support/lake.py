@@ -47,6 +47,11 @@ class Lake:
         """As pyiceberg loads it."""
         return open_catalog(self.settings.catalog).load_table(IDENTIFIER)
 
+    def live_files(self) -> int:
+        """The data files of `main`, as the snapshot's summary counts them."""
+        head = self.table().current_snapshot()
+        return int(head.summary["total-data-files"]) if head is not None else 0
+
 
 def configured(
     root: Path, bookkeeper: Mapping[str, Any], table: Mapping[str, Any], storage: Mapping[str, Any] | None = None
