@@ -130,14 +130,12 @@ class Loaded:
         return offset.snapshot in self.history.index if offset.snapshot is not None else not kept or is_first(kept[0])
 
     def _since(self, moment: datetime) -> Offset:
-        from bookkeeper.core.history import is_first
         from bookkeeper.streams.checkpoint import Offset
 
-        kept, at_ms = self.history.snapshots, moment.timestamp() * 1000
-        index = next((index for index, item in enumerate(kept) if item.timestamp_ms >= at_ms), None)
-        if index is None:
+        kept, index = self.history.snapshots, self.history.first_since(moment)
+        if index == len(kept):
             return self.first_of(END)
-        if index == 0 and not is_first(kept[0]):
+        if index is None:
             oldest = from_epoch_ms(kept[0].timestamp_ms).isoformat(timespec="seconds")
             raise NotPossible(
                 f"{self.name}: commits before {oldest} are expired: what came since {moment.isoformat()} is unknown",

@@ -14,6 +14,7 @@ The latter is never guessed, only proven:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 
@@ -56,6 +57,15 @@ class MainHistory:
         """The snapshots that are not on main, oldest first."""
         others = (item for item in self.by_id.values() if item.snapshot_id not in self.index)
         return sorted(others, key=lambda item: (item.timestamp_ms, item.sequence_number or 0))
+
+    def first_since(self, moment: datetime) -> int | None:
+        """
+        The index of the first commit at or after `moment`: past the last one where all are earlier, None where it may
+        be expired.
+        """
+        at_ms = moment.timestamp() * 1000
+        index = next((at for at, item in enumerate(self.snapshots) if item.timestamp_ms >= at_ms), len(self.snapshots))
+        return None if index == 0 and self.snapshots and not is_first(self.snapshots[0]) else index
 
     @cached_property
     def bytes_after(self) -> Sequence[int]:

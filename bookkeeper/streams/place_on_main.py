@@ -45,17 +45,12 @@ def since(history: MainHistory, moment: datetime) -> Place:
     """
     Before the first commit at or after `moment`; raises PlaceExpired when that may be expired.
     """
-    at_ms = moment.timestamp() * 1000
-    index = next((index for index, item in enumerate(history.snapshots) if item.timestamp_ms >= at_ms), None)
+    index = history.first_since(moment)
     if index is None:
-        return end(history)
-    later = history.snapshots[index]
-    if is_first(later):
-        return _at(history, later, 0)
-    if index == 0:
-        why = f"snapshots before {_when(later)} are expired: what came since {moment} is unknown"
+        oldest_kept = _when(history.snapshots[0])
+        why = f"snapshots before {oldest_kept} are expired: what came since {moment} is unknown"
         raise PlaceExpired(why, hint=_BEGIN_ELSE)
-    return _at(history, history.snapshots[index - 1])
+    return oldest(history) if index == 0 else _at(history, history.snapshots[index - 1])
 
 
 def _at(
