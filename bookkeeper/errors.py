@@ -30,6 +30,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     ├── Refused   the command is not carried out
     │   ├── ConfigInvalid, ExtraMissing
     │   └── NotPossible ── PlaceRefused, PlaceExpired, RolledBack, Overwritten, FileGone: of a consumer
+    ├── ManifestCorrupt   of the table: no file is dropped or deleted while it cannot be read
     ├── storage facts, caught where they are expected
     │   ├── Missing, AlreadyExists, Changed
     │   ├── CannotRead

@@ -66,9 +66,9 @@ def selected_files(
     Raises as `find_live`.
     """
     listed = [(item, ledger.header_for(view, item)) for item in manifests]
-    headers = {item.manifest_path: header for item, header in listed if header is not None}
+    headers = {item: header for item, header in listed if header is not None}
     for manifest, data in ledger.reader(view).contents(item for item, header in listed if header is not None):
-        header = headers[manifest.manifest_path]
+        header = headers[manifest]
         source = open_manifest(data, manifest, header, ledger.cache, may_hold)
         yield ManifestDelete(source, header, select_live(source, wanted))
 

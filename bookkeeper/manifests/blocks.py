@@ -32,7 +32,7 @@ from bookkeeper.format.records import (
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.manifests.header import Header
 from bookkeeper.manifests.stats import BlockStats, Range, StatsCache, range_of, union
-from bookkeeper.manifests.walk import Heads, ReadBlock, StoredBlock, live_rows, proven, split, with_inherited
+from bookkeeper.manifests.walk import Heads, ReadBlock, StoredBlock, Total, live_rows, proven, split, with_inherited
 
 #: the header that a manifest is written anew with; None for a manifest that cannot be written anew
 Headers = Callable[[ListedManifest], Header | None]
@@ -98,18 +98,21 @@ def open_manifest(
         stored = split(data, cache.column)
         layout = stored[0].skimmer.layout if stored else None
         joins = header is not None and layout is not None and header.joins(layout)
-        blocks = [_opened(block, joins and block.is_packed, cache, wanted) for block in stored]
+        total = Total()
+        blocks = [_opened(block, joins and block.is_packed, cache, wanted, total) for block in stored]
         return OpenManifest(manifest, layout, cache, blocks)
 
     return proven(manifest.manifest_path, opened)
 
 
 def _opened(
-    block: StoredBlock, joins: bool, cache: StatsCache, wanted: Callable[[Range], bool]
+    block: StoredBlock, joins: bool, cache: StatsCache, wanted: Callable[[Range], bool], total: Total
 ) -> UnreadBlock | DecodedBlock:
-    """A block that `joins` may be copied as it is stored."""
+    """A block that `joins` may be copied as it is stored; of those that do not, all records are in memory at once."""
     if not joins:
-        return DecodedBlock(block.read())
+        found = block.read()
+        total.with_block(found.rows)
+        return DecodedBlock(found)
     digest = block.digest
     stats = cache.block(digest)
     if stats is not None and not wanted(stats.range):

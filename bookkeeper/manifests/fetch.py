@@ -74,7 +74,8 @@ class Fetch:
         Each file, in this order. Together they take no more than the bytes that are stated; one that has more is read
         alone, and costs itself only.
         """
-        for part in in_parts(most.items(), self.bytes_at_once):
+        bounds = {location: min(max(0, stated), MOST_BYTES) for location, stated in most.items()}
+        for part in in_parts(bounds.items(), self.bytes_at_once):
             found = self.together(part)
             for location in part:
                 data = found.get(location)

@@ -17,7 +17,17 @@ from bookkeeper.format.records import ADDED, DELETED, EXISTING, Prefix, count_by
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.manifests import foreign
 from bookkeeper.manifests.fetch import MOST_BYTES, Fetch
-from bookkeeper.manifests.walk import Heads, ReadBlock, Walked, proven, read_blocks, split, with_inherited
+from bookkeeper.manifests.walk import (
+    Heads,
+    ReadBlock,
+    Total,
+    Walked,
+    proven,
+    read_blocks,
+    read_in_turn,
+    split,
+    with_inherited,
+)
 from bookkeeper.stores.together import BYTES_AT_ONCE
 
 T = TypeVar("T")
@@ -62,11 +72,13 @@ class Manifests:
             yield location, len(data), self._listed(location, data)
 
     def contents(self, manifests: Iterable[ListedManifest]) -> Iterator[tuple[ListedManifest, bytes]]:
-        """Each manifest, and its bytes."""
-        listed = {manifest.manifest_path: manifest for manifest in manifests}
-        most = {path: max(0, item.manifest_length) for path, item in listed.items()}
-        for path, data in self.fetch.read(most):
-            yield listed[path], data
+        """Each manifest, and its bytes; one that is given twice, which doubles its files, is read once."""
+        listed = dict[str, list[ListedManifest]]()
+        for manifest in manifests:
+            listed.setdefault(manifest.manifest_path, []).append(manifest)
+        for path, data in self.fetch.read({path: same[0].manifest_length for path, same in listed.items()}):
+            for manifest in listed[path]:
+                yield manifest, data
 
     def each(
         self, manifests: Iterable[ListedManifest], read: Callable[[ListedManifest, Iterable[Walked]], T]
@@ -179,10 +191,11 @@ def with_live_files(manifests: Iterable[ListedManifest], content: ManifestConten
 
 
 def _rows(manifest: ListedManifest, blocks: Iterable[Walked]) -> list[Row]:
-    heads = Heads(manifest)
-    return [Row(row, heads.of(row)) for block in blocks for row in block.rows()]
+    heads, total = Heads(manifest), Total()
+    return [Row(row, heads.of(row)) for block in blocks for row in total.with_block(block.rows())]
 
 
 def _read(manifest: ListedManifest, data: bytes) -> Iterator[ReadBlock]:
-    for block in proven(manifest.manifest_path, lambda: split(data)):
-        yield proven(manifest.manifest_path, block.read)
+    blocks = read_in_turn(data)
+    while (block := proven(manifest.manifest_path, lambda: next(blocks, None))) is not None:
+        yield block

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from bookkeeper.errors import ManifestCorrupt, Reject
+from bookkeeper.errors import ManifestCorrupt, Reject, TxlogTooLarge
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.avro import Block, PackedBlock
 from bookkeeper.format.decoder import decode_block, decode_one
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.layout import Layout
+from bookkeeper.format.manifest import MOST_ENTRIES
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import DELETED, Prefix, read_prefix
 from bookkeeper.format.skim import EntrySummary, Skimmer, StatusRow
@@ -101,7 +102,8 @@ class ForeignManifest:
     @property
     def digest(self) -> bytes:
         """See Walked."""
-        about = b"%d %d " % (self.manifest.partition_spec_id, self.manifest.sequence_number)
+        inherited = self.manifest.partition_spec_id, self.manifest.sequence_number, self.manifest.added_snapshot_id
+        about = b"%d %d %d " % inherited
         return digester(about, b"foreign")(Block(0, self.data))
 
     def rows(self) -> Sequence[EntrySummary]:
@@ -127,6 +129,32 @@ def split(data: bytes, column: int | None = None, about: bytes = b"") -> list[St
         blocks = avro.read_blocks(data, header.end, codec, MOST_BYTES)
     digest_of = digester(about + header.meta["avro.schema"], codec)
     return [StoredBlock(block, skimmer, digest_of) for block in blocks]
+
+
+class Total:
+    """The records and bytes of the blocks of one manifest that were read: together they have a bound."""
+
+    def __init__(self) -> None:
+        self._records = self._bytes = 0
+
+    def with_block(self, rows: Sequence[EntrySummary]) -> Sequence[EntrySummary]:
+        """The rows of one more block; raises TxlogTooLarge."""
+        self._records += len(rows)
+        self._bytes += rows[-1].end if rows else 0
+        if self._records > MOST_ENTRIES or self._bytes > MOST_BYTES:
+            raise TxlogTooLarge(f"at most {MOST_ENTRIES} entries in {MOST_BYTES} bytes are read of a manifest")
+        return rows
+
+
+def read_in_turn(data: bytes) -> Iterator[ReadBlock]:
+    """
+    The blocks of a manifest, each read when it is asked for; raises Reject.
+    """
+    total = Total()
+    for stored in split(data):
+        block = stored.read()
+        total.with_block(block.rows)
+        yield block
 
 
 def proven(location: str, read: Callable[[], T]) -> T:

@@ -24,7 +24,7 @@ from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import DELETED
 from bookkeeper.format.skim import EntrySummary
 from bookkeeper.manifests.cache import BlockCache
-from bookkeeper.manifests.walk import Heads, StoredBlock, split, with_inherited
+from bookkeeper.manifests.walk import Heads, StoredBlock, read_in_turn, split, with_inherited
 from reaper.compaction.policy import LiveFile, partition_key
 from reaper.files.manifest_reader import ManifestReader, reading
 
@@ -138,8 +138,8 @@ class LiveFiles:
 
 
 def _deletes(data: bytes, manifest: ListedManifest, spec: PartitionSpec) -> Iterator[DeleteFile]:
-    for block in split(data):
-        for entry in block.read().entries():
+    for block in read_in_turn(data):
+        for entry in block.entries():
             if entry.status != DELETED:
                 whole = with_inherited(entry, manifest)
                 number, partition = whole.sequence_number or 0, partition_key(entry.data_file.partition)

@@ -1,7 +1,7 @@
 """What manifests hold, in any layout, read within bounds; and errors that say which file."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import ADDED, DELETED, EXISTING
-from bookkeeper.manifests import fetch
+from bookkeeper.manifests import fetch, walk
 from bookkeeper.manifests.fetch import Fetch
 from bookkeeper.manifests.reader import Manifests
 from bookkeeper.manifests.walk import Heads, split
@@ -131,6 +131,45 @@ def test_one_that_is_longer_than_stated_is_read_alone_up_to_a_bound(
     monkeypatch.setattr(fetch, "MOST_BYTES", len(data) - 1)
     with pytest.raises(TooLarge):
         [*its.rows(listed(data, manifest_length=length))]
+
+
+def test_a_length_beyond_the_bound_is_no_bound_to_read_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(MIXED)
+    its, files = reader(data)
+    assert len([*its.rows(listed(data, manifest_length=2**62))]) == 1
+    monkeypatch.setattr(fetch, "MOST_BYTES", len(data) - 1)
+    with pytest.raises(TooLarge):
+        [*its.rows(listed(data, manifest_length=2**62))]
+    assert max(bound for asked in files.asked for bound in asked.values()) == 2**31
+
+
+def test_a_manifest_that_a_list_names_twice_is_read_once_and_given_as_often_as_it_is_named() -> None:
+    data = encoded(MIXED)
+    its, files = reader(data)
+    twice = [*listed(data, sequence_number=8), *listed(data, sequence_number=9)]
+    assert [(item.sequence_number, rows[0].head.sequence) for item, rows in its.rows(twice)] == [(8, 8), (9, 9)]
+    assert len(files.asked) == 1
+
+
+@pytest.mark.parametrize("codec", ["deflate", "null"])
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ENTRIES", 2), ("MOST_BYTES", 400)])
+def test_the_blocks_of_a_manifest_together_have_a_bound(
+    codec: str, bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = encoded(MIXED, codec)
+    sizes = [len(block.read().block.payload) for block in split(data)]
+    assert max(sizes) < 400 < sum(sizes)
+    asks: list[Callable[[Manifests], Iterable[tuple[Any, Iterable[Any]]]]] = [
+        lambda its: its.rows(listed(data)),
+        lambda its: its.blocks(listed(data), ManifestContent.DATA),
+        lambda its: its.entries(listed(data), ManifestContent.DATA),
+    ]
+    for ask in asks:
+        assert [[*found] for _, found in ask(reader(data)[0])]
+    monkeypatch.setattr(walk, bound, most)
+    for ask in asks:
+        with pytest.raises(ManifestCorrupt, match="at most"):
+            [[*found] for _, found in ask(reader(data)[0])]
 
 
 def test_what_cannot_be_read_is_an_error_of_its_own_and_the_files_before_it_are_given() -> None:
