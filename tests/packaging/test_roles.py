@@ -28,6 +28,14 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
     ),
     "a list is decoded": ({"bookkeeper.format.manifest_list.decode"}, {"bookkeeper/manifests/reader.py"}),
     "a block gets the digest that caches know it by": ({"bookkeeper.manifests.cache.digester"}, {WALK, HEADER}),
+    "what was rejected is deleted by age": (
+        {".discard_rejected"},
+        {"bookkeeper/tick/turns.py", "bookkeeper/tick/sweep.py"},  # of trays, and of txlogs
+    ),
+    "small objects for the bookkeeper are read and held": (
+        {"bookkeeper.core.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
+        {"bookkeeper/core/pending_rewrites.py", "bookkeeper/tick/rewrites.py", "bookkeeper/tick/columns.py"},
+    ),
     "the parents of snapshots are walked": (
         {".parent_snapshot_id"},
         {
