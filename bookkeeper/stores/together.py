@@ -53,14 +53,14 @@ def together(tasks: Sequence[Callable[[], object]], at_once: int) -> None:
 
 
 def in_parts(
-    sizes: Iterable[tuple[str, int]], most_bytes: int = BYTES_AT_ONCE, most_names: int = READ_AT_ONCE
+    sizes: Iterable[tuple[str, int]], most_bytes: int = BYTES_AT_ONCE, most_names: int | None = None
 ) -> Iterator[dict[str, int]]:
     """
-    What is read together, each with its size: `most_names`, and `most_bytes` unless one alone has more.
+    What is read together, each with its size: `most_names` (READ_AT_ONCE), and `most_bytes` unless one alone has more.
     """
     part, size = dict[str, int](), 0
     for name, bytes_there in sizes:
-        if part and (len(part) == most_names or size + bytes_there > most_bytes):
+        if part and (len(part) == (most_names or READ_AT_ONCE) or size + bytes_there > most_bytes):
             yield part
             part, size = {}, 0
         part[name] = bytes_there
