@@ -7,6 +7,7 @@ which of a manifest, is each reader's own choice.
 """
 
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
@@ -103,10 +104,13 @@ def digester(avro_schema: bytes, codec: bytes = b"deflate") -> Digest:
     """
     Makes the digests of blocks with this schema and codec: of both, the count of records and the bytes as stored.
     """
-    schema_hash = blake2b(avro_schema, digest_size=_DIGEST_BYTES, person=codec)
+
+    @cache  # readers that remember nothing ask for no digest
+    def schema_hash() -> blake2b:
+        return blake2b(avro_schema, digest_size=_DIGEST_BYTES, person=codec)
 
     def digest(block: Block | PackedBlock) -> bytes:
-        block_hash = schema_hash.copy()
+        block_hash = schema_hash().copy()
         block_hash.update(b"%d " % block.count)
         block_hash.update(block.packed or avro.payload_of(block))
         return block_hash.digest()
