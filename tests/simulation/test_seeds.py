@@ -3,7 +3,8 @@
 import pytest
 
 from bookkeeper import errors
-from tests.simulation import coverage, mutations
+from tests.rules.registry import RULES
+from tests.simulation import coverage
 from tests.simulation.coverage import report, wanted
 from tests.simulation.events import events as events_of
 from tests.simulation.play import play, shrink
@@ -149,8 +150,7 @@ def test_a_seed_takes_the_same_way_every_time() -> None:
 
 
 def test_a_failure_is_told_in_a_few_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where, what in mutations.MUTATIONS["marks in a commit after that of the files"]:
-        monkeypatch.setattr(where, what)
+    RULES["marks_after_the_files"].mutant(monkeypatch)
     steps = list(events_of(1, 120))
     played = play(1, steps)
     assert played.kind

@@ -16,7 +16,7 @@ from pyiceberg.manifest import ManifestContent
 from bookkeeper.cli.main import main
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid, NotPossible, PlaceExpired, RolledBack
-from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace, lost
+from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace
 from bookkeeper.streams.consumer import Batch
 from bookkeeper.streams.consumer_state import CUT_OFF
 from bookkeeper.streams.lag import added_files, lag
@@ -214,17 +214,6 @@ def test_files_that_a_rewrite_made_of_read_and_unread_rows_are_refused_and_the_p
             run.consumer.catch_up()
         assert run.consumer.place == before and "restart()" in caught.value.hint
     assert sorted(output.keys()) == ["a", "b", "z"]
-
-
-def test_without_that_rule_rows_would_be_read_twice(
-    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost, "_odd", lambda entries: None)
-    found = list[str]()
-    mixed(lake, writer, lambda: found.extend(taken(lake)))
-    with opened(lake) as consumer:
-        consumer.catch_up()
-        assert sorted(found + take(consumer)) != [*"abcdefgz"]
 
 
 def test_a_rewrite_of_rows_that_were_read_changes_nothing(lake: Lake, writer: Writes) -> None:
