@@ -140,7 +140,7 @@ def joined_across_layouts(rightly: Any, header: Any, layout: Any) -> bool:
     Walked("snapshots_follow_from_their_parents"),
 )
 @breaks("bookkeeper.manifests.walk.digester")
-def blocks_known_by_their_count(rightly: Any, avro_schema: bytes, codec: bytes) -> Callable[[Any], bytes]:
+def blocks_known_by_their_count(rightly: Any, avro_schema: bytes, codec: bytes = b"") -> Callable[[Any], bytes]:
     """Two blocks of as many entries are the same."""
     return lambda block: b"%d" % block.count
 
