@@ -103,7 +103,7 @@ def open_transactions_are_durable(rightly: Any, place: Any, consumer: str) -> An
     Fails(f"{CONSUMER}test_a_rollback_of_main_is_an_error_that_says_what_to_do"),
     Fails(f"{CONSUMER}test_after_a_rollback_whose_snapshots_are_expired_no_row_is_read_twice"),
 )
-@breaks("bookkeeper.streams.place._in_common")
+@breaks("bookkeeper.streams.place_on_main._in_common")
 def rollbacks_are_expiry(rightly: Any, history: Any, place: Any) -> None:
     """What main has in common with a place is not asked."""
 
@@ -171,8 +171,8 @@ def mixed_files_are_read_again(rightly: Any, entries: Any) -> None:
     "Catching up is refused where delete files hide rows of the files.",
     Fails(f"{LOST}test_on_a_keyed_table_with_delete_files_catching_up_is_refused"),
 )
-@breaks("bookkeeper.streams.lost.has_deletes")
-def delete_files_hide_nothing(rightly: Any, manifests: Any) -> bool:
+@breaks("bookkeeper.streams.snapshot_files.AllFiles.may_be_hidden")
+def delete_files_hide_nothing(rightly: Any, found: Any) -> bool:
     """A table has no delete files."""
     return False
 
