@@ -189,14 +189,16 @@ def operate(world: "World") -> None:
     accept_rollback(world, folder, ledger)
     replay_pruned(world, folder, ledger)
     replay_late(world, folder, ledger)
-    discard_swept(world, folder, ledger)
+    discard_held(world, folder, ledger)
 
 
-def discard_swept(world: "World", folder: Folder, ledger: Ledger) -> None:
+def discard_held(world: "World", folder: Folder, ledger: Ledger) -> None:
     """
-    `bookkeeper discard` of a txlog whose files were swept before it arrived: later ones of its writer wait behind it.
+    `bookkeeper discard` of a txlog for which later ones of its writer wait: its files were swept before it arrived, or
+    it arrived after marks were pruned.
     """
-    gone = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") == "FileMissing")
+    held = ("FileMissing", "IncarnationPruned")
+    gone = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") in held)
     if world.keyed and (name := next(gone, None)) is not None:
         with suppress(NotPossible):  # it is given up already, or is to be in a moment
             view, given = outlook(folder, ledger, name)
@@ -219,9 +221,8 @@ def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
     `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table.
     """
     for item in folder.rejected():
-        name = str(item.name)
-        paths = world.oracle.waiting.get(name, ())
-        if folder.reason(item.name).get("error") == "IncarnationPruned" and paths:
+        waits = bool(world.oracle.waiting.get(str(item.name), ()))
+        if waits and not world.keyed and folder.reason(item.name).get("error") == "IncarnationPruned":
             replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
             world.counts["replayed"] += 1
 
