@@ -7,7 +7,7 @@ What arrives late is not asked: a commit or a delete of a reaper that is long go
 
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.table.metadata import TableMetadata
@@ -27,6 +27,8 @@ class JournalRules:
     acting: Callable[[], str]
     #: whether the expiry of the journal that is there took off a ref: its files stay, as orphans
     given_up: bool = False
+    #: snapshots that the reaper expired; files of those that another program expired are orphans of that program
+    by_reaper: set[int] = field(default_factory=set)
 
     @property
     def location(self) -> str:
@@ -46,6 +48,7 @@ class JournalRules:
             journal = self.read()
             if journal is None or not {*snapshots} <= {*journal["expire"]}:
                 raise Wrong(f"snapshots {sorted(snapshots)[:3]} expired, and no journal names their files")
+            self.by_reaper |= {*snapshots}
 
     def deleting(self, location: str, metadata: TableMetadata, named: Callable[[], Collection[str]]) -> None:
         """The journal is about to go: then its files are gone, are named, or their snapshots stay."""
@@ -55,6 +58,8 @@ class JournalRules:
         assert journal is not None
         if {item.snapshot_id for item in metadata.snapshots} & {*journal["expire"]}:
             return
+        if self.by_reaper.isdisjoint(journal["expire"]):
+            return  # another program expired them after the reaper had found that its commit is not in
         files = [path for sizes in journal["files"].values() for path in sizes if self.disk.has(path)]
         if files and (left := {*files} - {*named()}):
             raise Wrong(f"a journal is dropped, and {sorted(left)[0]} of it stays")
