@@ -4,6 +4,10 @@ Orphans: old files in the table's data and metadata folders that nothing names, 
 The disk is listed first, the folder read second, the table loaded last. So a file on its way from a writer through a
 txlog into the table is named in one of them at every moment; and no writer publishes a file older than half the orphan
 age.
+
+A commit under way names files that nothing else does: its manifests, the position delete files of a fold, the new files
+of a rewrite that another bookkeeper has rejected. Its process may stand still for days just before it sends it, and its
+guard lets it in as long as main has not moved. So such files go only when main has moved since they were written.
 """
 
 import json
@@ -17,6 +21,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.units import format_duration
+from bookkeeper.core.file_names import owner_of
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import join, normal
@@ -111,12 +116,12 @@ def find_orphans(context: ReaperContext, now: datetime, older_than: timedelta | 
     Every orphan, without deleting one; raises Retry or NewerVersion when something cannot be read, and HistoryChanged
     when marks.json knows a later commit than the table: its files would look like orphans.
     """
-    before, metadata = now - age_of(context, older_than), context.load().metadata
+    age, metadata = age_of(context, older_than), context.load().metadata
     if not rules(context.settings.reaper, metadata.properties).gc:
         return Sweep(str(metadata.table_uuid), (), 0)
     with DiskDifference() as unnamed:
         # The disk first, the folder second, the table last.
-        for location, size, modified in _old_files(context, metadata, before):
+        for location, size, modified in _old_files(context, metadata, now, age):
             unnamed.add(location, [size, modified.isoformat()])
         unnamed.subtract(txlogs.named(context.folder))
         journal = journals.read(context.folder)
@@ -150,18 +155,26 @@ def sweep(
 
 
 def _old_files(
-    context: ReaperContext, metadata: TableMetadata, before: datetime
+    context: ReaperContext, metadata: TableMetadata, now: datetime, age: timedelta
 ) -> Iterator[tuple[str, int, datetime]]:
     folder = metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
     roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
-    # No manifest that is older than this belongs to an attempt that can still succeed: main has moved since.
     head = metadata.current_snapshot()
-    attempts = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
+    # What is older belongs to no attempt that can still succeed: main has moved since. An attempt writes its manifests
+    # itself; a fold's files are up to 20 minutes older, those of a rewrite up to half the orphan age.
+    moved = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - MARGIN if head else EPOCH
+    before, planned = now - age, moved - age / 2 if head else EPOCH
     for root in roots:
-        limit = min(before, attempts) if root == normal(folder) else before
+        attempts = moved if root == normal(folder) else planned
         for location, item in context.storage.list(root):
-            if item.modified < limit and _may_be_swept(location, root):
+            is_old = item.modified < before and (item.modified < attempts or _is_of_writer(location))
+            if is_old and _may_be_swept(location, root):
                 yield location, item.size, item.modified
+
+
+def _is_of_writer(location: str) -> bool:
+    """Whether it is called after a txlog, which names it for as long as it may be committed."""
+    return owner_of(location.rpartition("/")[2]) is not None
 
 
 def _may_be_swept(location: str, root: str) -> bool:

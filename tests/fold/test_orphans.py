@@ -8,6 +8,7 @@ from reaper import orphans
 from reaper.context import ReaperContext
 from tests.histories.decoded import local
 from tests.support.folds import data, fold, keys, lake_of, live, paths, planned, put, state
+from tests.support.main_moved import move_main
 
 
 def rows(*ids: int) -> list[dict[str, object]]:
@@ -20,11 +21,12 @@ def test_files_of_a_fold_that_was_not_committed_are_swept_and_no_others(tmp_path
     put(lake, keys(lake, rows(2)))
     fold(lake)
     put(lake, keys(lake, rows(3, 4)))
-    before, named = state(lake), paths(live(lake))
     computed = planned(lake)
     assert computed.plan is not None
     unnamed = {item.positions.data_file.path for item in computed.plan.files.values() if item.positions is not None}
     gone, now = set[str](), datetime.now(UTC) + timedelta(days=4)
+    move_main(lake.catalog, lake.settings.identifier, now)
+    before, named = state(lake), paths(live(lake))
     for hours in (0, 2):
         context = ReaperContext.of(lake.settings, lake.catalog, open_store, now + timedelta(hours=hours))
         gone |= set(orphans.sweep(context, now + timedelta(hours=hours)))

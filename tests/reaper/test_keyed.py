@@ -15,6 +15,7 @@ from reaper.files import txlogs
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import entries, state
 from tests.support.lake import Lake
+from tests.support.main_moved import move_main
 
 RULES = Reaper(older_than=timedelta(minutes=10), retain_last=2, metadata_keep=timedelta(hours=1))
 
@@ -92,7 +93,9 @@ def named_by(lake: Lake, waiting: str) -> set[str]:
 
 
 def sweep_twice(lake: Lake) -> None:
+    """Long after these files were written, and once main has moved on."""
     lake.clock.move(days=4)
+    move_main(lake.catalog, lake.settings.identifier, lake.clock.now)
     for _ in range(2):
         lake.clock.move(hours=2)
         context = ReaperContext.of(lake.settings, lake.catalog, lake.store, lake.clock.now)

@@ -168,6 +168,28 @@ def test_manifests_of_a_lost_attempt_go_once_main_has_moved_on(lake: Lake) -> No
     assert sweep(lake, later + 3 * HOUR) == {"in-flight-m0.avro"}
 
 
+FOLDED, REWRITTEN = f"{NAME.incarnation}-00001-deletes.parquet", f"00001-{NAME.incarnation}.parquet"
+
+
+@pytest.mark.parametrize("name", [FOLDED, REWRITTEN])
+def test_what_a_commit_under_way_may_still_name_stays_until_main_has_moved_on(lake: Lake, name: str) -> None:
+    """A bookkeeper that stood still for days just before its commit goes on: main is where its guard says."""
+    path, later = place(lake, f"data/{name}", timedelta(minutes=20)), lake.now + 10 * DAY
+    sweep(lake, later)
+    assert sweep(lake, later + HOUR) == set()
+    lake.now = later + HOUR
+    lake.append()
+    sweep(lake, later + 2 * HOUR)
+    assert sweep(lake, later + 3 * HOUR) == {path.name}
+
+
+def test_what_a_writer_left_goes_by_age_alone(lake: Lake) -> None:
+    later = lake.now + 10 * DAY
+    place(lake, f"data/{SLOW}", timedelta(minutes=20))
+    sweep(lake, later)
+    assert sweep(lake, later + HOUR) == {SLOW}
+
+
 def test_the_data_path_may_lie_elsewhere(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     lake.properties(write__data__path=f"file://{tmp_path}/elsewhere")
@@ -226,9 +248,12 @@ def test_the_difference_of_locations_is_exact_and_its_memory_bounded() -> None:
         assert all(file._rolled for file in difference._added)
 
 
+SLOW = f"{NAME.writer}-{NAME.incarnation}-{NAME.sequence:010d}-00001.parquet"
+
+
 def timeline(lake: Lake, publish: timedelta, commit: timedelta) -> Callable[[timedelta], set[str]]:
     """A writer's file from its last byte on; sweeps for six days. What was deleted."""
-    file = lake.data_file(name="slow.parquet")
+    file = lake.data_file(name=SLOW)
     path = Path(file.file_path.removeprefix("file://"))
     began = lake.now
     stamp(path, timedelta(0), began)
@@ -252,7 +277,7 @@ def test_a_slow_writer_loses_no_file_however_late_it_is_committed(lake: Lake) ->
 
 
 def test_a_writer_that_broke_its_own_rule_would(lake: Lake) -> None:
-    assert timeline(lake, publish=100 * HOUR, commit=200 * HOUR) == {"slow.parquet"}
+    assert timeline(lake, publish=100 * HOUR, commit=200 * HOUR) == {SLOW}
 
 
 def test_a_replay_of_an_old_rejected_txlog_loses_no_file_however_it_meets_a_sweep(lake: Lake) -> None:

@@ -23,6 +23,7 @@ from tests.support.compactor import base_of, live
 from tests.support.enumerated import crash_points, crashed, recorded
 from tests.support.faults import AFTER, BEFORE, MIDDLE, Faults
 from tests.support.lake import Lake, Writes
+from tests.support.main_moved import move_main
 
 TARGET = "write.target-file-size-bytes"
 
@@ -307,6 +308,7 @@ def test_a_crash_at_any_point_loses_no_row_and_what_it_leaves_is_found_by_the_or
 def swept(lake: Lake) -> list[Orphan]:
     """What the orphan sweep would take in a week."""
     now = datetime.now(UTC) + timedelta(days=7)
+    move_main(lake.catalog, lake.settings.identifier, now)
     return list(find_orphans(ReaperContext.of(lake.settings, lake.catalog, None, now), now).orphans)
 
 
