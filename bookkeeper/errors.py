@@ -208,6 +208,11 @@ class IncarnationPruned(Reject):
     """The txlog is older than the marks that are kept, so it may be in the table already."""
 
     hint = "If `bookkeeper verify` shows that its files are not in the table: bookkeeper replay --force."
+    #: of a keyed table: there a replay could bring old versions of rows back
+    keyed_hint = (
+        "Rows of it that are the newest of their keys must be written again. `bookkeeper discard` of its run, up to "
+        "its sequence, lets later txlogs of its writer in."
+    )
 
 
 class TooManyWriters(Reject):

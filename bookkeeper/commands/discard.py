@@ -78,12 +78,14 @@ def discard(folder: Folder, ledger: Ledger, view: View, given: Discard, now: dat
 
 def _mark(view: View, run: TxlogName, now_ms: int) -> Mark:
     mark = view.marks.mark(run)
-    if mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms:
+    is_pruned = mark is None and started_ms(run.incarnation) < view.marks.pruned_before_ms
+    # Of a keyed table nothing else frees a writer from it: what is rejected of such a run cannot be replayed there.
+    if is_pruned and keyed_of(view.metadata) is None:
         raise NotPossible(
             f"the mark of {_shown(run)} was pruned, so it is unknown which of its txlogs are in the table",
             hint="Its pending txlogs are rejected one by one; bookkeeper replay --force lets one in.",
         )
-    if mark is None:
+    if mark is None and not is_pruned:
         check_started(run, view.marks, now_ms)  # a mark of it would come after every other run of its writer
     if run.sequence - (mark or NO_MARK).last > MOST_SEQUENCES:
         raise NotPossible(f"more than {MOST_SEQUENCES} sequences at once", hint="Give a smaller --up-to.")

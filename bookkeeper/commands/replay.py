@@ -59,8 +59,10 @@ def replay(folder: Folder, ledger: Ledger, table: Table, name: TxlogName, now: d
     _check_position(txlog, view)
     _check_paths(txlog, ledger, view)
     if view.marks.is_pruned(name, txlog.created_ms):
-        if not force or keyed_of(view.metadata) is not None:  # of a keyed table it may be older than what is in
-            raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned")
+        is_keyed = keyed_of(view.metadata) is not None
+        if not force or is_keyed:  # of a keyed table it may be older than what is in
+            hint = IncarnationPruned.keyed_hint if is_keyed else ""
+            raise IncarnationPruned(f"the marks of {name.writer}.{name.incarnation} were pruned", hint=hint)
         named = [item.name for item in (*folder.pending(), *folder.rejected())]
         MarksPublisher(ledger, folder).record(view, view.marks.opened(name, now_ms, named), f"replay {name}")
     folder.replay(name, table.max_txlog_bytes)

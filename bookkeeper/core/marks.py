@@ -212,8 +212,11 @@ class Marks:
     def discarded(self, name: TxlogName, holes: Iterable[int], at_ms: int) -> "Marks":
         """
         With every sequence of this incarnation up to that of `name` counted as in, except `holes` and later holes.
+
+        A mark that was pruned is made anew: what else arrives of its incarnation may have been in.
         """
-        mark = self.mark(name) or NO_MARK
+        was_pruned = started_ms(name.incarnation) < self.pruned_before_ms
+        mark = self.mark(name) or Mark(remade_ms=self.pruned_before_ms if was_pruned else 0)
         left = {*holes, *(hole for hole in mark.holes if hole > name.sequence)}
         forced = tuple(sequence for sequence in mark.forced if sequence in left)
         last, seen_ms = max(mark.last, name.sequence), max(at_ms, mark.seen_ms)

@@ -262,7 +262,9 @@ class _Planner:
         goes_on = key in self.last and self.marks.mark(name) is None
         if self.marks.is_pruned(name, txlog.created_ms) and not goes_on:
             self.pruned.add(key)
-            raise IncarnationPruned(f"{name} was created before marks were pruned, so it is unknown whether it is in")
+            hint = IncarnationPruned.keyed_hint if self.checked.order is not None else ""
+            cause = f"{name} was created before marks were pruned, so it is unknown whether it is in"
+            raise IncarnationPruned(cause, hint=hint)
         if key in self.pruned:
             raise _Waits  # until those before it lie in rejected/: then it is clear where it goes on
 

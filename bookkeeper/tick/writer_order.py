@@ -82,7 +82,8 @@ class WriterOrder:
         before = name.at(name.sequence - 1)
         forgotten = self.marks.may_go_on(name, txlog.created_ms) and not self.marks.writer(name.writer).incarnations
         if forgotten and before not in accepted and before not in refused:
-            raise IncarnationPruned(f"{name} goes on with a run that began before its writer was forgotten")
+            cause = f"{name} goes on with a run that began before its writer was forgotten"
+            raise IncarnationPruned(cause, hint=IncarnationPruned.keyed_hint)
 
     def _add_rejected(self, name: TxlogName) -> None:
         if not self.marks.is_in(name) and not is_overtaken(self.marks, name):

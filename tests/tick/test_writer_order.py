@@ -246,10 +246,11 @@ def test_the_marks_of_the_newest_run_outlive_pruning(lake: Lake) -> None:
     assert state(lake)[1] == "new"
 
 
-def test_a_forced_replay_of_a_pruned_run_is_refused(lake: Lake) -> None:
+def pruned(lake: Lake) -> list[TxlogName]:
+    """Two txlogs of a run that arrive after marks were pruned past their time."""
     writer = Steps(lake)
-    late = writer.publish_steps(Step(upserts={1: "old"}))
-    data = take(lake, late)
+    late = [writer.publish_steps(Step(upserts={1: f"old {number}"})) for number in range(2)]
+    data = {about: take(lake, about) for about in late}
     Steps(lake, "k2").publish_steps(Step(upserts={2: "x"}))
     drain(lake)
     later_run_of_k2 = later_run(lake)
@@ -259,11 +260,50 @@ def test_a_forced_replay_of_a_pruned_run_is_refused(lake: Lake) -> None:
     lake.clock.move(days=3)
     later_run_of_k2.publish_steps(Step(upserts={2: "z"}))
     drain(lake)
-    lake.folder.publish(late, data)
+    for about in late:
+        lake.folder.publish(about, data[about])
+    return late
+
+
+def give_up(lake: Lake, about: TxlogName) -> None:
+    ledger = lake.book().ledger
+    view, given = outlook(lake.folder, ledger, about)
+    discard(lake.folder, ledger, view, given, lake.clock.now)
+
+
+def test_a_forced_replay_of_a_pruned_run_is_refused_and_says_what_else_to_do(lake: Lake) -> None:
+    late = pruned(lake)
     drain(lake)
-    assert lake.rejected() == {str(late): "IncarnationPruned"}
-    with pytest.raises(IncarnationPruned):
-        replay(lake.folder, lake.book().ledger, lake.settings, late, lake.clock.now, force=True)
+    assert lake.rejected() == {str(late[0]): "IncarnationPruned"}
+    with pytest.raises(IncarnationPruned) as refused:
+        replay(lake.folder, lake.book().ledger, lake.settings, late[0], lake.clock.now, force=True)
+    for hint in (refused.value.hint, lake.folder.reason(late[0])["hint"]):
+        assert "bookkeeper discard" in hint and "replay" not in hint
+
+
+def test_a_writer_that_a_txlog_of_a_pruned_run_holds_goes_on_once_that_is_given_up(lake: Lake) -> None:
+    late = pruned(lake)
+    later = later_run(lake).publish_steps(Step(upserts={1: "new"}))
+    for about in late:
+        drain(lake)
+        assert lake.rejected() == {str(about): "IncarnationPruned"}
+        assert str(later) in lake.pending()
+        give_up(lake, about)
+        lake.clock.move(seconds=60)
+    drain(lake)
+    assert (lake.rejected(), lake.pending(), state(lake)[1]) == ({}, [], "new")
+
+
+def test_what_else_is_of_a_pruned_run_that_was_given_up_in_part_stays_rejected(lake: Lake) -> None:
+    """Where its writer was forgotten it is unknown whether that is in: after its mark is there again, too."""
+    late = pruned(lake)
+    given, other = late[0], take(lake, late[1])
+    drain(lake)
+    give_up(lake, given)
+    lake.folder.publish(late[1], other)
+    drain(lake)
+    assert lake.rejected()[str(late[1])] == "IncarnationPruned"
+    assert 1 not in state(lake)
 
 
 def replace_writer(about: TxlogName, writer: str) -> TxlogName:
