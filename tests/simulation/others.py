@@ -174,18 +174,23 @@ def operate(world: "World") -> None:
     """What a person does who reads what the log says."""
     catalog: Any = world.catalog
     folder = Folder(world.store(world.folder_url))
-    ledger = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store)
-    accept_rollback(world, folder, ledger)
-    replay_pruned(world, folder, ledger)
-    replay_late(world, folder, ledger)
-    discard_swept(world, folder, ledger)
+    ledger, failed = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store), None
+    for act in (accept_rollback, replay_pruned, replay_late, discard_held):
+        try:
+            act(world, folder, ledger)
+        except BookkeeperError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
-def discard_swept(world: "World", folder: Folder, ledger: Ledger) -> None:
+def discard_held(world: "World", folder: Folder, ledger: Ledger) -> None:
     """
-    `bookkeeper discard` of a txlog whose files were swept before it arrived: later ones of its writer wait behind it.
+    `bookkeeper discard` of a txlog for which later ones of its writer wait: its files were swept before it arrived, or
+    it arrived after marks were pruned.
     """
-    gone = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") == "FileMissing")
+    held = ("FileMissing", "IncarnationPruned")
+    gone = (item.name for item in folder.rejected() if folder.reason(item.name).get("error") in held)
     if world.keyed and (name := next(gone, None)) is not None:
         with suppress(NotPossible):  # it is given up already, or is to be in a moment
             view, given = outlook(folder, ledger, name)
@@ -209,8 +214,8 @@ def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
     """
     for item in folder.rejected():
         name = str(item.name)
-        paths = world.oracle.waiting.get(name, ())
-        if folder.reason(item.name).get("error") == "IncarnationPruned" and paths:
+        waits = name in world.oracle.waiting
+        if waits and not world.keyed and folder.reason(item.name).get("error") == "IncarnationPruned":
             replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
             world.counts["replayed"] += 1
 

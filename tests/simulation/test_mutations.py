@@ -12,7 +12,7 @@ CHEAP = {
     "the summary counts a file too many": "added-data-files",
     "the total of records is off by one": "total-records",
     "the next sequence counts as in": "",
-    "files of a keyed txlog inherit their numbers": "readers of keys see",
+    "files of a keyed txlog inherit their numbers": "the list says that numbers begin at",
     "a data file may be named by any txlog": "files are live twice",
     "the journal after the commit": "no journal names their files",
 }

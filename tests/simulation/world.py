@@ -6,7 +6,7 @@ import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,26 +16,28 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Compaction, Reaper, Retention, Table
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import PROPERTY, loads
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger import commit_request
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.streams import consumer
 from bookkeeper.tick.tick import Bookkeeper
 from reaper import reap
-from tests.simulation.catalog import MemoryCatalog
+from tests.simulation import account, table_state
+from tests.simulation.catalog import MemoryCatalog, parsed
 from tests.simulation.changes import NAME as MIXED
 from tests.simulation.changes import STEP_ROWS, Change, Changes
 from tests.simulation.coverage import errors_counted
 from tests.simulation.decoder import ORDER, Wrong
+from tests.simulation.disk import Disk
 from tests.simulation.foreign import DOES, Foreign
-from tests.simulation.forger import forge
-from tests.simulation.memory import Disk, MemoryStore
+from tests.simulation.forger import FORGER, forge
+from tests.simulation.memory import MemoryStore
 from tests.simulation.oracle import Oracle
 from tests.simulation.others import Inline, Reading, compactor, operate
 from tests.simulation.schedule import Event, Scheduler, is_keyed
@@ -92,7 +94,7 @@ class World:
         self.scheduler = Scheduler(Random(seed + 1), tell=tell)
         self.counts = self.scheduler.counts
         self.disk = Disk(self.scheduler.clock)
-        self.catalog = MemoryCatalog(ROOT, self.disk, self.scheduler)
+        self.catalog = MemoryCatalog(ROOT, self.disk, self.scheduler, parents=seed % 2 == 0)
         #: whether streams of this one see deletes, by rows with an op; then versions of a key lie in several partitions
         self.ops = self.keyed and seed // 13 % 2 == 1
         by = ("hour(timestamp)",) if self.ops else () if self.keyed else ("day(timestamp)",)
@@ -124,8 +126,10 @@ class World:
             keep - timedelta(minutes=10),
             self.keyed,
             lambda: self.scheduler.acting,
+            FORGER,
         )
-        self.oracle.metadata, self.oracle.counts = self.metadata, self.counts
+        self.oracle.table = table_state.read(self.metadata_bytes)
+        self.oracle.counts = self.counts
         self.catalog.committed = self.oracle.committed
         self.disk.created, self.disk.deleting = self.oracle.created, self.oracle.deleting
         self.books: dict[str, Bookkeeper] = {}
@@ -182,8 +186,14 @@ class World:
     # -- parts
 
     @property
-    def metadata(self) -> Any:
-        return self.catalog.tables[tuple(IDENTIFIER.split("."))][0]
+    def metadata_bytes(self) -> bytes:
+        """The metadata.json that the catalog has now."""
+        return self.catalog.tables[tuple(IDENTIFIER.split("."))].data
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The same as programs see it."""
+        return parsed(self.metadata_bytes)
 
     def store(self, url: str) -> Any:
         return MemoryStore(url, self.disk, self.scheduler)
@@ -359,49 +369,8 @@ class World:
         self.foreign.look()
         self.reading.look()
         self.oracle.journal.look()
-        self._look()
-
-    def _look(self) -> None:
-        oracle, folder = self.oracle, f"{self.folder_url}"
-        pending = [at for at, _ in self.disk.under(f"{folder}/pending")]
-        if pending:
-            raise Wrong(f"still pending after all is well: {pending[:3]}")
-        late = self._refused_names()
-        here, refused = oracle.rows.keys() | oracle.dropped, self._refused(late)
-        if missing := [name for name in self.changes.confirmed if name in oracle.waiting and name not in late]:
-            raise Wrong(f"confirmed txlogs are missing: {missing[:3]}")
-        for run in self.runs.values():
-            missing = [key for key in run.confirmed if key not in here and key not in refused]
-            if missing:
-                raise Wrong(f"confirmed rows are missing: {missing[:5]}")
-        marks = loads(self.metadata.properties[PROPERTY])
-        for name in POSITIONED:
-            reached = int(marks.writer(name).position or b"0")
-            missing = [number for number in range(1, reached + 1) if f"{name}-{number}" not in here]
-            if missing:
-                raise Wrong(f"{name} has position {reached}, and rows are missing: {missing[:5]}")
-        for snapshot in self.metadata.snapshots:
-            oracle.live(snapshot)
-        if self.keyed:
-            oracle.check_keys()
-        gone = [location for location in oracle.needed() if not self.disk.has(location)]
-        if gone:
-            raise Wrong(f"needed files are gone: {gone[:3]}")
-        self.counts["rows"] += len(oracle.rows)
-
-    def _refused_names(self) -> set[str]:
-        """Txlogs of a keyed table that came too late."""
-        folder = Folder(self.store(self.folder_url))
-        names = [item.name for item in folder.rejected()] if self.keyed else []
-        late = {name: folder.reason(name).get("error") in ("IncarnationPruned", "OutOfOrder") for name in names}
-        return {str(name) for name, is_late in late.items() if is_late}
-
-    def _refused(self, names: Iterable[str]) -> set[str]:
-        """Their rows: kept in rejected/, and newer versions may be in. Files of a paused writer may be swept."""
-        paths = [path for name in names for path in self.oracle.waiting.get(name, ()) if self.disk.has(path)]
-        rows = {row for path in paths for row in self.oracle.rows_of(path)}
-        self.counts["rows refused for good"] += len(rows)
-        return rows
+        confirmed = {actor: run.confirmed for actor, run in self.runs.items()}
+        account.look(self.oracle, confirmed, self.changes.confirmed, POSITIONED)
 
 
 class Listener(logging.Handler):
