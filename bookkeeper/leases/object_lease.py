@@ -34,6 +34,8 @@ class PutLease:
     An object that its holder replaces, If-Match, three times in each `lasting`.
 
     Another process takes it when it sees no change for `lasting`, by its own clock. So a crash leaves it for that long.
+    How old it was when the process first saw it, the storage tells, which dates it and a small object beside it: a job
+    that runs once and ends would else wait for the lease of a dead one anew each time.
     """
 
     offering = False
@@ -78,9 +80,20 @@ class PutLease:
 
     def _is_silent(self, tag: str, now: datetime) -> bool:
         # A clock that was put back starts the wait anew.
-        if self.seen is None or self.seen.tag != tag or now < self.seen.since:
+        if self.seen is None:
+            self.seen = _Seen(tag, now - self._age())
+        elif self.seen.tag != tag or now < self.seen.since:
             self.seen = _Seen(tag, now)
         return now - self.seen.since >= self.lasting
+
+    def _age(self) -> timedelta:
+        """How long ago the lease was put, by the storage's clock alone; 0 where that cannot be told."""
+        try:
+            put, probe = self.store.modified(self.key), f"{self.key}.clock"
+            self.store.replace(probe, b"")
+            return max(self.store.modified(probe) - put, timedelta(0))
+        except Missing:
+            return timedelta(0)
 
     def _put(self, tag: str, now: datetime) -> bool:
         self.count += 1
