@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from tests.simulation.avro_files import Damaged, records
 from tests.simulation.disk import Disk
+from tests.simulation.extra import NAMES as EXTRA
 from tests.simulation.table_state import Snapshot
 
 P, T = ParamSpec("P"), TypeVar("T")
@@ -110,6 +111,8 @@ class Contents(NamedTuple):
     times: tuple[datetime, datetime] | None
     null_times: int
     keys: tuple[str, str]
+    #: by row, by what is unique of it: the column that writers asked for, and its value there
+    extra: Mapping[str, tuple[str, str] | None]
 
 
 def versions(table: pa.Table) -> list[str]:
@@ -135,12 +138,13 @@ class Decoder:
     def contents(self, path: str) -> Contents:
         """Of a data file, which is read once, when it is in the table for the first time."""
         if path not in self._contents:
-            table = self._table(path, ["timestamp", "key", "value", ORDER])
+            table = self._table(path)
             keys, times = table["key"].to_pylist(), table["timestamp"].to_pylist()
             known = [time for time in times if time is not None]
             pairs = tuple(zip(keys, versions(table), strict=True))
             span = (min(known), max(known)) if known else None
-            self._contents[path] = Contents(pairs, span, len(times) - len(known), (min(keys), max(keys)))
+            extra = _extra(table, [value for _, value in pairs])
+            self._contents[path] = Contents(pairs, span, len(times) - len(known), (min(keys), max(keys)), extra)
         return self._contents[path]
 
     def pairs(self, path: str) -> tuple[tuple[str, str], ...]:
@@ -154,8 +158,8 @@ class Decoder:
             self._deletes[path] = tuple(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
         return self._deletes[path]
 
-    def _table(self, path: str, columns: list[str] | None = None) -> Any:
-        return pq.ParquetFile(pa.BufferReader(self.stored(path))).read(columns=columns, use_threads=False)
+    def _table(self, path: str) -> Any:
+        return pq.ParquetFile(pa.BufferReader(self.stored(path))).read(use_threads=False)
 
     def stored(self, path: str) -> bytes:
         """The bytes of a file that the table names."""
@@ -230,6 +234,15 @@ class Decoder:
             for place, (key, value) in enumerate(self.pairs(item.line.path))
             if by_key.get(key, 0) <= item.number and by_place.get((item.line.path, place), -1) < item.number
         ]
+
+
+def _extra(table: pa.Table, rows: list[str]) -> dict[str, tuple[str, str] | None]:
+    found = dict[str, tuple[str, str] | None].fromkeys(rows)
+    for name in table.column_names:
+        if name in EXTRA:
+            pairs = zip(rows, table[name].to_pylist(), strict=True)
+            found |= {row: (name, value) for row, value in pairs if value is not None}
+    return found
 
 
 def _listed(raw: Mapping[str, Any]) -> Listed:

@@ -67,6 +67,8 @@ class Oracle:
     #: snapshots that expired
     _gone: set[int] = field(default_factory=set)
     commits: int = 0
+    #: whether others have rolled main back, and no bookkeeper has gone on since
+    rolled_back: bool = False
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -134,6 +136,7 @@ class Oracle:
         self._refs(before, after)
         new = [item for item in after.snapshots.values() if item.id not in {*before.snapshots, *self._followed}]
         self._followed |= {item.id for item in new}
+        self.rolled_back = self.rolled_back and not any(item.ours for item in new)
         by_id = {**before.snapshots, **after.snapshots}
         self._line(before, after, new)
         for snapshot in new:
@@ -269,7 +272,7 @@ class Oracle:
 
     def _rolled_back(self, before: TableState, after: TableState, by_id: dict[int, Snapshot]) -> None:
         """Rows of abandoned snapshots stay out, or come back by a commit that was under way."""
-        at = before.head
+        self.rolled_back, at = True, before.head
         while at is not None and at != after.head:
             paths = self._added_by.get(at.id, frozenset())
             self.added -= paths

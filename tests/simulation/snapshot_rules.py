@@ -5,7 +5,7 @@ say what the files hold, sequence numbers are right and stay, and its summary co
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -54,6 +54,8 @@ class SnapshotRules:
     numbers: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     #: what entries said of each file when it came in
     facts: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: the column that a row has beside those that all have, and its value there
+    extra_of: Callable[[str], tuple[str, str] | None] = lambda row: None
     #: what a manifest adds to each total; a manifest never changes
     _totals: dict[str, Counter[str]] = field(default_factory=dict)
     _lines: dict[str, Listed] = field(default_factory=dict)
@@ -161,6 +163,9 @@ class SnapshotRules:
             )
             if values != {line.partition[at]}:
                 raise Wrong(f"{about} has rows of partitions {values}, and lies in {line.partition}")
+        for row, found in rows.extra.items():
+            if found != self.extra_of(row):
+                raise Wrong(f"{about} has {found} in {row}, it was written with {self.extra_of(row)}")
         self._bounds(line, rows, about)
         counts, nulls = line.counts("value_counts"), line.counts("null_value_counts")
         if counts and any(counts[column] != line.rows for column in (TIME, KEY)):

@@ -21,6 +21,7 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.tick.select import in_order
 from tests.simulation import table_state
 from tests.simulation import world as worlds
+from tests.simulation.books import BOOKS
 from tests.simulation.decoder import Wrong
 from tests.simulation.disk import Object
 from tests.simulation.schedule import (
@@ -37,7 +38,8 @@ from tests.simulation.schedule import (
     Scheduler,
 )
 from tests.simulation.table_state import Snapshot, TableState
-from tests.simulation.world import BOOKS, World, repeatable
+from tests.simulation.traits import traits_of
+from tests.simulation.world import World, repeatable
 
 #: as in tests/model/src/state.rs; the first half of the incarnations has positions
 INCARNATIONS, SEQUENCES = 24, 5
@@ -133,7 +135,7 @@ class RecordedWorld(World):
     def __init__(self, seed: int, dice: Random) -> None:
         self.trace = Trace()
         self.opening = dict[str, int]()
-        super().__init__(seed, dice)
+        super().__init__(seed, dice, traits=traits_of(seed).plain)
         # What goes by age beside data files is not in the model: pruned marks, swept txlogs, orphans.
         ages = {"marks_keep": AGES, "orphan_age": AGES, "retention": Retention(keep=KEEP, brake=0.9)}
         self.settings = replace(self.settings, **ages)  # type: ignore[arg-type]
