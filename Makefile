@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench day chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,9 +33,6 @@ bench: $(INSTALLED) ## what it costs, beside its peers; PEER_JAVA=script, ONLY=d
 	@$(PREPARED)
 	@$(BIN)/python -m benchmarks $(if $(PEER_JAVA),--peer $(PEER_JAVA)) $(if $(ONLY),--only $(ONLY)) $(if $(BIG),--big)
 
-day: spark ## a day in minutes: commits, retention, expiry, two consumers; BIG=1 for all 17,280 commits
-	@$(BIN)/python -m benchmarks.day $(if $(BIG),--big)
-
 chaos: $(INSTALLED) ## every fault there is, and rows missing and double by fault; ARGS="--short", ARGS="--seed 7 --minutes 10"
 	@$(PREPARED)
 	@$(BIN)/python -m tests.chaos $(ARGS)
@@ -53,7 +50,8 @@ conform: $(INSTALLED) ## record 200 runs of the real programs, and check that th
 	@$(BIN)/python -m tests.prepare model
 	@$(BIN)/python -m tests.model.conformance $(ARGS)
 
-image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root, with buildah and podman
+image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root
+	@$(BIN)/python -m tests.prepare containers azurite || true
 	@IMAGE_TEST=1 SPARK=$(SPARK) $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/deploy/test_image.py tests/deploy/test_compose_runs.py $(ARGS)
 
 page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium

@@ -8,8 +8,8 @@ import importlib
 import time
 from collections.abc import Sequence
 
-from benchmarks import harness
-from benchmarks.machine import machine
+from benchmarks.support import harness
+from benchmarks.support.machine import machine
 
 ALL = (
     "drain",
@@ -23,20 +23,15 @@ ALL = (
     "visibility",
     "writing",
     "loading",
-    "change_stream",
-    "planning",
     "consumers",
-    "article",
-    "discovery",
     "latency",
     "isolation",
     "capacity",
-    "endurance",
     "compaction",
     "readers",
-    "live_queue",
     "fold",
     "upsert_load",
+    "upserts",
 )
 
 

@@ -1,20 +1,19 @@
 """
-11. Capacity: a thousand writers on a hundred tables through one daemon, at a rising rate until it bends.
+Capacity: a thousand writers on a hundred tables through one daemon, at a rising rate until it bends.
 
     python -m benchmarks.capacity [--big]
 
 The daemon is a process of its own with the settings it comes with; the writers are simulated (fleet.py).
 """
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.daemon import commits, memory_mb, running
-from benchmarks.fleet import Fleet, drained, numbered, visible, written
-from benchmarks.harness import Chosen, alone, percentile
-from benchmarks.lake import Watch
+from benchmarks.support.daemon import commits, cpu_seconds, memory_mb, running
+from benchmarks.support.fleet import Fleet, drained, numbered, visible, written
+from benchmarks.support.harness import Chosen, alone, percentile
+from benchmarks.support.lake import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +41,6 @@ COLUMNS = (
     "RSS, MiB",
     "left",
 )
-
-
-def cpu_seconds(pid: int) -> float:
-    """
-    What a process has used so far.
-    """
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measured(fleet: Fleet, log: Path, pid: int, rate: int, seconds: float) -> list[object]:

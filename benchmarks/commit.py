@@ -1,5 +1,5 @@
 """
-2. One commit of 10,000 files x 50 columns, named by one txlog; and what proving and checking one entry costs.
+One commit of 10,000 files x 50 columns, named by one txlog; and what proving and checking one entry costs.
 
     python -m benchmarks.commit [--peer SCRIPT]
 """
@@ -7,7 +7,7 @@
 from dataclasses import dataclass
 
 from benchmarks import drain
-from benchmarks.harness import (
+from benchmarks.support.harness import (
     FLOOR,
     HADOOP,
     JDBC,
@@ -22,8 +22,8 @@ from benchmarks.harness import (
     timed,
     times,
 )
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG
-from benchmarks.synthetic import Queue
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG
+from benchmarks.support.synthetic import Queue
 from bookkeeper.core import txlog
 from bookkeeper.tick.check import check, rules_of
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.harness import Chosen, Timing, alone, cpu_ms, number
-from benchmarks.lake import Lake
-from benchmarks.synthetic import moment
+from benchmarks.support.harness import Chosen, Timing, alone, cpu_ms, number
+from benchmarks.support.lake import Lake
+from benchmarks.support.synthetic import moment
 
 MIB = 2**20
 
@@ -126,7 +126,7 @@ def _prepare(root: Path, case: Case) -> tuple[str, list[Any], int]:
 
 
 def _rewrite(config_path: str, files: list[Any], case: Case) -> dict[str, Any]:
-    from benchmarks.harness import now
+    from benchmarks.support.harness import now
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.config import load
     from bookkeeper.core.rewrite import Base

@@ -1,5 +1,5 @@
 """
-3. The curve: commits of 5 files in a row, with reaper, retention and merge at work; p50 and p99 per window of 100.
+The curve: commits of 5 files in a row, with reaper, retention and merge at work; p50 and p99 per window of 100.
 
     python -m benchmarks.curve [--peer SCRIPT] [--big]
 
@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness import (
+from benchmarks.support.harness import (
     HADOOP,
     JDBC,
     OURS,
@@ -28,8 +28,8 @@ from benchmarks.harness import (
     timed,
     times,
 )
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from benchmarks.synthetic import Queue, data_file, moment, schema
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.support.synthetic import Queue, data_file, moment, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper
 from reaper.run import reap

@@ -1,5 +1,5 @@
 """
-1. Drain of 1,000 txlogs: read + check + commit (deletes apart), in steady state and from process start.
+Drain of 1,000 txlogs: read + check + commit (deletes apart), in steady state and from process start.
 
     python -m benchmarks.drain [--peer SCRIPT]
 
@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import floor
-from benchmarks.harness import (
+from benchmarks.support import floor
+from benchmarks.support.harness import (
     FLOOR,
     HADOOP,
     JDBC,
@@ -36,8 +36,8 @@ from benchmarks.harness import (
     timed,
     times,
 )
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from benchmarks.synthetic import Queue, data_file, schema
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.support.synthetic import Queue, data_file, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.tick.tick import Bookkeeper
 

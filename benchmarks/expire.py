@@ -22,9 +22,9 @@ from statistics import median as middle
 from typing import Any
 
 import reaper.run
-from benchmarks.harness import HADOOP, JDBC, Chosen, Timing, alone, median, now, number, timed, times
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
-from benchmarks.synthetic import Queue, file_name, moment
+from benchmarks.support.harness import HADOOP, JDBC, Chosen, Timing, alone, median, now, number, timed, times
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
+from benchmarks.support.synthetic import Queue, file_name, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console import garbage

@@ -1,5 +1,5 @@
 """
-20. A fold of 50 equality delete files over 1.5 million rows, and what readers need before and after it.
+A fold of 50 equality delete files over 1.5 million rows, and what readers need before and after it.
 
     python -m benchmarks.fold
 
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from benchmarks.harness import Chosen, alone, now, timed
+from benchmarks.support.harness import Chosen, alone, now, timed
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table

@@ -1,5 +1,5 @@
 """
-12. Isolation: what a broken table does to the other 99 of its daemon.
+Isolation: what a broken table does to the other 99 of its daemon.
 
     python -m benchmarks.isolation [--big]
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from benchmarks.daemon import running
-from benchmarks.fleet import NAMESPACE, Fleet, Member, drained, numbered, visible, written
-from benchmarks.harness import Chosen, alone, number, percentile
-from benchmarks.lake import Watch
+from benchmarks.support.daemon import running
+from benchmarks.support.fleet import NAMESPACE, Fleet, Member, drained, numbered, visible, written
+from benchmarks.support.harness import Chosen, alone, number, percentile
+from benchmarks.support.lake import Watch
 from bookkeeper.catalogs.open import open_catalog
 
 HEALTHY = "all healthy"
@@ -131,7 +131,7 @@ def measured(fleet: Fleet, size: Size) -> dict[str, list[float]]:
     """
     healthy = numbered(size.tables)
     late: dict[str, list[float]] = {HEALTHY: [], **{way: [] for way in size.ways}}
-    with running(fleet.config(healthy, stop_patience="1s"), module="benchmarks.slow") as process:
+    with running(fleet.config(healthy, stop_patience="1s"), module="benchmarks.support.slow") as process:
         turns = Turns(fleet, size, process, healthy)
         written(fleet, healthy, size.tables, 1)
         for _ in drained(fleet, healthy):

@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import round_trips
-from benchmarks.behind import ALONE, EVENTS, REST, SQLITE, Kind, Stand, Where, where
-from benchmarks.capacity import cpu_seconds
-from benchmarks.crowd import Crowd
-from benchmarks.harness import Chosen, Report, alone, now, number, percentile
-from benchmarks.lake import Watch
-from benchmarks.round_trips import Tick, separated, shown
-from benchmarks.synthetic import schema
-from benchmarks.usual_tick import COLUMNS, NOTE, TXLOGS, Measured, chain
+from benchmarks.support import round_trips
+from benchmarks.support.behind import ALONE, EVENTS, REST, SQLITE, Kind, Stand, Where, where
+from benchmarks.support.crowd import Crowd
+from benchmarks.support.daemon import cpu_seconds
+from benchmarks.support.harness import Chosen, Report, alone, now, number, percentile
+from benchmarks.support.lake import Watch
+from benchmarks.support.round_trips import Tick, separated, shown
+from benchmarks.support.synthetic import schema
+from benchmarks.support.usual_tick import COLUMNS, NOTE, TXLOGS, Measured, chain
 from bookkeeper.core.names import TxlogName
 from bookkeeper.stores.open import stores_with
 from tests.servers import Unavailable

@@ -1,5 +1,5 @@
 """
-8b. Loading files: `writer lines` in blocks, line by line, and the floor of pyarrow's own reader and writer.
+Loading files: `writer lines` in blocks, line by line, and the floor of pyarrow's own reader and writer.
 
     python -m benchmarks.loading
 
@@ -26,8 +26,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, PrimitiveType, StringType, TimestamptzType
 
-from benchmarks.harness import FLOOR, OURS, Chosen, Timing, alone, in_turns, now, number, timed, times
-from benchmarks.lake import configured
+from benchmarks.support.harness import FLOOR, OURS, Chosen, Timing, alone, in_turns, now, number, timed, times
+from benchmarks.support.lake import configured
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config import load as config

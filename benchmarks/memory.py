@@ -1,5 +1,5 @@
 """
-6. Memory of `bookkeeper run` with many live files: its process on its own, with retention at work.
+Memory of `bookkeeper run` with many live files: its process on its own, with retention at work.
 
     python -m benchmarks.memory [--big]
 
@@ -9,10 +9,10 @@ The table is made by another process. The first retention looks at every manifes
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.daemon import await_marks, memory_mb, running
-from benchmarks.harness import Chosen, alone, now
 from benchmarks.retention import MATCH, full_queue, settings_for
-from benchmarks.synthetic import Queue
+from benchmarks.support.daemon import await_marks, memory_mb, running
+from benchmarks.support.harness import Chosen, alone, now
+from benchmarks.support.synthetic import Queue
 
 FILES = 5
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS
-from benchmarks.plot import curve
+from benchmarks.support.harness import RESULTS
+from benchmarks.support.plot import curve
 
 DOC = Path(__file__).parents[1] / "docs" / "performance.md"
 BESIDE = ("scale.md", "upserts.md")

@@ -16,10 +16,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from benchmarks.compaction import Case, rows_of
-from benchmarks.daemon import running
-from benchmarks.harness import Chosen, alone, now, number, times
-from benchmarks.lake import IDENTIFIER, Lake
-from benchmarks.live_queue import live_files
+from benchmarks.support.daemon import running
+from benchmarks.support.harness import Chosen, alone, now, number, times
+from benchmarks.support.lake import IDENTIFIER, Lake
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.core.pending_rewrites import pending_rewrites
 from reaper.compaction.compactor import Compactor
@@ -164,14 +163,14 @@ def measure(chosen: Chosen) -> None:
         for name in size.readers:
             with suppress(ImportError):
                 scans[name] = READERS[name](lake, stack)
-        files, kib = live_files(lake), _bytes(lake) / case.files / 1024
+        files, kib = lake.live_files(), _bytes(lake) / case.files / 1024
         before = scanned(scans, case.files * case.rows)
         took = compacted(lake)
         after = scanned(scans, case.files * case.rows)
         for name in size.readers:
             was, now_is = before.get(name), after.get(name)
             report.row(name, was, now_is, times(was, now_is) if now_is else None)
-        less = f"{files:,} files of {number(kib)} KiB became {live_files(lake)} in {number(took)} s"
+        less = f"{files:,} files of {number(kib)} KiB became {lake.live_files()} in {number(took)} s"
         report.note(f"{less}; load of this machine {loaded:.1f} before, {os.getloadavg()[0]:.1f} after")
 
 

@@ -1,5 +1,5 @@
 """
-4. A commit of 5 files against the number of snapshots that are retained.
+A commit of 5 files against the number of snapshots that are retained.
 
     python -m benchmarks.retained [--peer SCRIPT]
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import floor
-from benchmarks.harness import (
+from benchmarks.support import floor
+from benchmarks.support.harness import (
     FLOOR,
     HADOOP,
     JDBC,
@@ -27,9 +27,9 @@ from benchmarks.harness import (
     timed,
     times,
 )
-from benchmarks.history import lengthen, share_with_hadoop
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
-from benchmarks.synthetic import Queue, data_file, schema
+from benchmarks.support.history import lengthen, share_with_hadoop
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer, stock_append, stock_file
+from benchmarks.support.synthetic import Queue, data_file, schema
 from bookkeeper.catalogs.open import open_catalog
 
 FILES = 5

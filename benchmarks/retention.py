@@ -1,5 +1,5 @@
 """
-5. Retention: the 100 oldest of so many live files go, five times in a row.
+Retention: the 100 oldest of so many live files go, five times in a row.
 
     python -m benchmarks.retention [--peer SCRIPT] [--big]
 
@@ -12,8 +12,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from benchmarks import floor
-from benchmarks.harness import (
+from benchmarks.support import floor
+from benchmarks.support.harness import (
     FLOOR,
     HADOOP,
     JDBC,
@@ -27,8 +27,8 @@ from benchmarks.harness import (
     timed,
     times,
 )
-from benchmarks.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
-from benchmarks.synthetic import Queue, moment
+from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG, Peer
+from benchmarks.support.synthetic import Queue, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Retention
 from bookkeeper.retention.apply import apply_retention

@@ -1,5 +1,5 @@
 """
-17. The commit of a rewrite of 16 files into one, among many live files; wall and CPU.
+The commit of a rewrite of 16 files into one, among many live files; wall and CPU.
 
     python -m benchmarks.rewrites [--big]
 
@@ -18,8 +18,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.harness import Chosen, Timing, alone, median, now, timed
-from benchmarks.synthetic import ROWS, Queue, data_file
+from benchmarks.support.harness import Chosen, Timing, alone, median, now, timed
+from benchmarks.support.synthetic import ROWS, Queue, data_file
 from bookkeeper.core.pending_rewrites import publish
 from bookkeeper.core.rewrite import Base, ReplacedFile, encode
 from bookkeeper.ledger.ledger import Ledger

@@ -1,5 +1,5 @@
 """
-21. Rows under a steady load of upserts, with the fold policy on and off: what readers have to bear, and what rows wait.
+Rows under a steady load of upserts, with the fold policy on and off: what readers have to bear, and what rows wait.
 
     python -m benchmarks.upsert_load
 
@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.daemon import commits, running
-from benchmarks.harness import Chosen, alone, number, percentile
-from benchmarks.lake import Lake, Watch, configured
+from benchmarks.support.daemon import commits, running
+from benchmarks.support.harness import Chosen, alone, number, percentile
+from benchmarks.support.lake import Lake, Watch, configured
 from bookkeeper.config.settings import Fold
 from writers import Writer
 

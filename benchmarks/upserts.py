@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from benchmarks.harness import Chosen, Timing, alone, in_turns, now, timed, times
-from benchmarks.lake import Lake
+from benchmarks.support.harness import Chosen, Timing, alone, in_turns, now, timed, times
+from benchmarks.support.lake import Lake
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import Envelope, StepFile, encode_steps

@@ -1,5 +1,5 @@
 """
-7. Visibility: from the writer's close of its data files to the committed snapshot, and to the row in Spark.
+Visibility: from the writer's close of its data files to the committed snapshot, and to the row in Spark.
 
     python -m benchmarks.visibility
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.daemon import running
-from benchmarks.harness import Chosen, alone, number, percentile
-from benchmarks.lake import Lake, Watch, configured
+from benchmarks.support.daemon import running
+from benchmarks.support.harness import Chosen, alone, number, percentile
+from benchmarks.support.lake import Lake, Watch, configured
 from bookkeeper.core.names import TxlogName
 
 MODES = {"polling every 1 s": {"discover": "list"}, "inotify": {"discover": "notify"}}

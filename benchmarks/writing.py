@@ -1,5 +1,5 @@
 """
-8. Writers: rows and bytes per second against plain `pyarrow.parquet.write_table` of the same rows.
+Writers: rows and bytes per second against plain `pyarrow.parquet.write_table` of the same rows.
 
     python -m benchmarks.writing [--peer SCRIPT]
 
@@ -16,11 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import floor
-from benchmarks.harness import FLOOR, OURS, Chosen, Timing, alone, in_turns, number, timed, times
-from benchmarks.lake import Lake
-from benchmarks.peers import HADOOP_CATALOG
-from benchmarks.synthetic import moment
+from benchmarks.support import floor
+from benchmarks.support.harness import FLOOR, OURS, Chosen, Timing, alone, in_turns, number, timed, times
+from benchmarks.support.lake import Lake
+from benchmarks.support.peers import HADOOP_CATALOG
+from benchmarks.support.synthetic import moment
 from writers.generate import Load
 from writers.writer import Writer
 

@@ -12,7 +12,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── TxlogCorrupt, NoTxlogFile, TxlogTooLarge, NameMismatch      the txlog itself
     │   ├── WrongTable, UnknownSpec                                     it was written for something else
     │   ├── EntryInvalid, PathRefused, DuplicatePath, FileNameRefused   an entry of it
-    │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers             a data file it names
+    │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
     │   └── TooManyWriters                                              the room in the marks
@@ -174,6 +174,15 @@ class FileMissing(Reject):
     """A data file named by the txlog does not exist."""
 
     hint = "Put the file back if you have it, then replay the txlog; else the writer must write these rows again."
+
+
+class NoDataFile(Reject):
+    """A data file that the txlog names is a symbolic link, lies behind one, or is a pipe, a socket or a device."""
+
+    hint = (
+        "No link below a table's location is followed. Write these rows again, into regular files below the table's "
+        "data path."
+    )
 
 
 class FileSizeDiffers(Reject):
@@ -344,8 +353,9 @@ class PlaceExpired(NotPossible):
     """Rows after the place may be gone: the snapshots that added them have expired."""
 
     hint = (
-        "Call skip_lost() before batches(): it goes on with the oldest snapshot that is kept. Raise max-hold if the "
-        "consumer must rest for longer; `bookkeeper consumers` shows which consumers are at risk."
+        "Before batches() call catch_up(): it reads what of these rows is live, if no rewrite mixed it with others. "
+        "skip_lost() goes on with the oldest snapshot that is kept and says how many live rows it passes over; "
+        "restart() reads all rows again. `tail` has --lost. Raise max-hold if the consumer must rest for longer."
     )
 
 

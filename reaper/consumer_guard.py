@@ -74,8 +74,6 @@ class Guard:
     open_store: OpenStore
     floor: Floor = no_floor
     warned: dict[str, datetime] = field(default_factory=dict)
-    #: name, state and used share of max-hold of each consumer at the start of the run
-    seen: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
     def of(cls, folder: Store, settings: TableSettings, now: datetime, open_store: OpenStore, floor: Floor) -> "Guard":
@@ -107,7 +105,8 @@ class Guard:
         may_be_cut_off = warned is not None and warned <= self.now - notice_period(self.settings.reaper)
         first = consumer.first
         if may_be_cut_off:
-            first = max(first, hold_limit(history, self.settings.reaper, self.now))
+            since = consumer.checkpoint_read.consumer.renewed
+            first = max(first, hold_limit(history, self.settings.reaper, self.now, since))
         reason = f"consumer {consumer.name}" + ("" if consumer.state == LIVE else f" ({consumer.state})")
         needs_everything = consumer.state in NEED_UNKNOWN and not first
         return Hold(reason, None if needs_everything else history.snapshots[first].snapshot_id)
@@ -118,7 +117,6 @@ class Guard:
         before it may be cut off.
         """
         states = self.states(table, checkpoints)
-        self.seen = tuple((consumer.name, consumer.state, consumer.used) for consumer in states)
         for consumer in states:
             self._log(consumer)
         at_risk = {item.name: self.warned.get(item.name, self.now) for item in states if item.at_risk}

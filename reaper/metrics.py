@@ -1,6 +1,5 @@
 """
-The metrics of the reaper and of consumers at risk, for Prometheus: served at an address, or as a text file for
-node_exporter's textfile collector.
+The metrics of the reaper for Prometheus: served at an address, or as a text file for node_exporter's collector.
 
 The file is replaced as a whole after each run; a scraper never sees half of one.
 """
@@ -12,33 +11,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from bookkeeper.console.exposition import replace_file, text
+from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
 from reaper.result import Reaped
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from reaper.compaction.compactor import Compacted
-
-_KINDS = {"data": "data_files", "manifest": "manifests", "metadata": "metadata_files", "orphan": "orphans"}
-
-#: name, help, and the field of a round
-_COMPACTION_NOW = (
-    ("live_files", "live data files of the table, when compaction last looked", "live_files"),
-    ("live_bytes", "bytes of those", "live_bytes"),
-    ("backlog_bytes", "bytes of files that are to be rewritten, and that the last round left", "backlog_bytes"),
-    ("pending_rewrites", "rewrites that wait for the bookkeeper", "pending"),
-    (
-        "oldest_pending_seconds",
-        "age of the oldest rewrite that waits for the bookkeeper; 0: none waits",
-        "oldest_pending_seconds",
-    ),
-)
-_COMPACTION_TOTALS = {
-    "rewrites": "rewrites published since the start",
-    "read_bytes": "bytes of data files read for rewrites since the start",
-    "written_bytes": "bytes of data files written by rewrites since the start",
-    "failed": "groups of files that could not be rewritten since the start",
-}
 
 
 @dataclass
@@ -58,9 +37,7 @@ class CompactedSoFar:
     """The rounds of compaction over one table so far; the last one, and since when there was always work left."""
 
     last: "Compacted"
-    rewrites: int = 0
     read_bytes: int = 0
-    written_bytes: int = 0
     failed: int = 0
     behind_since: datetime | None = None
     at: datetime | None = None
@@ -69,9 +46,7 @@ class CompactedSoFar:
         """After another round, which ended now."""
         return CompactedSoFar(
             done,
-            self.rewrites + done.rewrites,
             self.read_bytes + done.read_bytes,
-            self.written_bytes + done.written_bytes,
             self.failed + done.failed,
             (self.behind_since or now) if done.backlog_bytes else None,
             now,
@@ -81,6 +56,103 @@ class CompactedSoFar:
     def behind_seconds(self) -> float:
         """For how long every round has left something to rewrite."""
         return (self.at - self.behind_since).total_seconds() if self.at and self.behind_since else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """What was done to one table; the compaction of it once a round has seen the table."""
+
+    table: str
+    ran: Ran | None
+    compacted: CompactedSoFar | None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its name."""
+        return (self.table,)
+
+
+def _family(name: str, kind: str, about: str, source: Callable[[Ran], object], *labels: str) -> Family[Scraped]:
+    def of_ran(it: Scraped) -> object:
+        return None if it.ran is None else source(it.ran)
+
+    return Family(f"reaper_{name}", kind, about, ("table", *labels), of_ran)
+
+
+def _compaction(
+    name: str, kind: str, about: str, source: Callable[[CompactedSoFar], object], *labels: str
+) -> Family[Scraped]:
+    def of_compacted(it: Scraped) -> object:
+        return None if it.compacted is None else source(it.compacted)
+
+    return Family(f"reaper_compaction_{name}", kind, about, ("table", *labels), of_compacted)
+
+
+FAMILIES = (
+    _family(
+        "last_success_timestamp_seconds",
+        GAUGE,
+        "when a run over the table last succeeded; 0: never",
+        lambda ran: ran.ended.timestamp() if ran.ended else 0,
+    ),
+    _family("consecutive_failures", GAUGE, "runs in a row that could not go on", lambda ran: ran.failures),
+    _family(
+        "runs_total",
+        COUNTER,
+        "runs by outcome",
+        lambda ran: {("done",): ran.runs, ("failed",): ran.failed},
+        "outcome",
+    ),
+    _family("run_seconds_total", COUNTER, "time that runs took which came to their end", lambda ran: ran.seconds),
+    _family("snapshots_expired_total", COUNTER, "snapshots expired since the start", lambda ran: ran.done.snapshots),
+    _family(
+        "files_deleted_total",
+        COUNTER,
+        "files deleted since the start, by kind",
+        lambda ran: {
+            ("data",): ran.done.data_files,
+            ("manifest",): ran.done.manifests,
+            ("metadata",): ran.done.metadata_files,
+            ("orphan",): ran.done.orphans,
+        },
+        "kind",
+    ),
+    _family(
+        "files_kept_total",
+        COUNTER,
+        "data files not deleted since the start: the table lists them twice",
+        lambda ran: ran.done.kept,
+    ),
+    _family("bytes_deleted_total", COUNTER, "bytes deleted since the start", lambda ran: ran.done.bytes),
+    _compaction(
+        "backlog_bytes",
+        GAUGE,
+        "bytes of files that are to be rewritten, and that the last round left",
+        lambda it: it.last.backlog_bytes,
+    ),
+    _compaction(
+        "behind_seconds",
+        GAUGE,
+        "for how long every round has left something to rewrite; 0: the last one did not",
+        lambda it: it.behind_seconds,
+    ),
+    _compaction(
+        "left_alone",
+        GAUGE,
+        "small files that are not rewritten now, by reason",
+        lambda it: {(reason,): count for reason, count in it.last.left_alone.items()},
+        "reason",
+    ),
+    _compaction(
+        "read_bytes_total", COUNTER, "bytes of data files read for rewrites since the start", lambda it: it.read_bytes
+    ),
+    _compaction(
+        "failed_total",
+        COUNTER,
+        "groups of files that could not be rewritten since the start",
+        lambda it: it.failed,
+    ),
+)
 
 
 @dataclass
@@ -100,8 +172,7 @@ class Metrics:
         """Counts a run that ended; raises NotPossible when the file cannot be written."""
 
         def ended(ran: Ran) -> None:
-            # Consumers are as this run saw them, the rest adds up.
-            ran.done = ran.done.without_consumers() + done
+            ran.done += done
             ran.ended, ran.failures, ran.runs, ran.seconds = now, 0, ran.runs + 1, ran.seconds + seconds
 
         self._change(table, ended)
@@ -147,73 +218,5 @@ class Metrics:
             return text(self._families())
 
     def _families(self) -> "Iterator[Metric]":
-        from prometheus_client.metrics_core import CounterMetricFamily as Counters
-        from prometheus_client.metrics_core import GaugeMetricFamily as Gauges
-
-        one = ["table"]
-        ended = Gauges(
-            "reaper_last_success_timestamp_seconds",
-            "when a run over the table last succeeded; 0: never",
-            labels=one,
-        )
-        failures = Gauges("reaper_consecutive_failures", "runs in a row that could not go on", labels=one)
-        runs = Counters("reaper_runs", "runs by outcome", labels=["table", "outcome"])
-        seconds = Counters("reaper_run_seconds", "time that runs took which came to their end", labels=one)
-        snapshots = Counters("reaper_snapshots_expired", "snapshots expired since the start", labels=one)
-        files = Counters("reaper_files_deleted", "files deleted since the start, by kind", labels=["table", "kind"])
-        kept = Counters(
-            "reaper_files_kept", "data files not deleted since the start: the table lists them twice", labels=one
-        )
-        size = Counters("reaper_bytes_deleted", "bytes deleted since the start", labels=one)
-        used = Gauges(
-            "reaper_consumer_max_hold_used_ratio",
-            "share of max-hold that a consumer uses; at 1 it is cut off",
-            labels=["table", "consumer", "state"],
-        )
-        for table, ran in sorted(self.tables.items()):
-            ended.add_metric([table], ran.ended.timestamp() if ran.ended else 0)
-            failures.add_metric([table], ran.failures)
-            runs.add_metric([table, "done"], ran.runs)
-            runs.add_metric([table, "failed"], ran.failed)
-            seconds.add_metric([table], ran.seconds)
-            snapshots.add_metric([table], ran.done.snapshots)
-            size.add_metric([table], ran.done.bytes)
-            kept.add_metric([table], ran.done.kept)
-            for kind, name in _KINDS.items():
-                files.add_metric([table, kind], getattr(ran.done, name))
-            for consumer, state, share in ran.done.consumers:
-                used.add_metric([table, consumer, state], round(share, 4))
-        yield from (ended, failures, runs, seconds, snapshots, files, kept, size, used)
-        if self.compacted:
-            yield from self._compaction()
-
-    def _compaction(self) -> "Iterator[Metric]":
-        from prometheus_client.metrics_core import CounterMetricFamily as Counters
-        from prometheus_client.metrics_core import GaugeMetricFamily as Gauges
-
-        one, last = ["table"], {name: found.last for name, found in sorted(self.compacted.items())}
-        for name, about, of in _COMPACTION_NOW:
-            gauge = Gauges(f"reaper_compaction_{name}", about, labels=one)
-            for table, done in last.items():
-                gauge.add_metric([table], getattr(done, of))
-            yield gauge
-        behind = Gauges(
-            "reaper_compaction_behind_seconds",
-            "for how long every round has left something to rewrite; 0: the last one did not",
-            labels=one,
-        )
-        alone = Gauges(
-            "reaper_compaction_left_alone",
-            "small files that are not rewritten now, by reason",
-            labels=["table", "reason"],
-        )
-        for table, found in sorted(self.compacted.items()):
-            behind.add_metric([table], found.behind_seconds)
-            for reason, count in found.last.left_alone.items():
-                alone.add_metric([table, reason], count)
-        yield from (behind, alone)
-        for name, about in _COMPACTION_TOTALS.items():
-            counter = Counters(f"reaper_compaction_{name}", about, labels=one)
-            for table, found in sorted(self.compacted.items()):
-                counter.add_metric([table], getattr(found, name))
-            yield counter
+        tables = sorted({*self.tables, *self.compacted})
+        return exposed(FAMILIES, [Scraped(name, self.tables.get(name), self.compacted.get(name)) for name in tables])

@@ -24,7 +24,7 @@ from bookkeeper.config.units import format_duration
 from bookkeeper.core.file_names import owner_of
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
-from bookkeeper.stores.locations import join, normal
+from bookkeeper.stores.locations import normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
@@ -33,7 +33,7 @@ from reaper.files import txlogs
 from reaper.files.disk_difference import DiskDifference
 from reaper.files.manifest_reader import ManifestReader, normalize
 from reaper.files.old_metadata import SUFFIXES
-from reaper.files.storage import data_path
+from reaper.files.storage import data_path, metadata_path
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def sweep(
 def _old_files(
     context: ReaperContext, metadata: TableMetadata, now: datetime, age: timedelta
 ) -> Iterator[tuple[str, int, datetime]]:
-    folder = metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
+    folder = metadata_path(metadata)
     roots = dict.fromkeys(normal(root) for root in (folder, data_path(metadata)))
     head = metadata.current_snapshot()
     # What is older belongs to no attempt that can still succeed: main has moved since. An attempt writes its manifests

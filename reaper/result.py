@@ -2,7 +2,7 @@
 What a run of the reaper did, and what the next one would do.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from reaper.expiry.plan import Plan
 from reaper.files.expired import Files
@@ -12,8 +12,8 @@ from reaper.orphans import Orphan
 @dataclass(frozen=True, slots=True)
 class Reaped:
     """
-    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata); data files kept
-    because the table lists them twice; and of each consumer its name, state and the share of max-hold it uses.
+    What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata), and data files
+    kept because the table lists them twice.
     """
 
     snapshots: int = 0
@@ -23,7 +23,6 @@ class Reaped:
     bytes: int = 0
     orphans: int = 0
     kept: int = 0
-    consumers: tuple[tuple[str, str, float], ...] = ()
 
     @classmethod
     def of(cls, snapshots: int, files: Files, kept: int = 0) -> "Reaped":
@@ -36,11 +35,7 @@ class Reaped:
         return Reaped(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
     def __bool__(self) -> bool:
-        return any(getattr(self, item.name) for item in fields(self) if item.name != "consumers")
-
-    def without_consumers(self) -> "Reaped":
-        """The counts only."""
-        return replace(self, consumers=())
+        return any(getattr(self, item.name) for item in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

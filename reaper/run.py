@@ -87,9 +87,9 @@ def reap(  # noqa: PLR0913  (a run reads no clock and opens nothing itself)
         lease.release()
         if done:
             requests = context.reader.reads + context.storage.requests.total()
-            extra = {"action": "reap", "table": context.name, **asdict(done.without_consumers()), "requests": requests}
+            extra = {"action": "reap", "table": context.name, **asdict(done), "requests": requests}
             log.info("snapshots expired and files deleted", extra=extra)
-    return replace(done, consumers=context.guard.seen)
+    return done
 
 
 def _parts(
@@ -154,7 +154,9 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
             context, "data files that the table lists twice stay: snapshots read them", "keep", files=count, first=first
         )
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
-    context.storage.delete(files)
+    left = context.storage.delete(files)
+    if left:
+        _warn(context, "files behind a symbolic link are left alone", "refuse", files=left)
     journals.drop(context.folder, journal)
     context.live_paths.keep()
     return Reaped.of(len(journal.expire), verdict.files, len(verdict.readable))

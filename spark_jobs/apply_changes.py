@@ -1,9 +1,9 @@
 """
 Keeps a copy of a keyed table elsewhere: Spark's stream of its changes, merged into another Iceberg table.
 
-A new copy begins with the rows of now, and the stream with a snapshot of before: the table's first snapshots may be
-expired, and the shadow rows of old deletes are folded away. So the stream repeats changes that the copy has already,
-and each change must be right when it is applied again:
+A new copy is made of the rows of a snapshot, in one commit that says which, and the stream begins behind it
+(`begin`). A copy that lost its checkpoint begins there again. So the stream may repeat changes that the copy has
+already, and each change must be right when it is applied again:
 
 * Of a micro-batch the newest version of each key counts, by the order-column. A micro-batch is made of whole snapshots
   (so there are no limits for it), and versions of a key rise from snapshot to snapshot.
@@ -13,7 +13,7 @@ and each change must be right when it is applied again:
 
 A crash before the MERGE's commit leaves the copy as it was, and files that nothing names. After it, before Spark writes
 `commits/N`, a crash leaves micro-batch N to be merged again, of the same rows: `offsets/N` was written before them.
-Between the copy's making and the first micro-batch it leaves a copy that says where its stream begins.
+Between the copy's making and the first offset it leaves a copy that says where its stream begins.
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import job, query, read_stream, session
-from spark_jobs.hadoop import HadoopCheckpointStore
-from spark_jobs.table import main_head, main_history
+from spark_jobs import start as starts
+from spark_jobs import table as tables
+from spark_jobs.begin import Has, begin
+from spark_jobs.columns_now import rows_of
+from spark_jobs.start import load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_jobs.begin import Beginning
+    from spark_jobs.begin_plan import Plan
 
 #: of the copy: the table's uuid, and the snapshot that was its head before the copy was made (null: it was empty)
 COPY_OF = "bookkeeper.copy-of"
@@ -63,8 +69,9 @@ def changes_of(spark: SparkSession, name: str) -> Changes:
 
     from bookkeeper.core import keyed
 
-    found = _load(spark, name)
-    schema = Schema.model_validate_json(_jvm(spark).org.apache.iceberg.SchemaParser.toJson(found.schema()))
+    found = tables.load(spark, name)
+    jvm: Any = spark.sparkContext._jvm
+    schema = Schema.model_validate_json(jvm.org.apache.iceberg.SchemaParser.toJson(found.schema()))
     stored = found.properties().get(keyed.PROPERTY)
     if stored is None:
         hint = "`bookkeeper init --key` makes it one, with --op-column and --order-column. read_stream copies appends."
@@ -95,39 +102,65 @@ def target_name(catalog: str, text: str) -> str:
     return text if len(parts) > 2 else f"{catalog}.{text}"
 
 
-def prepare_copy(spark: SparkSession, changes: Changes, target: str, checkpoint: str) -> datetime | None:
-    """
-    Makes the copy, unless it is there, and returns from when on a new checkpoint must read (None: from the beginning).
+@dataclass(frozen=True)
+class Copy:
+    """The output of the job: `target` (catalog.namespace.table), which says of which snapshot it was made."""
 
-    Raises NotPossible when `target` is no copy of this table, has other columns, or when `checkpoint` is new and
-    snapshots that it must read are expired.
-    """
-    from bookkeeper.streams.checkpoint import Checkpoint, read
+    spark: SparkSession
+    changes: Changes
+    target: str
 
-    if target == changes.table:
-        raise NotPossible(f"{target} cannot be a copy of itself")
-    if not spark.catalog.tableExists(target):
-        _make(spark, changes, target)
-    stored = _load(spark, target).properties().get(COPY_OF)
-    copied = json.loads(stored) if stored else {}
-    if copied.get("table-uuid") != changes.uuid:
-        hint = "Name a --target that is not there yet: this job makes it."
-        raise NotPossible(f"{target} is no copy of {changes.table} ({changes.uuid})", hint=hint)
-    _check_columns(spark, changes.table, target)
-    if read(HadoopCheckpointStore(spark, checkpoint)) != Checkpoint():
+    @property
+    def anew(self) -> str:
+        return f"DROP TABLE {self.target}: it is made anew. Take a new --checkpoint."
+
+    def note(self) -> int | None:
         return None
-    return _since(spark, changes.table, target, copied.get("snapshot-id"))
 
+    def has(self, plan: Plan | None) -> Has | None:
+        """The snapshot that it was made of; raises NotPossible when it is no copy of this table."""
+        return Has(self._made_of()) if self.spark.catalog.tableExists(self.target) else None
 
-def _make(spark: SparkSession, changes: Changes, target: str) -> None:
-    """All at once, by Iceberg's staged create."""
-    # The head before the rows: what is committed in between is in the copy and in the stream, which does no harm.
-    copied = {"table-uuid": changes.uuid, "snapshot-id": main_head(spark, changes.table)}
-    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {target.rpartition('.')[0]}")
-    spark.sql(
-        f"CREATE TABLE {target} USING iceberg TBLPROPERTIES ('format-version' = '2', '{COPY_OF}' = "
-        f"'{json.dumps(copied)}') AS SELECT * FROM {changes.table}"
-    )
+    def check(self) -> None:
+        """Raises NotPossible when it is no copy of this table, or has other columns."""
+        self._made_of()
+        _check_columns(self.spark, self.changes.table, self.target)
+
+    def _made_of(self) -> int | None:
+        if self.target == self.changes.table:
+            raise NotPossible(f"{self.target} cannot be a copy of itself")
+        stored = tables.load(self.spark, self.target).properties().get(COPY_OF)
+        copied = json.loads(stored) if stored else {}
+        if copied.get("table-uuid") != self.changes.uuid:
+            hint = "Name a --target that is not there yet: this job makes it."
+            raise NotPossible(f"{self.target} is no copy of {self.changes.table} ({self.changes.uuid})", hint=hint)
+        snapshot: int | None = copied.get("snapshot-id")
+        return snapshot
+
+    def make(self, first: Beginning) -> None:
+        """
+        The copy, if it is not there, all at once by Iceberg's staged create: with the rows of a snapshot, or none where
+        the stream begins without them.
+        """
+        if self.spark.catalog.tableExists(self.target):
+            return
+        rows, snapshot = first.rows, first.snapshot
+        if rows is None and first.goes_on:
+            rows, snapshot = self._rows_of_now()
+        if rows is None:
+            rows = self.spark.table(self.changes.table).limit(0)
+        copied = json.dumps({"table-uuid": self.changes.uuid, "snapshot-id": snapshot})
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.target.rpartition('.')[0]}")
+        new = rows.writeTo(self.target).using("iceberg").tableProperty("format-version", "2")
+        new.tableProperty(COPY_OF, copied).create()
+
+    def _rows_of_now(self) -> tuple[DataFrame | None, int | None]:
+        """The rows for a copy that is gone, whose stream goes on: it repeats what they have already."""
+        loaded = load(self.spark, self.changes.table)
+        newest = loaded.newest()
+        if newest is None:
+            return None, None
+        return rows_of(self.spark, loaded, newest.snapshot_id), newest.snapshot_id
 
 
 def _check_columns(spark: SparkSession, table: str, target: str) -> None:
@@ -138,19 +171,6 @@ def _check_columns(spark: SparkSession, table: str, target: str) -> None:
 
 def _columns(rows: DataFrame) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-
-
-def _since(spark: SparkSession, table: str, target: str, snapshot: int | None) -> datetime | None:
-    """A time before the snapshot and before all newer ones, whatever clocks they were committed by."""
-    times, main = list[int](), main_history(spark, table)
-    for item in main:
-        times.append(item.committed_ms)
-        if item.snapshot_id == snapshot:
-            return datetime.fromtimestamp((min(times) - 1) / 1000, UTC)
-    if snapshot is None and (not main or main[-1].parent_id is None):
-        return None
-    hint = f"DROP TABLE {target}: it is made anew."
-    raise NotPossible(f"snapshots of {table} since {target} was made are expired, and --checkpoint is new", hint=hint)
 
 
 def apply(changes: Changes, target: str, batch: DataFrame, number: int) -> None:
@@ -199,15 +219,7 @@ def _quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-def _load(spark: SparkSession, name: str) -> Any:
-    return _jvm(spark).org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return spark.sparkContext._jvm
-
-
-def start(rows: DataFrame, changes: Changes, target: str, checkpoint: str, trigger: str) -> StreamingQuery:
+def _start(rows: DataFrame, changes: Changes, target: str, checkpoint: str, trigger: str) -> StreamingQuery:
     """
     Start the query that merges `rows`, the stream of the table, into `target`.
     """
@@ -221,6 +233,7 @@ def start(rows: DataFrame, changes: Changes, target: str, checkpoint: str, trigg
     "--target", required=True, help="The copy: namespace.table, or catalog.namespace.table; made if it is not there."
 )
 @click.option("--checkpoint", required=True, help="Folder or URL where the stream keeps its place; one per copy.")
+@starts.option
 @click.option(
     "--trigger",
     default="10s",
@@ -239,6 +252,7 @@ def main(
     conf: tuple[str, ...],
     target: str,
     checkpoint: str,
+    start: str | None,
     trigger: str,
     progress: str | None,
     consumer: str | None,
@@ -252,16 +266,17 @@ def main(
     \b
     Example: python -m spark_jobs.apply_changes --target marts.events --checkpoint /var/lib/copy-cp
     """
-    settings = load_settings(config, os.environ)
-    name, copy = session.table_name(settings, table), target_name(settings.catalog.name, target)
+    settings, where = load_settings(config, os.environ), starts.parsed(start, datetime.now(UTC))
+    name, to = session.table_name(settings, table), target_name(settings.catalog.name, target)
+    query.trigger(trigger)
     spark = job.begin(settings, f"apply_changes {name}", conf)
-    changes = changes_of(spark, name)
-    # Before the copy is made: from here on no snapshot expires that its stream will need.
-    read_stream.register_query(spark, settings, table, checkpoint, consumer)
-    since = prepare_copy(spark, changes, copy, checkpoint)
-    rows = read_stream.read(spark, name, from_timestamp=since)
-    begin = functools.partial(start, rows, changes, copy, checkpoint)
-    read_stream.follow(spark, name, checkpoint, begin, trigger, since=since, progress=progress)
+    copy = Copy(spark, changes_of(spark, name), to)
+    with begin(spark, settings, table, checkpoint, start=where, consumer=consumer, output=copy) as first:
+        copy.make(first)
+        first.done()
+    copy.check()
+    merging = functools.partial(_start, read_stream.read(spark, name), copy.changes, to, checkpoint)
+    read_stream.follow(spark, name, checkpoint, merging, trigger, progress=progress)
     spark.stop()
 
 

@@ -9,12 +9,13 @@ offset has reached what was there at the beginning, and a drain that read less e
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.errors import NotPossible
 from spark_jobs import query
+from spark_jobs.begin_plan import has_begun
 from spark_jobs.hadoop import HadoopCheckpointStore
+from spark_jobs.start import left_out, load
 from spark_jobs.table import Snapshot, main_history
 
 if TYPE_CHECKING:
@@ -33,12 +34,11 @@ _IDLE = 10
 
 class Target:
     """
-    The snapshots that were on main, newest first, when a drain began; a query without a place reads them from
-    `since_ms` on.
+    The snapshots that were on main, newest first, when a drain began.
     """
 
-    def __init__(self, main: Sequence[Snapshot], since_ms: int = 0) -> None:
-        self._main, self._since_ms = main, since_ms
+    def __init__(self, main: Sequence[Snapshot]) -> None:
+        self._main = main
         self._newer = {snapshot.snapshot_id: number for number, snapshot in enumerate(main)}
 
     def unread(self, offset: Offset | None) -> int | None:
@@ -46,7 +46,7 @@ class Target:
         How many snapshots a query at `offset` (None: a new one) has files to read of; None when it is not on main.
         """
         if offset is None or offset.snapshot is None:
-            return sum(snapshot.added > 0 and snapshot.committed_ms >= self._since_ms for snapshot in self._main)
+            return sum(snapshot.added > 0 for snapshot in self._main)
         newer = self._newer.get(offset.snapshot)
         if newer is None:
             return None
@@ -61,7 +61,6 @@ def drain(
     checkpoint: str,
     start: Start,
     *,
-    since: datetime | None = None,
     stopped: Callable[[], bool] = lambda: False,
     report: query.Report = lambda progress: None,
 ) -> None:
@@ -69,14 +68,17 @@ def drain(
     Run the query that `start` starts until it has read what `table` (catalog.namespace.name) holds now.
 
     Nothing is started when nothing is unread, except for a new checkpoint. Raises NotPossible when the query failed
-    or was stopped before, CheckpointUnreadable and StorageUnavailable when its place cannot be read.
+    or was stopped before, and for a new checkpoint from which the query would leave out rows of the table (then
+    `begin.begin` comes first); CheckpointUnreadable and StorageUnavailable when its place cannot be read.
     """
     from bookkeeper.streams.checkpoint import Checkpoint, read
 
     store = HadoopCheckpointStore(spark, checkpoint)
     # The checkpoint before the table: a snapshot that the table then does not have is expired, not new.
     before = read(store)
-    target = Target(main_history(spark, table), 0 if since is None else int(since.timestamp() * 1000))
+    if not has_begun(store):
+        _check_complete(spark, table)
+    target = Target(main_history(spark, table))
     left = target.unread(before.committed or before.initial)
     if left == 0 and before == Checkpoint():
         # An empty table: Spark's own trigger writes down where the query begins, and makes the sink.
@@ -86,6 +88,16 @@ def drain(
         _follow(start(NO_PAUSE), target, stopped, report)
         after = read(store).committed
         _check(table, None if after is None and left is None else target.unread(after), left, stopped())
+
+
+def _check_complete(spark: SparkSession, table: str) -> None:
+    gone, rewritten = left_out(spark, load(spark, table))
+    if gone or rewritten:
+        raise NotPossible(
+            f"a new stream leaves out up to {gone + rewritten:,} rows that {table} holds: it begins at the oldest "
+            "snapshot that is kept",
+            hint="Call spark_jobs.begin.begin before: it gives these rows, or begins elsewhere (docs/spark.md).",
+        )
 
 
 def _check(table: str, left: int | None, before: int | None, was_stopped: bool) -> None:

@@ -24,7 +24,10 @@ Report = Callable[[Progress], None]
 AVAILABLE_NOW = "available-now"
 _PAUSE_SECONDS = 0.2
 _POLLS_TO_FINISH = 150
-_START_ANEW = "Start with a new --checkpoint and --from the last time seen; let the reaper keep more."
+_START_ANEW = (
+    "Start with a new --checkpoint and a new output: it begins with all rows that the table holds. Let the reaper keep "
+    "more, and register the query."
+)
 _EXPIRED = (
     "Its place was expired. A drained query of your own with Spark's trigger available-now can be mended "
     f"(docs/spark.md). Else: {_START_ANEW}"
@@ -41,8 +44,8 @@ _HINTS = (
     ),
     (
         "Cannot process overwrite snapshot",
-        "Rows were rewritten. Skipping it would lose the rows it adds: read them in a batch, "
-        "then start with a new --checkpoint --from a later time.",
+        "Rows were rewritten. Skipping it would lose the rows it adds. Start with a new --checkpoint and a new output: "
+        "it begins with all rows that the table holds.",
     ),
     (CHANGED, "The table's columns have changed. Start the job again with the same --checkpoint."),
 )
@@ -125,6 +128,21 @@ def summary(progress: Progress) -> dict[str, Any]:
         "seen": (began + timedelta(milliseconds=took.get("triggerExecution", 0))).isoformat(timespec="milliseconds"),
         "end": source.get("endOffset"),
         "durations_ms": took,
+    }
+
+
+def first_batch(name: str, rows: int, began: datetime, ended: datetime) -> dict[str, Any]:
+    """
+    The record of the batch that a query begins with, in the form of `summary`.
+    """
+    return {
+        "query": name,
+        "batch": -1,
+        "rows": rows,
+        "began": began.isoformat(timespec="milliseconds"),
+        "seen": ended.isoformat(timespec="milliseconds"),
+        "end": None,
+        "durations_ms": {"triggerExecution": millis(ended - began)},
     }
 
 

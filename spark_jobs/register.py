@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Settings, Table
+    from bookkeeper.stores.store import Store
     from bookkeeper.streams.registry import Consumer, Registry
 
 HOLD_PREFIX = "maintain-"
@@ -47,9 +49,6 @@ def register(
 
     Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
     """
-    from bookkeeper.core.folder import folder_url
-    from bookkeeper.stores.local import kept
-    from bookkeeper.stores.open import stores_with
     from bookkeeper.streams import registry
 
     where = HadoopCheckpointStore(spark, checkpoint).url
@@ -61,9 +60,33 @@ def register(
     found = registry.spark(
         consumer or registry.name_for(where), where, now, available_now=available_now, by=registry.JOB
     )
-    folder = folder_url(table, location(spark, name))
-    registry.Registry(kept(stores_with(settings.catalog.properties)(folder)), table.consumers).add(found)
+    kept = registry_of(spark, settings, table, name)
+    earlier = kept.find(found.name)
+    if earlier is not None and earlier.checkpoint == where:
+        # What the stream has still to read is held from the end of its first batch on, however often it is started.
+        found = replace(found, begins_with=earlier.begins_with, renewed=earlier.renewed)
+    kept.add(found)
     return found
+
+
+def registry_of(spark: SparkSession, settings: Settings, table: Table, name: str) -> Registry:
+    """
+    The consumers of the table `name` (catalog.namespace.table).
+    """
+    from bookkeeper.streams.registry import Registry
+
+    return Registry(folder_of(spark, settings, table, name), table.consumers)
+
+
+def folder_of(spark: SparkSession, settings: Settings, table: Table, name: str) -> Store:
+    """
+    The txlog folder of the table `name` (catalog.namespace.table); raises StorageUnavailable.
+    """
+    from bookkeeper.core.folder import folder_url
+    from bookkeeper.stores.local import kept
+    from bookkeeper.stores.open import stores_with
+
+    return kept(stores_with(settings.catalog.properties)(folder_url(table, location(spark, name))))
 
 
 @contextmanager

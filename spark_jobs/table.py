@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import SparkSession
 
 
@@ -31,6 +32,24 @@ class Snapshot:
     def committed_at(self) -> datetime:
         """When it was committed, in UTC."""
         return datetime.fromtimestamp(self.committed_ms / 1000, UTC)
+
+
+def load(spark: SparkSession, name: str) -> Any:
+    """
+    Iceberg's own object of the table `name` (catalog.namespace.table), as it is now.
+    """
+    jvm: Any = spark.sparkContext._jvm
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+
+
+def metadata(spark: SparkSession, table: Any) -> TableMetadata:
+    """
+    The metadata of a loaded table, all of one moment.
+    """
+    from pyiceberg.table.metadata import TableMetadataUtil
+
+    jvm: Any = spark.sparkContext._jvm
+    return TableMetadataUtil.parse_raw(jvm.org.apache.iceberg.TableMetadataParser.toJson(table.operations().current()))
 
 
 def location(spark: SparkSession, name: str) -> str:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.folder import REJECTED, Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused
+from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.events import places
 from bookkeeper.stores.locations import join
@@ -95,6 +95,8 @@ class Bare:
         except Missing:
             log.warning("an announced file is gone", extra={"action": "bare", "file": location})
             return GONE
+        except Unfit as exc:
+            raise SchemaRefused(str(exc)) from exc
         if self.clock() - modified > self.memory:
             raise TooOld(f"{location} was written {modified.isoformat()}, longer than {self.memory} ago")
         note = self._note(location, tag, modified)

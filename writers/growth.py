@@ -5,7 +5,6 @@ The unknown fields of a whole block are asked for at once, each in a type that i
 was only null so far asks for nothing: it is read as if it were a column, and a value in it makes it unknown again.
 """
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -26,12 +25,14 @@ from pyiceberg.types import (
 
 from bookkeeper.core.column_requests import ADD, WIDEN, ColumnRequest, check_name
 from bookkeeper.errors import ColumnRefused, SchemaRefused
+from bookkeeper.format.input_files import csv_cells
+from bookkeeper.format.text_types import type_of_json, type_of_text
 from writers.source import Block
 from writers.values.blocks import ReadBlock
 from writers.values.formats import Format
 from writers.values.json_values import converter, text_converter
 from writers.values.records import BadLine, Row, UnknownColumn, csv_columns, csv_decoder, ndjson_decoder
-from writers.values.unknown_fields import requests_for, type_of_json, type_of_text
+from writers.values.unknown_fields import requests_for
 from writers.writer import Writer
 
 ParseRows = Callable[[bytes], Sequence[Row]]
@@ -68,8 +69,8 @@ class Growth:
         if self._form.kind != "csv" or not self._form.has_header:
             return
         try:
-            names = next(csv.reader([head.decode("utf-8").rstrip("\r\n")], delimiter=self._form.delimiter), [])
-        except (csv.Error, UnicodeDecodeError):
+            names = csv_cells(head, self._form.delimiter)
+        except ValueError:
             return  # the parser says what is wrong with it
         for name in names:
             try:

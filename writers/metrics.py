@@ -6,12 +6,13 @@ Only what is published counts: until then no reader can see it.
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from bookkeeper.console.exposition import replace_file, text
+from bookkeeper.console.families import COUNTER, GAUGE, Family, exposed
 from bookkeeper.errors import NotPossible
 from bookkeeper.format.entries import DataFile
 
@@ -32,7 +33,6 @@ class WriterMetrics:
     rows: int = 0
     bytes: int = 0
     unpublished: int = 0
-    pending: int = 0
     last: datetime | None = None
     waiting: bool = False
     waited: float = 0.0
@@ -46,16 +46,16 @@ class WriterMetrics:
         self.bytes += sum(file.size_bytes for file in named)
         self._try_to_write()
 
-    def waits(self, pending: int, seconds: float = 0.0) -> None:
+    def waits(self, seconds: float = 0.0) -> None:
         """The table is at its pending limit: the writer has waited `seconds` more for it."""
         fresh = not self.waiting
-        self.pending, self.waiting, self.waited = pending, True, self.waited + seconds
+        self.waiting, self.waited = True, self.waited + seconds
         if fresh:
             self._try_to_write()
 
-    def goes_on(self, pending: int) -> None:
+    def goes_on(self) -> None:
         """There is room for one more txlog."""
-        self.pending, self.waiting = pending, False
+        self.waiting = False
 
     def _try_to_write(self) -> None:
         try:
@@ -74,29 +74,37 @@ class WriterMetrics:
         """All metrics in Prometheus' text format."""
         return text(self.collect())
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The writer's name."""
+        return (self.writer,)
+
     def collect(self) -> "Iterator[Metric]":
         """All metrics, as a collector of prometheus_client gives them."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        counters = (
-            ("txlogs_published", "txlogs published", self.txlogs),
-            ("files_published", "data files published", self.files),
-            ("rows_published", "rows published", self.rows),
-            ("bytes_published", "bytes of data files published", self.bytes),
-            ("waited_seconds", "time waited for the bookkeeper at the table's pending limit", self.waited),
-        )
-        gauges = (
-            ("unpublished_rows", "rows written since the last publish", self.unpublished),
-            ("txlogs_pending", "pending txlogs of the table when this writer last looked", self.pending),
-            ("waiting", "1 while it waits at the table's pending limit", self.waiting),
-            ("last_publish_timestamp_seconds", "when it last published; 0: not yet", _seconds(self.last)),
-        )
-        for kind, those in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges)):
-            for name, about, value in those:
-                family = kind(f"writer_{name}", about, labels=["writer"])
-                family.add_metric([self.writer], value)
-                yield family
+        return exposed(FAMILIES, [self])
 
 
-def _seconds(moment: datetime | None) -> float:
-    return moment.timestamp() if moment else 0.0
+def _family(name: str, kind: str, about: str, source: Callable[[WriterMetrics], float]) -> Family[WriterMetrics]:
+    return Family(f"writer_{name}", kind, about, ("writer",), source)
+
+
+FAMILIES = (
+    _family("txlogs_published_total", COUNTER, "txlogs published", lambda it: it.txlogs),
+    _family("files_published_total", COUNTER, "data files published", lambda it: it.files),
+    _family("rows_published_total", COUNTER, "rows published", lambda it: it.rows),
+    _family("bytes_published_total", COUNTER, "bytes of data files published", lambda it: it.bytes),
+    _family(
+        "waited_seconds_total",
+        COUNTER,
+        "time waited for the bookkeeper at the table's pending limit",
+        lambda it: it.waited,
+    ),
+    _family("unpublished_rows", GAUGE, "rows written since the last publish", lambda it: it.unpublished),
+    _family("waiting", GAUGE, "1 while it waits at the table's pending limit", lambda it: it.waiting),
+    _family(
+        "last_publish_timestamp_seconds",
+        GAUGE,
+        "when it last published; 0: not yet",
+        lambda it: it.last.timestamp() if it.last else 0,
+    ),
+)

@@ -34,6 +34,7 @@ from bookkeeper.errors import (
     UnknownOutcome,
     WrongFolder,
 )
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -50,7 +51,7 @@ from writers.publish.publisher import Publisher, resume
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.cast import cast, unknown_columns
 from writers.values.given import as_table
-from writers.values.unknown_fields import type_of_arrow, wider_columns
+from writers.values.unknown_fields import asked_type, wider_columns
 
 log = logging.getLogger(__name__)
 
@@ -454,9 +455,7 @@ class Writer:
         unknown = set(unknown_columns(table.column_names, self._spec.schema, self._spec.former))
         columns = [*enumerate(zip(table.column_names, table.schema.types, strict=True))]
         empty = {index for index, (name, given) in columns if name in unknown and pa.types.is_null(given)}
-        types = {
-            name: type_of_arrow(given) for index, (name, given) in columns if name in unknown and index not in empty
-        }
+        types = {name: asked_type(given) for index, (name, given) in columns if name in unknown and index not in empty}
         wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
         self.ask(wanted)
         for request in wanted:
@@ -506,7 +505,7 @@ class Writer:
     def _use(self, card: Card, before: WriteSpec | None = None) -> None:
         self._spec = WriteSpec.of(card, before)
         normal(card.data_path)
-        self._store = self._stores(card.data_path)
+        self._store = of_table(self._stores(card.data_path), card.location)
 
     def _facts(self, action: str) -> dict[str, Any]:
         return {"action": action, "table": self.card.table, "writer": self.name, "rows": self._files.rows()}

@@ -8,34 +8,41 @@ endpoint, which would get the catalog's keys, or a class to import.
 """
 
 import os
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import IO, Any, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
+from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from bookkeeper.errors import PathRefused
+from bookkeeper.stores.beneath import open_beneath
 from bookkeeper.stores.locations import local_path
 
 _KEY = "py-io-impl"
 
 
 class DiskFirst(FileIO):
-    """The class for `py-io-impl`; for a local file it raises the operating system's errors."""
+    """
+    The class for `py-io-impl`; for a local file it raises the operating system's errors.
 
-    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+    No symbolic link below one of `roots` is followed: of an open table its location, its data path, its metadata path.
+    """
+
+    def __init__(self, properties: Properties = EMPTY_DICT, roots: Sequence[str] = ()) -> None:
         super().__init__(properties)
         self._others: dict[str, FileIO] = {}
+        self._roots = roots
 
     def new_input(self, location: str) -> InputFile:
         """See FileIO."""
         path = _path(location)
-        return self._other(location).new_input(location) if path is None else LocalFile(location, path)
+        return self._other(location).new_input(location) if path is None else self._local(location, path)
 
     def new_output(self, location: str) -> OutputFile:
         """See FileIO."""
         path = _path(location)
-        return self._other(location).new_output(location) if path is None else LocalFile(location, path)
+        return self._other(location).new_output(location) if path is None else self._local(location, path)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         """See FileIO."""
@@ -45,6 +52,9 @@ class DiskFirst(FileIO):
             self._other(text).delete(text)
         else:
             os.unlink(path)
+
+    def _local(self, location: str, path: str) -> "LocalFile":
+        return LocalFile(location, path, next((root for root in self._roots if path.startswith(f"{root}/")), ""))
 
     def _other(self, location: str) -> FileIO:
         scheme = location.partition("://")[0]
@@ -64,6 +74,17 @@ def ignore_table_properties(catalog: Any) -> None:
         catalog._response_to_staged_table = _without_properties(catalog._response_to_staged_table)
     else:
         catalog._load_file_io = lambda properties=EMPTY_DICT, location=None: load_file_io(catalog.properties, location)
+
+
+def stay_below(table: Table) -> None:
+    """
+    From now on the table's FileIO follows no symbolic link below the table's location, on a local disk.
+    """
+    metadata = table.metadata
+    places = [metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path")]
+    roots = [root for place in (metadata.location, *places) if place and (root := _path(place)) is not None]
+    if roots:
+        table.io = DiskFirst(table.io.properties, roots)
 
 
 def _without_properties(build: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -86,14 +107,15 @@ def _path(location: str) -> str | None:
 
 
 class LocalFile(InputFile, OutputFile):
-    """A file on local disk."""
+    """A file on local disk; with a `root` no link below that is followed. Then it raises LinkRefused."""
 
-    def __init__(self, location: str, path: str) -> None:
+    def __init__(self, location: str, path: str, root: str = "") -> None:
         super().__init__(location)
-        self._path = path
+        self._path, self._root = path, root
 
     def __len__(self) -> int:
-        return os.path.getsize(self._path)
+        with self._opened("rb") as file:
+            return os.fstat(file.fileno()).st_size
 
     def exists(self) -> bool:
         """See InputFile."""
@@ -101,12 +123,21 @@ class LocalFile(InputFile, OutputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """See InputFile."""
-        return cast(InputStream, open(self._path, "rb"))
+        return cast(InputStream, self._opened("rb"))
 
     def create(self, overwrite: bool = False) -> OutputStream:
         """See OutputFile; the directory is made."""
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        return cast(OutputStream, open(self._path, "wb" if overwrite else "xb"))
+        return cast(OutputStream, self._opened("wb" if overwrite else "xb"))
+
+    def _opened(self, mode: str) -> IO[bytes]:
+        return cast(IO[bytes], open(self._path, mode, opener=self._handle))
+
+    def _handle(self, path: str, flags: int) -> int:
+        if not self._root:
+            return os.open(path, flags, 0o666)
+        # No pipe without a writer is waited for.
+        return open_beneath(self._root, path[len(self._root) + 1 :], flags | os.O_NONBLOCK)
 
     def to_input_file(self) -> InputFile:
         """See OutputFile."""

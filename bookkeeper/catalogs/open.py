@@ -26,7 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from bookkeeper.catalogs.deadline import within
-from bookkeeper.catalogs.file_io import ignore_table_properties
+from bookkeeper.catalogs.file_io import ignore_table_properties, stay_below
 from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.catalogs.sql_server import LIBPQ, bound_transactions, share, with_deadlines
 from bookkeeper.catalogs.sqlite_file import (
@@ -181,9 +181,21 @@ def _make_warehouse(location: str) -> None:
         os.makedirs(path, exist_ok=True)
 
 
+_OTHER = {
+    True: "Upgrade it with Spark: ALTER TABLE ... SET TBLPROPERTIES('format-version'='2').",
+    False: "No table goes back to version 2: make one of another name with `bookkeeper init` and copy the rows, "
+    "such as by Spark's INSERT INTO new SELECT * FROM old. Or drop it, and make it again.",
+}
 _MOVED = (
     "Is its disk mounted? Was the lake moved? A table names its files by absolute URL: give the new place its old name "
     'again (docs/operate.md, "Move a lake").'
+)
+
+#: what SQLite, an operating system and a database say of a disk without room
+_NO_ROOM = ("database or disk is full", "disk I/O error", "No space left on device")
+_FULL = (
+    "The disk of the catalog is full, or fails: see df, df -i and the kernel's log. Make room: nothing is torn, and "
+    "everything goes on by itself."
 )
 
 
@@ -205,11 +217,13 @@ def asked(what: str) -> Iterator[None]:
         raise ExtraMissing(f"{what}: {text}", hint=f"Run: {pip}" if pip else ExtraMissing.hint) from exc
     except FileNotFoundError as exc:
         raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_MOVED) from exc
+    except StorageUnavailable as exc:
+        raise CatalogUnavailable(f"{what}: {exc}", hint=exc.hint) from exc
     except Exception as exc:
         # Drivers and HTTP clients have no common root of errors; a read changes nothing, so any error may be retried.
         if "iceberg_tables" in str(exc) and any(text in str(exc) for text in _NO_TABLES):
             raise TableMissing(f"{what}: the catalog is empty, no table was created in it") from exc
-        raise CatalogUnavailable(f"{what}: {_first_line(exc)}") from exc
+        raise CatalogUnavailable(f"{what}: {_first_line(exc)}", hint=_disk_hint(exc)) from exc
 
 
 def load_table(catalog: IcebergCatalog, identifier: str, for_commit: bool = False) -> Table:
@@ -221,11 +235,10 @@ def load_table(catalog: IcebergCatalog, identifier: str, for_commit: bool = Fals
     load = getattr(catalog, "load_for_commit", catalog.load_table) if for_commit else catalog.load_table
     with asked(f"load table {identifier}"):
         table = _bounded(catalog, lambda: load(identifier))
-    if table.metadata.format_version != 2:
-        raise TableUnusable(
-            f"{identifier} has format version {table.metadata.format_version}; only 2 is supported",
-            hint="Upgrade a v1 table with Spark: ALTER TABLE ... SET TBLPROPERTIES('format-version'='2').",
-        )
+    version = table.metadata.format_version
+    if version != 2:
+        raise TableUnusable(f"{identifier} has format version {version}; only 2 is supported", hint=_OTHER[version < 2])
+    stay_below(table)
     return table
 
 
@@ -292,7 +305,13 @@ def _send(table: Table, act: Callable[[], CommitTableResponse]) -> CommitTableRe
         raise CommitConflict(f"{'.'.join(table.name())}: {exc}") from exc
     except Exception as exc:
         # No exception of a driver or an HTTP client proves that the commit was not applied.
-        raise CommitUnknown(f"{'.'.join(table.name())}: {_first_line(exc)}", hint=_clock_hint(exc)) from exc
+        raise CommitUnknown(
+            f"{'.'.join(table.name())}: {_first_line(exc)}", hint=_disk_hint(exc) or _clock_hint(exc)
+        ) from exc
+
+
+def _disk_hint(exc: Exception) -> str:
+    return _FULL if any(text in str(exc) for text in _NO_ROOM) else ""
 
 
 def _clock_hint(exc: Exception) -> str:

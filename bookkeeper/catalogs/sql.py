@@ -24,6 +24,7 @@ from sqlalchemy import bindparam, update
 
 from bookkeeper.catalogs.metadata_json import MetadataJson, named, parse, remember
 from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import create_once
 
@@ -56,7 +57,8 @@ class FlatSqlCatalog(CommitsInTwoParts, SqlCatalog):
         provider = load_location_provider(metadata.location, metadata.properties)
         location = named(provider.new_table_metadata_file_location(version), metadata)
         folder, _, name = location.rpartition("/")
-        store, data = open_store(folder, self.properties), self._json.encode(metadata, location)
+        store = of_table(open_store(folder, self.properties), metadata.location)
+        data = self._json.encode(metadata, location)
 
         def swap() -> CommitTableResponse:
             self._swap(table, location)

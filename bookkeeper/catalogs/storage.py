@@ -41,6 +41,7 @@ from bookkeeper.catalogs.prepared import CommitsInTwoParts, PreparedCommit
 from bookkeeper.catalogs.versions import Version, Versions, name, number
 from bookkeeper.errors import AlreadyExists, Changed, Missing
 from bookkeeper.format import json_text
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store, key_in
@@ -260,8 +261,9 @@ class StorageCatalog(CommitsInTwoParts, MetastoreCatalog):
     def _versions(self, place: str) -> Versions:
         # Through the warehouse's store if possible: a directory that does not exist yet is then no missing disk.
         root = self.warehouse if inside(place, self.warehouse) else place.rpartition("/")[0]
-        store = self.open_store(root)
-        return Versions(store, key_in(store, join(place, "metadata")), self._hints)
+        folder = join(place, "metadata")
+        store = of_table(self.open_store(root), place, folder)
+        return Versions(store, key_in(store, folder), self._hints)
 
     def _entry(self, identifier: str | Identifier) -> tuple[dict[str, Any], str]:
         try:

@@ -177,8 +177,8 @@ class Versions:
         asked = self.store.read_many([self.key(version) for version in versions if version > 0])
         result = {}
         for key, answer in asked.items():
-            if isinstance(answer, StorageUnavailable):
-                raise answer
             if isinstance(answer, bytes):
                 result[number(key)] = answer
+            elif not isinstance(answer, Missing):
+                raise answer
         return result

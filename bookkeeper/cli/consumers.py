@@ -91,12 +91,29 @@ def consumers(
         _mend(there, as_json, yes) if mend else _list(there, as_json)
 
 
+def stopped_members(there: Opened) -> list[str]:
+    """
+    Each consumer that a stopped process on this machine reads, which, and what that means.
+    """
+    found = ((consumer.name, _stopped(there, consumer.name)) for consumer in registry_of(there).all())
+    return [f"{name}: {what}" for name, what in found if what]
+
+
+def _stopped(there: Opened, name: str) -> str | None:
+    import socket
+
+    from bookkeeper.streams.members import stopped_member
+
+    return stopped_member(there.folder.store, name, socket.gethostname())
+
+
 def _list(there: Opened, as_json: bool) -> None:
     found, _ = consumer_states(there)
-    show_rows([_row(state) for state in found], as_json, nothing="no consumer is registered")
+    rows = [_row(state, _stopped(there, state.name)) for state in found]
+    show_rows(rows, as_json, nothing="no consumer is registered")
 
 
-def _row(state: "ConsumerState") -> dict[str, Any]:
+def _row(state: "ConsumerState", stopped: str | None) -> dict[str, Any]:
     consumer, checkpoint = state.checkpoint_read.consumer, state.checkpoint_read.checkpoint
     offset = state.checkpoint_read.offsets[0] if state.checkpoint_read.offsets else None
     return {
@@ -109,12 +126,12 @@ def _row(state: "ConsumerState") -> dict[str, Any]:
         "max_hold_used": round(state.used, 3),
         "checkpoint": consumer.checkpoint,
         "by": consumer.by,
-        "what": _what(state),
+        "what": _what(state, stopped),
     }
 
 
-def _what(state: "ConsumerState") -> str | None:
-    parts = [state.why] if state.why else []
+def _what(state: "ConsumerState", stopped: str | None = None) -> str | None:
+    parts = [part for part in (state.why, stopped) if part]
     parts += ["at risk: it will be cut off when max-hold is used up"] if state.at_risk else []
     if state.bound_to_grow and state.used >= _WORTH_A_MEND:
         share = f"{state.used:.0%}"
@@ -323,8 +340,9 @@ def show_lag(there: Opened, as_json: bool, clock: Callable[[], datetime]) -> Non
 
 def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     """
-    The lag of every consumer; None where it is unknown.
+    The lag of every consumer; None where it is unknown. Of one that is cut off it is at least that.
     """
+    from bookkeeper.streams.consumer_state import CUT_OFF
     from bookkeeper.streams.lag import added_files
     from bookkeeper.streams.lag import lag as lag_of
 
@@ -333,7 +351,9 @@ def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     for state in found:
         behind = lag_of(state, table.metadata, added, now)
         counts = asdict(behind) if behind else dict.fromkeys(("snapshots", "files", "rows", "bytes", "behind"))
-        rows.append({"consumer": state.name, "state": state.state, **counts})
+        more = "at least so much: snapshots that it has not read are expired" if state.state == CUT_OFF else None
+        what = more or _stopped(there, state.name)
+        rows.append({"consumer": state.name, "state": state.state, **counts, **({"what": what} if what else {})})
     return rows
 
 

@@ -140,7 +140,7 @@ def make(catalog: "Catalog", plan: Plan, source: str | None, partition: Sequence
     name = plan.table.name
     made = initialise(catalog, plan.table, plan.schema, partition=partition, fitting=plan.fitting)
     if source and "table" not in made.made:
-        say(f"{name}: the table is there: its columns stay, and {source} is not used.")
+        say(f"{name}: the table is there: it keeps its columns, whatever {source} has.")
     elif plan.inferred is not None:
         say_inferred(plan.inferred, name)
     for note in (*(plan.notes if "table" in made.made else ()), *made.notes):

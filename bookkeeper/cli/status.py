@@ -2,6 +2,7 @@
 Commands that only read: pending, show, rejected, status, writers, verify.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from bookkeeper.console.options import common
 from bookkeeper.console.output import say, show_record, show_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from bookkeeper.core.folder import Folder, Found
@@ -187,7 +188,8 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     if decoded is None:
         show_record(about, as_json)
         return
-    files = [_file(file) for file in decoded.files]
+    partition = partial(_partition, there.view(), decoded.spec_id)
+    files = [_file(file, partition) for file in decoded.files]
     about |= {
         "created": _utc(decoded.created_ms),
         "schema_id": decoded.schema_id,
@@ -200,15 +202,28 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     if decoded.deletes is not None:
         deletes = [entry.data_file for entry in decoded.deletes.body.entries]
         about |= {"numbers": decoded.span, "deletes": sum(file.record_count for file in deletes)}
-        files = [{"is": "data", **file} for file in files] + [{"is": "deletes", **_file(file)} for file in deletes]
+        files = [{"is": "data", **file} for file in files] + [
+            {"is": "deletes", **_file(file, partition)} for file in deletes
+        ]
     _show_files(about, files, as_json)
 
 
-def _file(file: "DataFile") -> dict[str, Any]:
+def _partition(view: "View", spec_id: int, values: "Sequence[Any]") -> str:
+    """As in a path of Hive's; the values as they are where this table has no such partition."""
+    from pyiceberg.typedef import Record
+
+    try:
+        schema = view.schema_for(spec_id)
+        return view.specs[spec_id].partition_to_path(Record(*values), schema) if schema else "/".join(map(str, values))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # hostile values
+        return "/".join(map(str, values))
+
+
+def _file(file: "DataFile", partition: "Callable[[Sequence[Any]], str]") -> dict[str, Any]:
     return {
         "path": file.path,
         "format": file.file_format,
-        "partition": "/".join(map(str, file.partition)),
+        "partition": partition(file.partition),
         "rows": file.record_count,
         "bytes": file.size_bytes,
     }
@@ -234,14 +249,14 @@ def _show_rewrite(there: Opened, name: str, as_json: bool) -> None:
         return
     view = there.view()
     written_after = utc_now() - there.table.orphan_age / 2
-    found = verdict(there.ledger, view, there.ledger.open_store(view.data_root), read, written_after)
+    found = verdict(there.ledger, view, there.ledger.data_store(view), read, written_after)
     about |= {
         "verdict": found if isinstance(found, str) else f"{type(found).__name__}: {found}",
         "base": read.base.snapshot_id,
         "base_sequence": read.base.sequence_number,
         "schema_id": read.schema_id,
         "spec_id": read.spec_id,
-        "partition": "/".join(map(str, read.partition_values)),
+        "partition": _partition(view, read.spec_id, read.partition_values),
         "rows": sum(row.record_count for row in read.added),
         "data_bytes": sum(row.size_bytes for row in read.added),
         "applied_deletes": list(read.base.applied_deletes),
@@ -300,7 +315,7 @@ def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]"
         decoded = txlog_format.decode(name, data, there.table.max_txlog_bytes)
         strict = is_strict(there.table, there.folder.card())
         check(decoded, rules_of(view, strict), int(utc_now().timestamp() * 1000))
-        if (wrong := files_error(there.ledger.open_store(view.data_root), decoded)) is not None:
+        if (wrong := files_error(there.ledger.data_store(view), decoded)) is not None:
             raise wrong
     except BookkeeperError as error:
         verdict = f"{type(error).__name__}: {error}"
@@ -344,13 +359,13 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 
 def _status(there: Opened) -> dict[str, Any]:
-    from bookkeeper.cli.consumers import unreadable_consumers
+    from bookkeeper.cli.consumers import stopped_members, unreadable_consumers
     from bookkeeper.core import keyed
     from bookkeeper.core import marks as marks_format
     from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
     from bookkeeper.fold.stats import EqualityDeletes
 
-    unread = unreadable_consumers(there)
+    unread, stopped = unreadable_consumers(there), stopped_members(there)
     now, view = utc_now(), there.view()
     waiting = [item for item in there.folder.pending() if not view.marks.is_in(item.name)]
     held = _held_in(there, view, waiting) if waiting else {}
@@ -366,6 +381,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "rejected": len(there.folder.rejected()),
         "rejected_rewrites": len(rejected_rewrites(there.folder)),
         **({"unreadable_consumers": unread} if unread else {}),
+        **({"stopped_consumers": stopped} if stopped else {}),
         "last_commit": None if last_ms is None else _utc(last_ms),
         "snapshot": view.head.snapshot_id if view.head else None,
         "snapshots": len(view.metadata.snapshots),

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from bookkeeper.config.settings import Settings
+    from bookkeeper.streams.consumer import Consumer
     from bookkeeper.streams.follow import Follower, Position
 
 #: of a batch with --consumer
 ROWS = 500
+CATCH_UP, SKIP, RESTART = LOST = ("catch-up", "skip", "restart")
 Shape = Callable[[dict[str, Any]], str]
+_SUCH_AS = "Such as --from 2026-01-31T12:00:00Z or --from 10m."
 
 
 @click.command(cls=Command, short_help="Print rows as they become visible.")
@@ -39,8 +42,9 @@ Shape = Callable[[dict[str, Any]], str]
     "--from",
     "start",
     metavar="WHERE",
-    help="beginning, end, a time, an age (10m), a SNAPSHOT (after it), or a position that an earlier tail printed. "
-    "Default: end; with --exit or --consumer: beginning.",
+    help="beginning (all rows), oldest (what the kept snapshots added), end, a time with its zone, an age (10m), a "
+    "SNAPSHOT (after it), or a position that an earlier tail printed. Default: end; with --exit or --consumer: "
+    "beginning.",
 )
 @click.option("-n", "--count", type=click.IntRange(min=1), metavar="N", help="End after N rows.")
 @click.option("-e", "--exit", "leave", is_flag=True, help="End when all rows are shown, instead of waiting for more.")
@@ -49,6 +53,13 @@ Shape = Callable[[dict[str, Any]], str]
     metavar="NAME",
     help="Go on where the last tail of this NAME ended; the reaper keeps what it has not shown. At least once: a kill "
     "shows up to 500 rows again. --from is where a new one begins.",
+)
+@click.option(
+    "--lost",
+    type=click.Choice(LOST),
+    help="With --consumer: what to do where snapshots are expired that it has not read. catch-up shows what of them is "
+    "live, if no rewrite mixed it with other rows; skip goes on with the oldest that is kept; restart shows all rows "
+    "of the table again. Without it tail ends with exit code 1.",
 )
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of text for people.")
@@ -70,6 +81,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
       bookkeeper tail events --from 10m --json --exit
       bookkeeper tail events --columns key,value --exit --from 2026-01-31T12:00:00Z
       bookkeeper tail events --consumer nightly --exit --json
+      bookkeeper tail events --consumer nightly --lost catch-up
     """
     from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.console.signals import StopSignal
@@ -80,6 +92,8 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     settings = settings_of(config)
     about = pick_table(settings, table)
     shape = _json_line(in_base64) if as_json else _text_line(in_base64)
+    if how["lost"] and not how["consumer"]:
+        raise click.UsageError("--lost needs --consumer")
     if how["consumer"]:
         return _tail_as_consumer(settings, about.name, shape, how)
     with advising(settings.catalog, about):
@@ -116,6 +130,7 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
     columns = [name.strip() for name in how["columns"].split(",")] if how["columns"] else []
     start = _consumer_start(how["start"], utc_now())
     with Consumer.open(settings, table, name=how["consumer"], start=start, columns=columns, wait=wait) as consumer:
+        _go_on(consumer, how["lost"])
         consumer.limits, left, waiting_for, done = Limits(min(ROWS, how["count"] or ROWS)), how["count"], "", False
         while not done:
             try:
@@ -136,6 +151,19 @@ def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[
                 done = wait(how["every"].total_seconds())
 
 
+def _go_on(consumer: "Consumer", lost: str | None) -> None:
+    """What the option says where the consumer cannot go on from its place."""
+    if lost is None or (error := consumer.lost()) is None:
+        return
+    say(f"{error}")
+    if lost == SKIP:
+        say(f"skipped: {consumer.skip_lost()}")
+    elif lost == CATCH_UP:
+        say(f"caught up: it goes on at {consumer.catch_up().brief}")
+    else:
+        say(f"restarted: it goes on at {consumer.restart().brief}")
+
+
 def _waiting(error: Exception, before: str, leave: bool) -> str:
     """Shows an error once; raises it when the command is to end."""
     if leave:
@@ -148,13 +176,24 @@ def _waiting(error: Exception, before: str, leave: bool) -> str:
 def _consumer_start(text: str | None, now: datetime) -> str | datetime:
     from bookkeeper.errors import NotPossible
 
-    if text in (None, "beginning", "end"):
+    if text in (None, "beginning", "oldest", "end"):
         return text or "beginning"
     assert text is not None
     try:
-        return now - duration(text) if text[-1:].isalpha() and "T" not in text else instant(text)
+        return _moment(text, now)
     except ValueError as exc:
-        raise NotPossible(f"--from {text}: beginning, end, a time or an age is allowed with --consumer") from exc
+        what = "beginning, oldest, end, a time or an age is expected with --consumer"
+        raise NotPossible(f"--from {text}: {what}", hint=_SUCH_AS) from exc
+
+
+def _moment(text: str, now: datetime) -> datetime:
+    """The time that an age or a time says; raises ValueError, and ConfigInvalid for one to come or without a zone."""
+    from bookkeeper.streams.source import checked_time
+
+    if text[-1:].isalpha() and "T" not in text:
+        return now - duration(text)
+    instant(text)
+    return checked_time(datetime.fromisoformat(text), now)
 
 
 def _columns(table: "Table", wanted: str | None) -> list[str]:
@@ -175,20 +214,20 @@ def start_of(table: "Table", text: str, now: datetime) -> "Position":
     The position that --from names; raises NotPossible, PositionExpired.
     """
     from bookkeeper.errors import NotPossible
-    from bookkeeper.streams.follow import BEGINNING, Position, ahead, beginning, end, since
+    from bookkeeper.streams.follow import BEGINNING, Position, ahead, beginning, end, oldest, since
 
     metadata = table.metadata
-    if text in ("end", BEGINNING):
-        return end(metadata) if text == "end" else beginning(metadata)
+    starts = {"end": end, "oldest": oldest, BEGINNING: beginning}
+    if text in starts:
+        return starts[text](metadata)
     if (position := Position.parse(text)) is not None:
         ahead(metadata, position)  # refuses what is not there
         return position
     try:
-        return since(metadata, now - duration(text) if text[-1:].isalpha() and "T" not in text else instant(text))
+        return since(metadata, _moment(text, now))
     except ValueError as exc:
-        what = "beginning, end, a time, an age, a snapshot's id or a position"
-        hint = "Such as --from 2026-01-31T12:00:00Z or --from 10m."
-        raise NotPossible(f"--from {text}: {what} is allowed", hint=hint) from exc
+        what = "beginning, oldest, end, a time, an age, a snapshot's id or a position"
+        raise NotPossible(f"--from {text}: {what} is expected", hint=_SUCH_AS) from exc
 
 
 @dataclass

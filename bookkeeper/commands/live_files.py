@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.errors import Missing, NotPossible, PathRefused
+from bookkeeper.errors import Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.live_files import live_delete_files
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.local import LINKED
 from bookkeeper.stores.store import Store, key_in
 
 
@@ -18,7 +19,7 @@ def check_files(ledger: Ledger, view: View) -> None:
     """
     Looks up every live data and delete file. Raises NotPossible when one is not there, and Retry.
     """
-    store = ledger.open_store(view.data_root)
+    store = ledger.data_store(view)
     paths = [file.path for file in ledger.live_files(view)]
     if any(manifest.content == ManifestContent.DELETES for manifest in ledger.manifests(view)):
         paths += [file.key for file in live_delete_files(ledger, view)]
@@ -26,6 +27,8 @@ def check_files(ledger: Ledger, view: View) -> None:
     for key, size in store.sizes([*_keys(store, paths)]).items():
         if isinstance(size, Missing):
             missing.append(key)
+        elif isinstance(size, Unfit):
+            raise NotPossible(str(size), hint=LINKED)
         elif isinstance(size, Exception):
             raise size
     if missing:

@@ -71,7 +71,7 @@ def odd_delete(ledger: Ledger, view: View, path: str) -> OddDelete:
     if len(found) != 1:
         times = f"lists it {len(found)} times" if found else "has no such delete file"
         raise NotPossible(f"{path[:300]}: {ledger.identifier} {times}", hint="`bookkeeper verify` names odd files.")
-    why = _why_unreadable(view, ledger.open_store(view.data_root), found[0].entry)
+    why = _why_unreadable(view, ledger.data_store(view), found[0].entry)
     if not why:
         raise NotPossible(
             f"{path[:300]} can be read, so a fold applies it", hint="`bookkeeper fold` does that at once."

@@ -27,6 +27,7 @@ from bookkeeper.core.folder import MarksCopy
 from bookkeeper.core.known_table import KnownTable
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Listed, Store
 
@@ -90,7 +91,7 @@ def recoverable(
     copy = known.folder.marks()
     copy = copy if copy is not None and copy.table_uuid == card.table_uuid else None
     place = join(card.location, "metadata")
-    store = open_store(place)
+    store = of_table(open_store(place), card.location)
     passed = dict[str, str]()
     fitting = _fitting(store, known, copy, wanted, passed)
     newest = _newest(fitting, place, copy, passed)

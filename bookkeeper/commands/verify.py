@@ -26,7 +26,7 @@ from bookkeeper.core.history import ancestors
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName, started_ms
 from bookkeeper.core.rewrite import Rewrite, file_key
-from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, RewriteRejected
+from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, RewriteRejected, Unfit
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
 from bookkeeper.ledger import contents
@@ -35,7 +35,7 @@ from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View, txlogs_of
-from bookkeeper.stores.store import Store, key_in
+from bookkeeper.stores.store import Head, Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
 from bookkeeper.tick.plan import gaps
 
@@ -156,8 +156,7 @@ def _double_paths(audit: Audit) -> Iterator[Finding]:
 
 
 def _files(audit: Audit) -> Iterator[Finding]:
-    root = audit.view.data_root
-    store = (audit.open_store or audit.ledger.open_store)(root)
+    store = audit.view.data_store(audit.open_store or audit.ledger.open_store)
     files = audit.files
     keys, sound = dict[str, str](), dict[str, Entry]()
     for path in files:
@@ -166,22 +165,37 @@ def _files(audit: Audit) -> Iterator[Finding]:
         except PathRefused as error:
             yield Finding(WARNING, f"the file cannot be looked up: {error}", path)
     for key, head in store.heads(list(keys)).items():
-        path, file = keys[key], files[keys[key]]
-        if isinstance(head, Missing):
-            lost = "its rows are lost" if path in audit.live else "readers fail, or show rows that it deleted"
-            yield Finding(ERROR, f"the table names the file, but it does not exist: {lost}", path)
-        elif isinstance(head, BookkeeperError):
-            yield Finding(WARNING, f"the file cannot be looked up: {head}", path)
-        elif head.size != file.size_bytes:
-            yield Finding(ERROR, f"the file has {head.size} bytes, the table says {file.size_bytes}", path)
-        elif not is_format(file.file_format, head.start):
-            what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
-            yield Finding(ERROR, what, path)
-        elif path in audit.deletes and head.start is not None:
+        path = keys[key]
+        if (found := _wrong_with(audit, path, files[path], head)) is not None:
+            yield found
+        elif path in audit.deletes and isinstance(head, Head) and head.start is not None:
             sound[key] = audit.deletes[path]
     for key, why in odd_footers(audit.view, store, sound.items()).items():
         what = f"no fold can read this delete file, and readers may fail or show rows that it deletes: {why}"
         yield Finding(ERROR, f"{what}. `bookkeeper drop-delete-file` takes it out", keys[key])
+
+
+def _wrong_with(audit: Audit, path: str, file: DataFile, head: Head | BookkeeperError) -> Finding | None:
+    """What is wrong with a live file as the storage has it."""
+    if isinstance(head, Missing):
+        lost = "its rows are lost" if path in audit.live else "readers fail, or show rows that it deleted"
+        return Finding(ERROR, f"the table names the file, but it does not exist: {lost}", path)
+    if isinstance(head, Unfit):
+        return Finding(ERROR, f"{head}: {_NO_FILE}", path)
+    if isinstance(head, BookkeeperError):
+        return Finding(WARNING, f"the file cannot be looked up: {head}", path)
+    if head.size != file.size_bytes:
+        return Finding(ERROR, f"the file has {head.size} bytes, the table says {file.size_bytes}", path)
+    if not is_format(file.file_format, head.start):
+        what = f"the file begins with {head.start!r}, the table says it is {file.file_format}: readers fail"
+        return Finding(ERROR, what, path)
+    return None
+
+
+_NO_FILE = (
+    "other engines show whatever it leads to. If that is this table's own file, put it there in the place of the link; "
+    "else its rows are not this table's: delete them (such as by Spark's DELETE), or leave it to retention"
+)
 
 
 def _key(store: Store, path: str) -> str:
@@ -362,7 +376,7 @@ def _rewrites(audit: Audit) -> Iterator[Finding]:
 
 
 def _verdict(audit: Audit, rewrite: Rewrite) -> BookkeeperError | str:
-    store = (audit.open_store or audit.ledger.open_store)(audit.view.data_root)
+    store = audit.view.data_store(audit.open_store or audit.ledger.open_store)
     written_after = audit.ledger.clock() - audit.settings.orphan_age / 2
     return verdict(audit.ledger, audit.view, store, rewrite, written_after)
 

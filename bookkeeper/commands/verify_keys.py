@@ -64,7 +64,7 @@ def double_keys(audit: Audit) -> list[Finding]:
     keyed = keyed_of(audit.view.metadata)
     if keyed is None:
         return []
-    store, columns = audit.ledger.open_store(audit.view.data_root), KeyColumns(audit.view, keyed.key_ids)
+    store, columns = audit.ledger.data_store(audit.view), KeyColumns(audit.view, keyed.key_ids)
     try:
         deletes = _deletes(audit, store, columns, keyed.key_ids)
         live = [columns.arrow.empty_table(), *_live_keys(audit, store, columns, deletes)]

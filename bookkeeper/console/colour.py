@@ -21,7 +21,7 @@ _TONES = {
     ),
     GREEN: ("ok", "live", "committed", "done", "fits", "ready", "put back", "mended", "dropped", "given up"),
 }
-_ORDINARY = ("nothing", "not started", "info", "in the table", "another bookkeeper")
+_ORDINARY = ("nothing", "not started", "beginning", "info", "in the table", "another bookkeeper")
 
 
 def color_option(command: Callable[..., Any]) -> Callable[..., Any]:

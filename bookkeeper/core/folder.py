@@ -148,7 +148,7 @@ class Folder:
         """Whether it is there; False only for a definite "not there", raises StorageUnavailable otherwise."""
         try:
             self.store.size(f"{place}{name}")
-        except Missing:
+        except (Missing, Unfit):  # a link is no txlog, and can never be one
             return False
         return True
 
@@ -303,7 +303,8 @@ class Folder:
     def check(self) -> None:
         """Raises WrongFolder where no card is: on an object store the card is the folder."""
         try:
-            self.store.size(CARD)
+            with suppress(Unfit):
+                self.store.size(CARD)
         except Missing as exc:
             raise WrongFolder(f"{self.store.url} has no card.json", hint=NO_CARD) from exc
 

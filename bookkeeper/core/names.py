@@ -56,7 +56,8 @@ def check_writer(name: str) -> str:
     """
     if not WRITER.fullmatch(name):
         raise ConfigInvalid(
-            f"writer name {name!r} is not valid: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit"
+            f"writer name {name!r} is not valid: use 1 to 63 of a-z, 0-9, _ and -, starting with a letter or digit",
+            hint="Take a name that stays the same when the writer is started again, such as that of its source.",
         )
     return name
 

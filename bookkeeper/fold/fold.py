@@ -20,4 +20,4 @@ def plan_fold(ledger: Ledger, view: View, now: datetime, random: bytes, budget: 
     # Imports pyarrow, 100 MB that a daemon of append-only tables never needs.
     from bookkeeper.fold.compute import compute
 
-    return compute(select(ledger, view), ledger.open_store(view.data_root), now, random, budget)
+    return compute(select(ledger, view), ledger.data_store(view), now, random, budget)

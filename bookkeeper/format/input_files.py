@@ -2,6 +2,7 @@
 Files of rows and lines that users give, as `writer lines` loads them and `bookkeeper init --like` looks at them.
 """
 
+import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +14,15 @@ from pyarrow import csv as arrow_csv
 from bookkeeper.errors import NotPossible
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 _KINDS = {b"PAR1": "Parquet", b"ARROW1": "Arrow"}
+# The length of lines is bounded where they are read; the module's own bound on a field is 128 KiB.
+csv.field_size_limit(2**31 - 1)
 
 
 def compression(name: str) -> str | None:
     """
-    How a file is compressed, by its first bytes: gzip, zstd, bz2 or not at all.
+    How a file is compressed, by its first bytes: gzip, zstd, bz2, zip or not at all.
     """
     with open(name, "rb") as file:
         first = file.read(4)
@@ -40,9 +43,12 @@ def opened(name: str) -> Iterator[tuple[Any, Callable[[], int]]]:
     """
     A file, decompressed as it is read, and how much of it was read from the disk.
 
-    Raises NotPossible where what is compressed is damaged or cut.
+    Raises NotPossible for a zip archive, and where what is compressed is damaged or cut.
     """
     kind = compression(name)
+    if kind == "zip":
+        hint = "Unpack it, and give the file that is in it; of a spreadsheet make a CSV file."
+        raise NotPossible(f"{name} is a zip archive or a spreadsheet", hint=hint)
     if kind is None:
         with open(name, "rb") as file:
             yield file, file.tell
@@ -68,6 +74,16 @@ def all_end(files: Sequence[str], *endings: str) -> bool:
     """
     names = [re.sub(r"\.(gz|zst|zstd|bz2)$", "", name.lower()) for name in files]
     return bool(names) and all(name.endswith(endings) for name in names)
+
+
+def csv_cells(line: bytes, delimiter: str) -> list[str]:
+    """
+    The fields of one CSV record; raises ValueError where the line is none.
+    """
+    try:
+        return next(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=delimiter, strict=True), [])
+    except csv.Error as exc:
+        raise ValueError(str(exc)) from exc
 
 
 def csv_table(

@@ -158,7 +158,10 @@ def _consumer(table: str, item: ConsumerReport) -> Problem | None:
     mend = f"`bookkeeper consumers --table {table} --mend` says how."
     behind = item.lag.behind if item.lag else timedelta(0)
     if item.state == CUT_OFF:
-        do = "Start it with a new checkpoint, or unregister it: `bookkeeper consumers remove`."
+        do = (
+            "A Spark query: start it with a new checkpoint and a new output, which get all rows. In Python: "
+            "catch_up(), skip_lost() or restart(). Or unregister it: `bookkeeper consumers remove`."
+        )
         return Problem(BAD, table, f"consumer {item.name} is cut off: {item.why}", do, "BookkeeperConsumerCutOff")
     if item.used >= AT_RISK:
         what = (

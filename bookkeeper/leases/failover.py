@@ -50,13 +50,17 @@ class FailoverLease:
 
     def _keep(self, now: datetime, since: datetime) -> bool:
         if abs(now - since) >= self.offer:
-            self.release()
-            self._offered_at = now
+            self.let_go(now)
             return False
         held = self.lease.hold(now)
         if not held:
             self._held_since = None
         return held
+
+    def let_go(self, now: datetime) -> None:
+        """Offers it back now."""
+        self.release()
+        self._offered_at = now
 
     def release(self) -> None:
         self._held_since = None

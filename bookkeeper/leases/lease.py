@@ -11,8 +11,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from bookkeeper.errors import Missing, StorageUnavailable
+from bookkeeper.stores.beneath import Folders, open_beneath
 from bookkeeper.stores.local import FOLDER_GONE, LocalStore
 from bookkeeper.stores.store import Store, translated
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Lease(Protocol):
@@ -59,9 +62,10 @@ class FileLease:
     lasting = None
 
     def __init__(self, path: str, holder: str, root: str | None = None) -> None:
-        self.path = path
+        self.path = os.path.abspath(path)
         #: the folder; it is never created here, or a folder that was moved away would be replaced by an empty one
-        self.root = root or os.path.dirname(path)
+        self.root = root or os.path.dirname(self.path)
+        self._name = self.path[len(self.root) + 1 :]
         self.holder = holder
         self.handle: int | None = None
 
@@ -87,12 +91,12 @@ class FileLease:
             return False
 
     def _take(self, now: datetime) -> bool:
-        above = os.path.dirname(self.path)
-        if above != self.root:
-            with suppress(FileExistsError):
-                os.mkdir(above)
         # Never through a link: its target would be truncated.
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        folder, _, _ = self._name.rpartition("/")
+        if folder:
+            with Folders(open_beneath, lambda name: (self.root, name)) as folders, suppress(FileExistsError):
+                os.mkdir(folder, dir_fd=folders[""])
+        handle = open_beneath(self.root, self._name, _FLAGS, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:

@@ -282,7 +282,11 @@ class Ledger:
 
     def metadata_store(self, view: View) -> Store:
         """The store of the table's manifests."""
-        return self.open_store(view.metadata_path)
+        return view.metadata_store(self.open_store)
+
+    def data_store(self, view: View) -> Store:
+        """The store of the table's data files."""
+        return view.data_store(self.open_store)
 
     def live_files(self, view: View) -> Iterator[DataFile]:
         """Every live data file; decodes every manifest: for a command, not for the tick."""
@@ -290,7 +294,7 @@ class Ledger:
 
     def live_entries(self, view: View, content: ManifestContent) -> Iterator[Entry]:
         """Every live entry of data or of deletes, with what it inherits; decodes all their manifests."""
-        store = self.open_store(view.metadata_path)
+        store = self.metadata_store(view)
         for manifest in self.manifests(view):
             if manifest.content == content:
                 yield from contents.live_entries(store, manifest)

@@ -2,7 +2,7 @@
 One load of the table: everything a tick plans against, marks and head from the same metadata.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
@@ -23,7 +23,9 @@ from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.format.remembered import remembered
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import inside, join
+from bookkeeper.stores.store import Store
 
 TXLOGS = "bookkeeper.txlogs"
 MAIN = "main"
@@ -102,6 +104,14 @@ class View:
         """
         location = self.metadata.location
         return location if inside(self.data_path, location) else self.data_path
+
+    def data_store(self, open_store: Callable[[str], Store]) -> Store:
+        """The store of data files, at `data_root`."""
+        return of_table(open_store(self.data_root), self.metadata.location, self.data_path)
+
+    def metadata_store(self, open_store: Callable[[str], Store]) -> Store:
+        """The store of manifests and manifest lists, at `metadata_path`."""
+        return of_table(open_store(self.metadata_path), self.metadata.location)
 
     @property
     def metadata_path(self) -> str:

@@ -73,8 +73,9 @@ class Inspection:
 
     @property
     def behind(self) -> float | None:
-        """Seconds that the slowest consumer is behind."""
-        return max((item.lag.behind.total_seconds() for item in self.consumers if item.lag), default=None)
+        """Seconds that the slowest consumer is behind that still reads: one that is cut off may stay so for ever."""
+        reading = (item.lag for item in self.consumers if item.lag and item.state != CUT_OFF)
+        return max((lag.behind.total_seconds() for lag in reading), default=None)
 
     def add(self, item: RejectedTxlog) -> None:
         """Adds a txlog that was rejected since; the next inspection finds it by itself."""
@@ -101,7 +102,7 @@ class TableInspector:
                 found = part(found)
             except Exception as error:  # noqa: BLE001 - one part says nothing about the others
                 problems.append(f"{type(error).__name__}: {error}")
-        return replace(found, problem="; ".join(problems)) if problems else replace(found, at=self.now)
+        return replace(found, problem="; ".join(dict.fromkeys(problems))) if problems else replace(found, at=self.now)
 
     def _consumers(self, found: Inspection) -> Inspection:
         book = self.book

@@ -149,7 +149,7 @@ class TableMetrics:
             return
         self.last_commit = now
         self.commits["committed"] += 1
-        for what in ("txlogs", "files", "rows", "bytes", "delete_files", "deletes", "loose_names"):
+        for what in ("txlogs", "files", "rows", "bytes", "deletes", "loose_names"):
             self.added[what] += getattr(commit, what)
         self.commit_seconds.observe(commit.took.total_seconds())
         for age in commit.visible_after:

@@ -1,6 +1,7 @@
 """
-Files and directories of a disk as LocalStore needs them: durable writes, and reads of files that others can write.
+Files and folders of a disk as LocalStore needs them: durable writes, and reads of files that others can write.
 
+A file is a name without a slash in a folder that is open, so it is where the folder is; `path` is that for errors.
 Raises the operating system's errors.
 """
 
@@ -13,17 +14,20 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from bookkeeper.errors import NotAFile, TooLarge
-from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Listed, Part, check_bound
+from bookkeeper.stores.beneath import LinkRefused, open_in
+from bookkeeper.stores.store import HEAD_BYTES, Buffer, Head, Part, check_bound
 
 #: Linux searches for one large page per write: 46 ms for 20 MB at once, 8 ms in pieces
 _PIECE = 2**20
 TEMPORARY = ".tmp"
 #: the disk's errors for a name that no object can have
-_NO_OBJECT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO)
-#: for files that others can write: does not follow a link, does not wait for a pipe
-_UNTRUSTED = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_NO_OBJECT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+#: its errors for a socket that is opened
+_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP)
+#: does not wait for a pipe without a writer
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 #: begins the tag of an object that was not read: made of inode and time instead of the content
-_UNREAD = "unread-"
+UNREAD = "unread-"
 
 
 def modified_at(found: os.stat_result) -> datetime:
@@ -33,18 +37,16 @@ def modified_at(found: os.stat_result) -> datetime:
     return datetime.fromtimestamp(found.st_mtime, UTC)
 
 
-def read_whole(path: str, most: int | None) -> tuple[bytes, os.stat_result]:
+def read_whole(handle: int, path: str, most: int | None) -> tuple[bytes, os.stat_result]:
     """
-    The bytes of a file; raises TooLarge for more than `most` of them.
+    The bytes of a file that is open, which is closed; raises TooLarge for more than `most` of them.
 
-    With `most` also NotAFile, for what is no regular file: no link is followed, and no pipe is waited for.
+    Raises NotAFile for what is no regular file.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if most is None else _untrusted(path)
     try:
         found = os.fstat(handle)
-        if most is not None:
-            _check_file(path, found)
-            check_bound(path, found.st_size, most, f"{_UNREAD}{found.st_size}-{found.st_ino}-{found.st_mtime_ns}")
+        _check_file(path, found)
+        check_bound(path, found.st_size, most, f"{UNREAD}{found.st_size}-{found.st_ino}-{found.st_mtime_ns}")
         size = found.st_size
         data = os.read(handle, size + 1)
         while len(data) < size and (more := os.read(handle, size - len(data))):
@@ -55,11 +57,10 @@ def read_whole(path: str, most: int | None) -> tuple[bytes, os.stat_result]:
         os.close(handle)
 
 
-def read_range(path: str, begin: int, end: int) -> Part:
+def read_range(handle: int, path: str, begin: int, end: int) -> Part:
     """
-    The size of a file and its bytes from `begin` to `end`; raises NotAFile as `read_whole` with a bound does.
+    The size of a file that is open, and its bytes from `begin` to `end`; closed and raises as by `read_whole`.
     """
-    handle = _untrusted(path)
     try:
         found = os.fstat(handle)
         _check_file(path, found)
@@ -73,27 +74,28 @@ def read_range(path: str, begin: int, end: int) -> Part:
         os.close(handle)
 
 
-def read_beginning(path: str) -> Head:
+def read_beginning(handle: int, path: str) -> Head:
     """
-    The size and the first bytes of a file.
+    The size and the first bytes of a file that is open; closed and raises as by `read_whole`.
     """
-    # Must not wait for a pipe without a writer.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "no regular file")
+        _check_file(path, found)
         return Head(found.st_size, os.pread(handle, HEAD_BYTES, 0))
     finally:
         os.close(handle)
 
 
-def _untrusted(path: str) -> int:
-    try:
-        return os.open(path, _UNTRUSTED)
-    except OSError:
-        _check_file(path, os.lstat(path))  # the errors for a link (ELOOP) and a socket (ENXIO) do not name the kind
-        raise
+def look_up(folder: int, name: str, path: str) -> os.stat_result:
+    """
+    What the disk says of a file; raises LinkRefused.
+    """
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        raise LinkRefused(path)
+    if not stat.S_ISREG(found.st_mode):  # a listing shows regular files only
+        raise IsADirectoryError(errno.EISDIR, "a directory, a pipe, a socket or a device")
+    return found
 
 
 def _check_file(path: str, found: os.stat_result) -> None:
@@ -101,68 +103,95 @@ def _check_file(path: str, found: os.stat_result) -> None:
         return
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a directory")
-    raise NotAFile(f"{path} is no regular file", _UNREAD)
+    raise NotAFile(f"{path} is no regular file", UNREAD)
 
 
 @contextmanager
-def no_object_is_missing() -> Iterator[None]:
+def no_object_is_missing(path: str) -> Iterator[None]:
     """
-    Raises FileNotFoundError for a name that no object can have: it is missing, as on an object store.
+    Raises FileNotFoundError for a name that no object can have: it is missing, as on an object store. NotAFile for a
+    socket.
     """
     try:
         yield
     except OSError as exc:
+        if exc.errno in _SOCKET:
+            raise NotAFile(f"{path} is no regular file", UNREAD) from exc
         if exc.errno in _NO_OBJECT:
             raise FileNotFoundError(exc.errno, exc.strerror) from exc
         raise
 
 
 @contextmanager
-def temporary(path: str, data: Buffer) -> Iterator[str]:
+def temporary(folder: int, name: str, path: str, data: Buffer) -> Iterator[str]:
     """
-    A durable copy of `data` beside `path`, deleted in the end: a full disk must not keep unfinished files.
+    A durable copy of `data` beside `name`, deleted in the end: a full disk must not keep unfinished files.
     """
-    name = f"{path}.{secrets.token_hex(6)}{TEMPORARY}"
+    ending = f".{secrets.token_hex(6)}{TEMPORARY}"
+    unfinished = name + ending
     try:
-        write_durably(name, data)
-        yield name
+        write_durably(folder, unfinished, path + ending, data)
+        yield unfinished
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(name)
+            os.unlink(unfinished, dir_fd=folder)
 
 
-def link(source: str, path: str) -> None:
+def link(folder: int, source: str, name: str) -> None:
     """
     Gives a file another name, durable; raises FileExistsError when it is taken.
     """
     try:
-        os.link(source, path)
+        os.link(source, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError as exc:
-        if os.path.isdir(path):
+        if (there := _at(folder, name)) is not None and stat.S_ISDIR(there.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a directory") from exc
         raise
     finally:
         # Also when the key was taken: a writer that finds its own bytes there takes them for durable.
-        sync_directory(os.path.dirname(path))
+        os.fsync(folder)
 
 
-def rename(source: str, target: str) -> None:
+def rename(source: tuple[int, str], target: tuple[int, str]) -> None:
     """
-    Durable; raises TooLarge when the file would have to be copied.
+    Gives a file in one folder a name in another, durable; raises TooLarge when it would have to be copied.
     """
     try:
-        os.rename(source, target)
+        os.rename(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0])
     except OSError as exc:
         if exc.errno == errno.EXDEV:
-            raise TooLarge(f"{source} would have to be copied to another disk") from exc
+            raise TooLarge(f"{source[1]} would have to be copied to another disk") from exc
         raise
-    for path in (target, source):
-        sync_directory(os.path.dirname(path))
+    for folder, _ in (target, source):
+        os.fsync(folder)
+
+
+def is_taken(folder: int, name: str) -> bool:
+    """
+    Whether there is anything of this name.
+    """
+    return _at(folder, name) is not None
+
+
+def _at(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def make_folder(folder: int, name: str) -> None:
+    """
+    Creates a folder in another, durable; one that is there already is success.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    os.fsync(folder)
 
 
 def make_directory(path: str, below: str = "") -> None:
     """
-    Creates `path` and missing folders above it, but not `below` or anything above that; each is durable.
+    Creates the directory `path` and missing ones above it, but not `below` or anything above that; each is durable.
     """
     if os.path.isdir(path) or path == below:
         return
@@ -173,55 +202,45 @@ def make_directory(path: str, below: str = "") -> None:
     except FileExistsError as exc:
         if not os.path.isdir(path):
             raise NotADirectoryError(errno.ENOTDIR, f"{path} is not a directory") from exc
-    sync_directory(above)
-
-
-def write_durably(path: str, data: Buffer) -> None:
-    """
-    Writes a file; its name is durable only after `sync_directory`.
-    """
-    view = memoryview(data).cast("B")
-    with open(path, "wb") as file:
-        for start in range(0, len(view), _PIECE):
-            file.write(view[start : start + _PIECE])
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_directory(path: str) -> None:
-    """
-    Makes the names in a directory durable.
-    """
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(above, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def walk(start: str, cut: int) -> Iterator[Listed]:
+def write_durably(folder: int, name: str, path: str, data: Buffer) -> None:
     """
-    The regular files below `start`, each under its path without the first `cut` characters.
+    Writes a file; its name is durable only after an fsync of the folder. Raises LinkRefused where the name is a link.
     """
-    try:
-        entries = os.scandir(start)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    with entries:
-        for entry in entries:
+    view = memoryview(data).cast("B")
+    with open(name, "wb", opener=lambda name, flags: open_in(folder, name, flags, path)) as file:
+        for start in range(0, len(view), _PIECE):
+            file.write(view[start : start + _PIECE])
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def entries(folder: int) -> Iterator[tuple[str, os.stat_result | None]]:
+    """
+    The names in a folder: regular files, and links to such, each with what the disk says of itself; None: a folder.
+
+    A link to anything else is passed over, as what is neither file nor folder is.
+    """
+    with os.scandir(folder) as found:
+        for entry in found:
             if entry.is_dir(follow_symlinks=False):
-                yield from walk(entry.path, cut)
-            elif (listed := _listed(entry, cut)) is not None:
-                yield listed
+                yield entry.name, None
+            elif (listed := _listed(entry)) is not None:
+                yield entry.name, listed
 
 
-def _listed(entry: "os.DirEntry[str]", cut: int) -> Listed | None:
+def _listed(entry: "os.DirEntry[str]") -> os.stat_result | None:
     try:
-        found = entry.stat()
-    except OSError as exc:
-        if exc.errno in _NO_OBJECT:
+        if not entry.is_file():
             return None
-        raise
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    return Listed(entry.path[cut:], found.st_size, modified_at(found))
+    except OSError:
+        return None  # a link that leads nowhere
+    with suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False)
+    return None

@@ -8,14 +8,15 @@ local `mode="create"` is not. What a crash leaves is a `*.tmp` that nothing name
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import groupby
+from functools import partial
 
-from bookkeeper.errors import Changed, Missing, StorageUnavailable, Unfit
+from bookkeeper.errors import Changed, Missing, NotAFile, StorageUnavailable, Unfit
 from bookkeeper.stores import disk
+from bookkeeper.stores.beneath import FOLDER, LISTED, Folders, LinkRefused, Open, best
+from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import (
     Buffer,
     Head,
@@ -33,22 +34,34 @@ from bookkeeper.stores.store import (
 )
 
 LOCK = ".lock"
-#: for deletes in a folder; Linux needs no right to list it
-_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 FOLDER_GONE = (
     "Is the disk mounted? Was the txlog folder moved? Put it back with its pending txlogs. Only if it is lost: "
     "`bookkeeper init` creates it again for its table."
 )
+LINKED = (
+    "Put the folder itself in the place of the link. If it lies on another disk, mount that there (`mount --bind`), or "
+    'make the whole location of the table the link: docs/stores.md, "Links on a disk".'
+)
 
 
 class LocalStore:
-    """Implements Store below the directory `root`."""
+    """
+    Implements Store below the directory `root`; `opened` overrides how files are opened (tests).
+
+    No symbolic link below the root is followed. The root may be one, or be reached through links.
+    """
 
     at_once = 1
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, opened: Open | None = None) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
+        self._opened = opened or best()
+        #: below it no link is followed; it is the root, above it or below it
+        self._base = self.root
+        #: folders that all is lost without; None: every folder of the store
+        self._places: tuple[str, ...] | None = ()
         #: whether the root existed once: then it is never created again
         self._rooted = False
         #: the advice when the root is missing
@@ -56,30 +69,44 @@ class LocalStore:
 
     def keep_root(self) -> None:
         """From now on the root is never created: it is a txlog folder, which only `init` creates."""
-        self._rooted, self._hint = True, FOLDER_GONE
+        self._rooted, self._hint, self._places = True, FOLDER_GONE, None
+
+    def keep_below(self, base: str, places: Sequence[str] = ()) -> None:
+        """
+        From now on no link below the directory `base` is followed, which is the root, above it or below it.
+
+        A link that is the root or one of `places`, or leads to one, is StorageUnavailable: no object is at fault then.
+        """
+        self._base = os.path.abspath(base)
+        self._places = (self.root, *map(os.path.abspath, places))
 
     def read(self, key: str, most: int | None = None) -> bytes:
-        return self._read(key, most)[0]
+        with self._folders() as folders:
+            return self._read(folders, key, most)[0]
 
-    def _read(self, key: str, most: int | None) -> tuple[bytes, os.stat_result]:
+    def _read(self, folders: Folders, key: str, most: int | None) -> tuple[bytes, os.stat_result]:
+        path = self._path(key)
         try:
-            return disk.read_whole(self._path(key), most)
+            return disk.read_whole(folders.open(key, disk.READ, path), path, most)
         except OSError:
             pass
         with self._reading(key):  # it costs more than reading a small file, so it is used only to translate an error
-            return disk.read_whole(self._path(key), most)
+            return disk.read_whole(folders.open(key, disk.READ, path), path, most)
 
     def read_many(
         self, keys: Sequence[str], most: Most = None
     ) -> Mapping[str, bytes | Missing | Unfit | StorageUnavailable]:
-        return each(lambda key: self.read(key, bound_of(key, most)), keys)
+        with self._folders() as folders:
+            return each(lambda key: self._read(folders, key, bound_of(key, most))[0], keys)
 
     def read_ranges(self, ranges: Sequence[Range]) -> Mapping[Range, Part | Missing | Unfit | StorageUnavailable]:
-        return each(self._read_range, ranges)
+        with self._folders() as folders:
+            return each(partial(self._read_range, folders), ranges)
 
-    def _read_range(self, wanted: Range) -> Part:
+    def _read_range(self, folders: Folders, wanted: Range) -> Part:
+        path = self._path(wanted.key)
         with self._reading(wanted.key):
-            return disk.read_range(self._path(wanted.key), wanted.begin, wanted.end)
+            return disk.read_range(folders.open(wanted.key, disk.READ, path), path, wanted.begin, wanted.end)
 
     def read_tagged(self, key: str, most: int | None = None) -> tuple[bytes, str]:
         data = self.read(key, most)
@@ -89,146 +116,212 @@ class LocalStore:
         self, known: Mapping[str, str], most: Most = None
     ) -> Mapping[str, ObjectVersion | Missing | Unfit | StorageUnavailable | None]:
         def read(key: str) -> ObjectVersion | None:
-            data, found = self._read(key, bound_of(key, most))
+            data, found = self._read(folders, key, bound_of(key, most))
             tag = _tag(data)
             return None if tag == known[key] else ObjectVersion(data, tag, disk.modified_at(found))
 
-        return each(read, [*known])
+        with self._folders() as folders:
+            return each(read, [*known])
 
     def create(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with self._writing(key):
-            self._make_parent(path)
-            with disk.temporary(path, data) as temporary:
-                disk.link(temporary, path)
+        with self._writing(key) as (folder, name), disk.temporary(folder, name, path, data) as temporary:
+            disk.link(folder, temporary, name)
 
     def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
         path = self._path(key)
-        with self._writing(key):
-            self._make_parent(path)
-            with self._locked():
-                self._expect(key, if_match)
-                with disk.temporary(path, data) as temporary:
-                    os.rename(temporary, path)
-                disk.sync_directory(os.path.dirname(path))
+        with self._writing(key) as (folder, name), self._locked():
+            self._expect(key, if_match)
+            with disk.temporary(folder, name, path, data) as temporary:
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
         return _tag(data)
 
     def move(self, key: str, to: str) -> None:
         # Not by a hard link: the kernel may forbid those to files of another user.
-        source, target = self._path(key), self._path(to)
-        with self._writing(to):
-            self._make_parent(target)
-        with self._reading(key), self._locked():
-            if os.path.lexists(target):
+        source, _, old = checked_key(key).rpartition("/")
+        with self._writing(to) as (target, new), self._reading(key), self._locked():
+            if disk.is_taken(target, new):
                 raise FileExistsError(errno.EEXIST, to)
-            disk.rename(source, target)
+            with self._folders(LISTED) as folders:
+                disk.rename((folders[source], old), (target, new))
 
     def upload(self, key: str, data: Buffer) -> None:
         path = self._path(key)
-        with self._writing(key):
-            self._make_parent(path)
-            disk.write_durably(path, data)
-            disk.sync_directory(os.path.dirname(path))
+        with self._writing(key) as (folder, name):
+            disk.write_durably(folder, name, path, data)
+            os.fsync(folder)
 
     def size(self, key: str) -> int:
-        return self._stat(key).st_size
+        with self._folders() as folders:
+            return self._look_up(folders, key).st_size
 
     def modified(self, key: str) -> datetime:
-        return disk.modified_at(self._stat(key))
+        with self._folders() as folders:
+            return disk.modified_at(self._look_up(folders, key))
 
-    def _stat(self, key: str) -> os.stat_result:
+    def _look_up(self, folders: Folders, key: str) -> os.stat_result:
+        path = self._path(key)
+        folder, _, name = key.rpartition("/")
         with self._reading(key):
-            found = os.stat(self._path(key))
-            if not stat.S_ISREG(found.st_mode):  # a listing shows regular files only
-                raise IsADirectoryError(errno.EISDIR, "a directory, a pipe, a socket or a device")
-            return found
+            return disk.look_up(folders[folder], name, path)
 
-    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | StorageUnavailable]:
-        return each(self.size, keys)
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, int | Missing | Unfit | StorageUnavailable]:
+        with self._folders() as folders:
+            return each(lambda key: self._look_up(folders, key).st_size, keys)
 
-    def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | StorageUnavailable]:
-        return each(self._head, keys)
+    def heads(self, keys: Sequence[str]) -> Mapping[str, Head | Missing | Unfit | StorageUnavailable]:
+        with self._folders() as folders:
+            return each(partial(self._head, folders), keys)
 
-    def _head(self, key: str) -> Head:
+    def _head(self, folders: Folders, key: str) -> Head:
+        path = self._path(key)
         try:
-            return disk.read_beginning(self._path(key))
+            return disk.read_beginning(folders.open(key, disk.READ, path), path)
         except PermissionError:
-            return Head(self.size(key), None)
+            return Head(self._look_up(folders, key).st_size, None)
         except OSError:
             pass
-        with self._reading(key):  # only to translate an error, as in `read`
-            return disk.read_beginning(self._path(key))
+        with self._reading(key):  # only to translate an error, as in `_read`
+            return disk.read_beginning(folders.open(key, disk.READ, path), path)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        start = self._path(prefix.rstrip("/")) if prefix else self.root
+        start = checked_key(prefix.rstrip("/")) if prefix else ""
         self._check_root()
         with translated(prefix or self.url):
-            for item in disk.walk(start, len(self.root) + 1):
-                if item.key != LOCK:
-                    yield item
+            try:
+                yield from self._below(start)
+            except LinkRefused as exc:
+                raise self._unavailable(exc.link) from exc
         self._check_root()
+
+    def _below(self, start: str) -> Iterator[Listed]:
+        """Raises LinkRefused where `start` is a link, or below one; what is one below it is passed over."""
+        left = [start]
+        while left:
+            folder = left.pop()
+            try:
+                handle = self._opened(*self._way(folder), LISTED, 0)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except LinkRefused:
+                if folder == start:
+                    raise
+                continue
+            try:
+                for name, found in disk.entries(handle):
+                    key = f"{folder}/{name}" if folder else name
+                    if found is None:
+                        left.append(key)
+                    elif key != LOCK:
+                        yield Listed(key, found.st_size, disk.modified_at(found))
+            finally:
+                os.close(handle)
 
     def delete_many(self, keys: Iterable[str]) -> int:
         count = 0
-        for folder, inside in groupby(keys, lambda key: key[: key.rfind("/") + 1]):
-            with self._opened(folder) as handle:
-                for key in inside:
-                    # Without a slash it cannot leave the folder, so only the folder is checked: 2.7 us, by path 4.
-                    try:
-                        os.unlink(key[len(folder) :], dir_fd=handle)
-                    except (OSError, ValueError):
-                        self._delete(key)
+        with Folders(self._opened, self._way_of_folder) as folders:
+            for key in keys:
+                folder = key[: key.rfind("/") + 1]
+                # Without a slash it cannot leave the folder, so only the folder is checked: 2.7 us, by path 4.
+                try:
+                    os.unlink(key[len(folder) :], dir_fd=folders[folder])
                     count += 1
+                except (OSError, ValueError):
+                    count += self._delete(folders, key)
         return count
 
-    @contextmanager
-    def _opened(self, folder: str) -> Iterator[int]:
-        """A handle of a folder, whose name ends with a slash; -1, by which nothing is found, where there is none."""
-        path, handle = self._path(folder + "x").removesuffix("x"), -1
-        with suppress(OSError):
-            handle = os.open(path, _FOLDER)
+    def _delete(self, folders: Folders, key: str) -> bool:
+        folder, _, name = checked_key(key).rpartition("/")
         try:
-            yield handle
-        finally:
-            if handle >= 0:
-                os.close(handle)
-
-    def _delete(self, key: str) -> None:
-        path = self._path(key)
-        with suppress(Missing), self._reading(key):
-            os.unlink(path)
+            with suppress(Missing), self._reading(key):
+                os.unlink(name, dir_fd=folders[folder])
+        except NotAFile:
+            return False  # behind a link there is nothing of this store
+        return True
 
     def _path(self, key: str) -> str:
         return f"{self.root}/{checked_key(key)}"  # half a microsecond less than os.path.join
 
+    def _folders(self, flags: int = FOLDER) -> Folders:
+        return Folders(self._opened, self._way, flags)
+
+    def _way(self, key: str) -> tuple[str, str]:
+        """The directory below which no link to this file or folder is followed, and the path from there."""
+        if self._base == self.root:
+            return self.root, key
+        path = f"{self.root}/{key}".rstrip("/")
+        base = self._base if f"{path}/".startswith(f"{self._base}/") else self.root
+        return base, path[len(base) + 1 :]
+
+    def _way_of_folder(self, folder: str) -> tuple[str, str]:
+        return self._way(checked_key(folder.removesuffix("/")) if folder else "")
+
     @contextmanager
     def _reading(self, key: str) -> Iterator[None]:
         try:
-            with translated(f"{self.root}/{key}"), disk.no_object_is_missing():
-                yield
+            with translated(f"{self.root}/{key}"), disk.no_object_is_missing(f"{self.root}/{key}"):
+                try:
+                    yield
+                except LinkRefused as exc:
+                    raise self._refused(f"{self.root}/{key}", exc.link) from exc
         except Missing:
             self._check_root()
             raise
 
     @contextmanager
-    def _writing(self, key: str) -> Iterator[None]:
+    def _writing(self, key: str) -> Iterator[tuple[int, str]]:
+        """The folder of a key, which is made where it is missing, and the name in it."""
+        folder, _, name = checked_key(key).rpartition("/")
+        if self._rooted:
+            self._check_root()
+        with translated(f"{self.root}/{key}"):
+            try:
+                handle = self._make_folder(*self._way(folder))
+                self._rooted = True
+                try:
+                    yield handle, name
+                finally:
+                    os.close(handle)
+            except LinkRefused as exc:
+                raise self._unavailable(exc.link) from exc
+            except FileNotFoundError as exc:
+                gone = f"{self.root}/{key}: its directory vanished"
+                raise StorageUnavailable(gone, hint=self._hint) from exc
+
+    def _make_folder(self, base: str, path: str) -> int:
         try:
-            with translated(f"{self.root}/{key}"):
-                yield
-        except Missing as exc:
-            raise StorageUnavailable(f"{self.root}/{key}: its directory vanished", hint=self._hint) from exc
+            return self._opened(base, path, LISTED, 0)
+        except FileNotFoundError:
+            if self._rooted and f"{self.root}/".startswith(f"{base}/{path}".rstrip("/") + "/"):
+                raise  # the root has vanished right here; it is not created, nor are the folders above it
+        if path:
+            above, _, name = path.rpartition("/")
+            handle = self._make_folder(base, above)
+            try:
+                disk.make_folder(handle, name)
+            finally:
+                os.close(handle)
+        else:
+            disk.make_directory(base, below=self.root if self._rooted else "")
+        return self._opened(base, path, LISTED, 0)
+
+    def _refused(self, path: str, link: str) -> NotAFile | StorageUnavailable:
+        """What a link means for the object at `path`."""
+        of_all = link != path if self._places is None else any(_leads(link, place) for place in self._places)
+        if of_all:
+            return self._unavailable(link)
+        if link == path:
+            return NotAFile(f"{path} is no regular file but a symbolic link, which is not followed", disk.UNREAD)
+        return NotAFile(f"{link} is a symbolic link, so {path} is not read", disk.UNREAD)
+
+    def _unavailable(self, link: str) -> StorageUnavailable:
+        return StorageUnavailable(f"{link} is a symbolic link, and none is followed below {self._base}", hint=LINKED)
 
     def _check_root(self) -> None:
         # Below a disk that is not mounted nothing exists, which does not prove that a file is gone.
         if not os.path.isdir(self.root):
             raise StorageUnavailable(f"{self.root} is not there", hint=self._hint)
-        self._rooted = True
-
-    def _make_parent(self, path: str) -> None:
-        if self._rooted:
-            self._check_root()
-        # The root may vanish right here; then the folders above it are not created either.
-        disk.make_directory(os.path.dirname(path), below=self.root if self._rooted else "")
         self._rooted = True
 
     def _expect(self, key: str, if_match: str | None) -> None:
@@ -246,13 +339,17 @@ class LocalStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         # Never through a link: that would create a file at its target.
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(os.path.join(self.root, LOCK), flags, 0o666)
+        base, path = self._way(LOCK)
+        lock = self._opened(base, path, _LOCK_FLAGS, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
+
+
+def _leads(link: str, place: str) -> bool:
+    return f"{place}/".startswith(f"{link}/")
 
 
 def _tag(data: bytes) -> str:
@@ -271,4 +368,16 @@ def kept(store: Store) -> Store:
     """
     if isinstance(store, LocalStore):
         store.keep_root()
+    return store
+
+
+def of_table(store: Store, location: str, *places: str) -> Store:
+    """
+    The store of a table's files, at its location, or below or above it: on a local disk no link below the location is
+    followed, also where the store begins below it. `places` are where data or metadata lie.
+
+    There, a link that a place lies behind is StorageUnavailable, because no single object is at fault then.
+    """
+    if isinstance(store, LocalStore) and (base := local_path(location)) is not None:
+        store.keep_below(base, [path for path in map(local_path, places) if path is not None])
     return store

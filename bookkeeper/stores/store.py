@@ -74,8 +74,10 @@ class Store(Protocol):
 
     * A folder is not an object: a read of its name raises Missing, and it need not exist before a write.
     * A read with a bound (`most`, in bytes) is safe for objects that others can write. It takes no more memory than
-      the bound and raises TooLarge for a larger object. It raises NotAFile for anything but a regular file on a local
-      disk; it does not follow a link and does not wait for a pipe.
+      the bound and raises TooLarge for a larger object.
+    * On a local disk no symbolic link below the root is followed. A look at what is one, or lies behind one, raises
+      NotAFile, as does a read of anything but a regular file; no pipe is waited for. A write raises StorageUnavailable
+      then, a delete finds nothing there, and so does a listing.
     """
 
     url: str
@@ -136,15 +138,15 @@ class Store(Protocol):
         """Writes a large object under a key that is used once: durable on return, maybe incomplete on an error."""
 
     def size(self, key: str) -> int:
-        """The object's size in bytes. Raises Missing."""
+        """The object's size in bytes. Raises Missing, NotAFile."""
 
     def modified(self, key: str) -> datetime:
-        """When this version was written, by the storage's clock (UTC). Raises Missing."""
+        """When this version was written, by the storage's clock (UTC). Raises Missing, NotAFile."""
 
-    def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | StorageUnavailable"]:
+    def sizes(self, keys: Sequence[str]) -> Mapping[str, "int | Missing | Unfit | StorageUnavailable"]:
         """The size of each object, or the error of looking it up."""
 
-    def heads(self, keys: Sequence[str]) -> Mapping[str, "Head | Missing | StorageUnavailable"]:
+    def heads(self, keys: Sequence[str]) -> Mapping[str, "Head | Missing | Unfit | StorageUnavailable"]:
         """The size and first bytes of each object, or the error of reading them; one request each."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -155,7 +157,10 @@ class Store(Protocol):
         """
 
     def delete_many(self, keys: Iterable[str]) -> int:
-        """Deletes these objects and ignores missing ones; returns the number of keys given."""
+        """
+        Deletes these objects and ignores missing ones; returns the number of keys given, without those that lie behind
+        a symbolic link.
+        """
 
 
 class Rooted(Protocol):

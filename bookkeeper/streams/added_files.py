@@ -21,7 +21,7 @@ from bookkeeper.format import avro, manifest_list
 from bookkeeper.format.decoder import decode_block
 from bookkeeper.format.entries import ADDED, DATA
 from bookkeeper.format.layout import parse_layout
-from bookkeeper.streams.follow import live_files
+from bookkeeper.streams.live_entries import ordered_files
 from bookkeeper.streams.rows import reading
 
 #: of one manifest list or manifest
@@ -41,7 +41,7 @@ class AddedFiles:
         Raises Missing, StorageUnavailable, and NotPossible when they cannot be told.
         """
         if whole:
-            return list(live_files(table.io, snapshot))
+            return ordered_files(table.io, snapshot)
         with reading(snapshot.manifest_list):
             data = _read(table.io, snapshot.manifest_list)
         try:

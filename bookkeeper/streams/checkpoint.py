@@ -83,6 +83,14 @@ def read(store: CheckpointReading, source: int | None = None) -> Checkpoint:
     )
 
 
+def has_begun(store: CheckpointReading) -> bool:
+    """
+    Whether the query has planned a batch; raises StorageUnavailable.
+    """
+    # Spark makes both folders, and the first offsets of the sources, before it plans anything.
+    return any(next(_batches(store, folder), None) is not None for folder in ("commits", "offsets"))
+
+
 def _batches(store: CheckpointReading, folder: str) -> Iterator[Listed]:
     # There are also .N.crc, .N.<uuid>.tmp and N.compact: only plain numbers are batches.
     return (item for item in store.list(f"{folder}/") if item.key.removeprefix(f"{folder}/").isdecimal())

@@ -6,65 +6,58 @@ retention change no row that it has still to read. It reads from a committed pla
 run begins there: with the place in the output each row counts exactly once.
 """
 
+import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.config.settings import Settings
 from bookkeeper.config.share import share_of
-from bookkeeper.errors import (
-    BookkeeperError,
-    FileGone,
-    Missing,
-    NotPossible,
-    Overwritten,
-    PlaceExpired,
-    PlaceRefused,
-    Retry,
-)
-from bookkeeper.stores.locations import local_path
+from bookkeeper.errors import FileGone, Missing, NotPossible, PlaceExpired, PlaceRefused, Retry, RolledBack
 from bookkeeper.streams.added_files import AddedFiles
+from bookkeeper.streams.batches import LIMITS, Batch, Limits, gather
 from bookkeeper.streams.keepers import PlaceKeeper
-from bookkeeper.streams.main_history import MainHistory, is_append
-from bookkeeper.streams.place import Place, after_lost, ahead, parse
-from bookkeeper.streams.read_ahead import each_ahead
+from bookkeeper.streams.live_entries import check_no_deletes
+from bookkeeper.streams.lost import Skipped, caught_up, skipped
+from bookkeeper.streams.main_history import MainHistory
+from bookkeeper.streams.place import Place, ahead, parse
+from bookkeeper.streams.reader import Piece, Reader
 from bookkeeper.streams.registration import FolderPlace, Registration
-from bookkeeper.streams.rows import Projection
-from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, selected, start_of
+from bookkeeper.streams.selection import ALL, Selection
+from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, start_of
+from bookkeeper.streams.work import work
+
+__all__ = ["LIMITS", "Batch", "Clock", "Consumer", "Limits", "Skipped"]
 
 T = TypeVar("T")
-I = TypeVar("I")  # noqa: E741
 #: waits so many seconds; returns True when the caller should wait no longer
 Wait = Callable[[float], object]
 
 #: pause between two loads of the table while there is nothing to read
 EVERY = timedelta(milliseconds=100)
-MOST_ROWS, MOST_BYTES = 65_536, 64 * 2**20
 #: how often the record in the folder follows the place, at most
 REGISTER_EVERY = timedelta(seconds=10)
 #: how long storage or catalog may be away before `batches` raises
 PATIENCE = timedelta(minutes=1)
-#: files up to this size are read ahead, in threads, where that hides a round trip; on a local disk threads only take
-#: the interpreter from each other: twice the CPU time
-SMALL_BYTES = 2**20
 THREADS = 8
-#: what is kept of such a file; 1 MiB with a dictionary can be 10 GiB of rows
-AHEAD_BYTES = 8 * 2**20
 #: how often a place moves that passes no rows, at most
 MOVE_EVERY = timedelta(minutes=1)
+#: a run that knows for so long that the place is its own asks again before it hands out rows
+CHECK_AFTER = timedelta(seconds=1)
+_TRIES = 5
+
+log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
@@ -75,38 +68,6 @@ def utc_now() -> datetime:
 def pause(seconds: float) -> None:
     """Sleep."""
     time.sleep(seconds)  # noqa: TID251 the default of an argument
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """
-    Rows as an Arrow table, in the columns that the table has now; `start` is the place before them, `place` after.
-
-    A batch without rows moves the place past snapshots that added none. It is committed like any other.
-    """
-
-    table: pa.Table
-    start: Place
-    place: Place
-
-    @property
-    def key(self) -> str:
-        """
-        A name for what is written of this batch; a run that reads again from the same place gives the same name.
-        """
-        start = self.start
-        return f"{start.snapshot or 0}-{'all' if start.files is None else start.files}-{start.rows}"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of a batch: rows, and Arrow bytes (soft: one piece of a file more at most)."""
-
-    rows: int = MOST_ROWS
-    bytes: int = MOST_BYTES
-
-
-LIMITS = Limits()
 
 
 class Consumer:
@@ -126,7 +87,7 @@ class Consumer:
         *,
         limits: Limits = LIMITS,
         skip_overwrites: bool = False,
-        columns: Iterable[str] = (),
+        columns: Selection | None = None,
         share: tuple[int, int] = (1, 1),
         clock: Clock = utc_now,
         wait: Wait = pause,
@@ -135,13 +96,14 @@ class Consumer:
         #: bounds of the next batch
         self.limits = limits
         self._load, self._keeper, self._registration = load, keeper, registration
-        self._skip_overwrites, self._columns = skip_overwrites, tuple(columns)
+        self._skip_overwrites, self._columns = skip_overwrites, columns or ALL
         self._share, self._clock, self._wait = share, clock, wait
         self._added = AddedFiles()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"consumer {self.name}")
         #: the metadata file of which everything is read
         self._read_up: str | None = None
-        self._registered_at = clock()
+        self._registered_at: datetime | None = clock()
+        self._own_at = clock()
         self._moved_at: datetime | None = None
         self._owes_move = False
 
@@ -163,14 +125,15 @@ class Consumer:
         """
         The consumer `name` of `table` (a section of the configuration), at the place where its last run ended.
 
-        A new one begins at `start`: "beginning" (all rows that the table holds), "end", or a time (the first commit at
-        or after it). `place` says where the place is kept, by default in the txlog folder. `columns` are read, all
-        without it. `config` is Settings, or the path of a configuration whose variables come from the environment.
+        A new one begins at `start`: "beginning" (all rows that the table holds), "oldest" (what the kept snapshots
+        added), "end", or a time that has come, with its zone (the first commit at or after it). `place` says where the
+        place is kept, by default in the txlog folder. `columns` are read, all without it; they keep the names that are
+        given here, also when the table renames them. `config` is Settings, or the path of a configuration whose
+        variables come from the environment.
 
-        Raises ConfigInvalid, NotPossible (the name is taken by a query; the output has lost its place), PlaceRefused,
-        CatalogUnavailable, StorageUnavailable.
+        Raises ConfigInvalid, NotPossible (the name is taken by a query; the output has lost its place; the table has no
+        such column), PlaceRefused, CatalogUnavailable, StorageUnavailable.
         """
-        columns = tuple(columns)
         return cls.at(
             Source.of(config, table, columns),
             name,
@@ -178,7 +141,6 @@ class Consumer:
             start,
             limits=limits,
             skip_overwrites=skip_overwrites,
-            columns=columns,
             clock=clock,
             wait=wait,
         )
@@ -189,7 +151,8 @@ class Consumer:
         registration = source.registration(name, how.get("clock", utc_now))
         if isinstance(keeper, FolderPlace):
             keeper.registration = registration
-        return cls(source.load, keeper, registration, begun(source.load, keeper, registration, start), **how)
+        place = begun(source.load, keeper, registration, start)
+        return cls(source.load, keeper, registration, place, columns=source.columns, **how)
 
     def batches(self, *, follow: bool = True, every: timedelta = EVERY) -> Iterator[Batch]:
         """
@@ -202,6 +165,7 @@ class Consumer:
         trouble: datetime | None = None
         while True:
             try:
+                self._follow_place(REGISTER_EVERY)
                 for batch in self._news():
                     trouble = None
                     yield batch
@@ -227,25 +191,78 @@ class Consumer:
             raise NotPossible(f"the batch begins at {batch.start.brief}, and {self.name} is at {self.place.brief}")
         self._keeper.commit(self.name, str(batch.start), str(batch.place), output)
         self.place = batch.place
+        self._moved_at = self._own_at = self._clock()
 
-    def skip_lost(self) -> Place:
+    def lost(self) -> NotPossible | None:
+        """
+        Why it cannot go on from its place: a PlaceExpired or RolledBack; None when it can.
+        """
+        try:
+            ahead(MainHistory(self._table().metadata), self.place)
+        except (PlaceExpired, RolledBack) as exc:
+            return exc
+        return None
+
+    def skip_lost(self) -> Skipped:
         """
         Goes on after rows that are lost to this consumer (PlaceExpired, RolledBack): moves the place, durably.
 
-        Returns the place, which is unchanged when nothing is lost.
+        Returns the place, which is unchanged when nothing is lost, and how many live rows it passes over. In a
+        transaction that is open in the output's database the place moves with it.
         """
-        table = self._table()
-        place = after_lost(table.metadata, self.place)
-        if place != self.place:
-            self._move(place, table)
+        found = self._go_on(lambda table: skipped(table, self.place, self._is_ours), lambda found: found.place)
+        if found.files:
+            log.warning("rows skipped", extra={"action": "consumer-skip-lost", **self._told(found)})
+        return found
+
+    def catch_up(self) -> Place:
+        """
+        Goes on with every live row that this consumer has not read, also of snapshots that are expired, and no other.
+
+        Moves the place as `skip_lost`; it is unchanged when nothing is lost. Raises NotPossible where the table cannot
+        tell which rows these are: after a rewrite, on keyed tables, in the middle of a snapshot; and RolledBack.
+        """
+        return self._go_on(lambda table: caught_up(table, self.place), lambda place: place)
+
+    def restart(self, start: str | datetime = BEGINNING) -> Place:
+        """
+        Begins anew: at all rows that the table holds, or at another `start`, as a new consumer. Empty the output first.
+
+        Moves the place as `skip_lost`. Raises as `open`, and NotPossible where delete files hide rows of the table.
+        """
+        return self._go_on(lambda table: self._first(table, start), lambda place: place)
+
+    def _first(self, table: Table, start: str | datetime) -> Place:
+        place = start_of(table.metadata, start, self._clock())
+        snapshot = table.metadata.snapshot_by_id(place.snapshot) if place.snapshot is not None else None
+        if place.whole and snapshot is not None:
+            check_no_deletes(table.io, snapshot)  # before the place is given up
         return place
+
+    def _go_on(self, choose: Callable[[Table], T], place_of: Callable[[T], Place]) -> T:
+        """
+        Moves the place to what is chosen, again where expiry, which did not know of it, took it away in the meantime.
+        """
+        for _ in range(_TRIES):
+            table = self._table()
+            found = choose(table)
+            if place_of(found) != self.place:
+                self._move(place_of(found), table)
+            if self.lost() is None:
+                break
+        return found
 
     def _move(self, place: Place, table: Table) -> None:
         """A crash behind the first step leaves the record behind the place: the reaper keeps more."""
-        like = schema_to_pyarrow(selected(table, self._columns), include_field_ids=False)
+        like = schema_to_pyarrow(self._columns.schema(table), include_field_ids=False)
         self._keeper.move(self.name, str(self.place), str(place), like)
-        self.place = place
+        self.place, self._read_up = place, None
+        self._registered_at = None  # in an open transaction the record follows later
         self._follow_place(timedelta(0))
+
+    def _told(self, found: Skipped) -> dict[str, Any]:
+        """What the log says."""
+        return {"consumer": self.name, "files": found.files, "rows": found.rows, "exact": found.exact}
 
     def close(self) -> None:
         """Ends the threads, and registers the place that is durable. The name stays registered."""
@@ -264,13 +281,12 @@ class Consumer:
 
     def _follow_place(self, every: timedelta) -> None:
         """Lets the record follow, by what the output says: a place in an open transaction may never become durable."""
-        now = self._clock()
-        if abs(now - self._registered_at) < every:
+        if not self._is_due(self._registered_at, every):
             return
         text = self._keeper.durable(self.name)
         if text is not None:
             self._registration.follow(parse(text, self.place.table, f"the output of {self.name}"))
-            self._registered_at = now
+            self._registered_at = self._clock()
 
     def _table(self) -> Table:
         table = self._load()
@@ -284,16 +300,31 @@ class Consumer:
         if table.metadata_location == self._read_up:
             return
         self._begin_later(table)
-        with closing(self._pieces(table)) as pieces:
-            for batch in self._gathered(table, pieces):
-                yield batch
-                if self.place != batch.place:
-                    raise NotPossible(
-                        f"the batch before {batch.place.brief} was not committed",
-                        hint="Call commit(batch) in the loop: a place that does not move would read its rows again.",
-                    )
-                self._moved_at = self._clock()
+        self._owes_move = False
+        wanted = self._columns.schema(table)
+        schema = schema_to_pyarrow(wanted, include_field_ids=False)
+        with closing(self._pieces(table, self._reader(table, wanted))) as pieces:
+            for batch in gather(pieces, self.place, schema, lambda: self.limits, self._keeper.epoch):
+                yield from self._given(batch)
         self._read_up = None if self._owes_move else table.metadata_location
+
+    def _given(self, batch: Batch) -> Iterator[Batch]:
+        """The batch, and then whether it was committed."""
+        # Without rows a place moves now and then only: of a group each member would commit with each append.
+        if not batch.table.num_rows and not self._is_due(self._moved_at, MOVE_EVERY):
+            self._owes_move = True
+            return
+        if self._is_due(self._own_at, CHECK_AFTER):
+            self._keeper.check(self.name)
+        yield batch
+        if self.place != batch.place:
+            raise NotPossible(
+                f"the batch before {batch.place.brief} was not committed",
+                hint="Call commit(batch) in the loop: a place that does not move would read its rows again.",
+            )
+
+    def _is_due(self, last: datetime | None, every: timedelta) -> bool:
+        return last is None or abs(self._clock() - last) >= every
 
     def _begin_later(self, table: Table) -> None:
         """
@@ -308,140 +339,22 @@ class Consumer:
         try:
             ahead(MainHistory(table.metadata), place)
         except PlaceExpired:
-            self._move(start_of(table.metadata, BEGINNING), table)
+            self._move(start_of(table.metadata, BEGINNING, self._clock()), table)
 
-    def _gathered(self, table: Table, pieces: "Generator[_Piece, None, None]") -> Iterator[Batch]:
-        """Pieces as batches: as large as allowed, and what is left at the end, also when that is an error."""
-        start = place = self.place
-        schema = schema_to_pyarrow(selected(table, self._columns), include_field_ids=False)
-        found: list[pa.RecordBatch] = []
-        rows = size = 0
-        error: BookkeeperError | None = None
+    def _reader(self, table: Table, wanted: Schema) -> Reader:
+        limits = self.limits
+        return Reader(table, wanted, self._is_ours, self._added, self._threads, limits.rows, limits.bytes)
+
+    def _pieces(self, table: Table, reader: Reader) -> Generator[Piece, None, None]:
+        """The rows after the place; raises what `work` and the reader raise, and FileGone."""
         try:
-            for rest, before, after in pieces:
-                done, count = 0, rest.num_rows if rest is not None else 0
-                while rest is not None and done < count:
-                    part = rest.slice(done, self.limits.rows - rows)
-                    found.append(part if part.schema == schema else part.cast(schema))
-                    done, rows, size = done + part.num_rows, rows + part.num_rows, size + part.nbytes
-                    place = after if done == count else replace(before, rows=before.rows + done)
-                    if rows >= self.limits.rows or size >= self.limits.bytes:
-                        yield Batch(pa.Table.from_batches(found, schema), start, place)
-                        start, found, rows, size = place, [], 0, 0
-                place = after
-        except BookkeeperError as exc:
-            error = exc
-        # Without rows a place moves now and then only: of a group each member would commit with each append.
-        self._owes_move = place != start and not found and not self._is_move_due()
-        if place != start and not self._owes_move:
-            yield Batch(pa.Table.from_batches(found, schema), start, place)
-        if error is not None:
-            raise error
-
-    def _is_move_due(self) -> bool:
-        return self._moved_at is None or abs(self._clock() - self._moved_at) >= MOVE_EVERY
-
-    def _pieces(self, table: Table) -> "Generator[_Piece, None, None]":
-        """The rows after the place, with the places before and after them; None for the end of what has no rows."""
-        try:
-            projection = Projection(table, selected(table, self._columns))
-            files, read_small = self._unread(table), partial(self._read_small, projection)
-            with closing(self._ahead_of(table, files, read_small)) as read:
-                for unread, small in read:
-                    yield from self._checked(unread, self._batches(projection, unread) if small is None else small)
+            with closing(reader.read(work(MainHistory(table.metadata), self.place, self._skip_overwrites))) as pieces:
+                yield from pieces
         except Missing as exc:
             # Expired while it was read, or lost: the table as it is now tells which.
             ahead(MainHistory(self._table().metadata), self.place)
             raise FileGone(f"{exc}") from exc
 
-    def _checked(self, unread: "_Unread", found: Iterable[pa.RecordBatch]) -> "Generator[_Piece, None, None]":
-        """The batches of a file; raises NotPossible when it has not as many rows as the table counts."""
-        here, rows = unread.start, unread.start.rows
-        counted = unread.file.record_count if unread.file is not None else 0
-        for batch in found:
-            rows += batch.num_rows
-            after = unread.end if rows == counted else replace(unread.start, rows=rows)
-            if rows <= counted:
-                yield batch, here, after
-            here = after
-        if unread.file is not None and rows != counted:
-            raise NotPossible(f"{unread.file.file_path} has {rows} rows, the table counts {counted}")
-        if here != unread.end:
-            yield None, here, unread.end
-
-    def _read_small(self, projection: Projection, unread: "_Unread") -> list[pa.RecordBatch] | None:
-        """What a small file holds; None for one that is large, or whose rows are: it is read batch by batch."""
-        if unread.file is None or unread.file.file_size_in_bytes > SMALL_BYTES:
-            return None
-        found: list[pa.RecordBatch] = []
-        size = 0
-        for batch in self._batches(projection, unread, whole=True):
-            found.append(batch)
-            size += batch.nbytes
-            if size > AHEAD_BYTES:
-                return None
-        return found
-
-    def _batches(self, projection: Projection, unread: "_Unread", whole: bool = False) -> Iterable[pa.RecordBatch]:
-        if unread.file is None:
-            return ()
-        return projection.batches(unread.file, unread.start.rows, self.limits.rows, self.limits.bytes, whole)
-
-    def _unread(self, table: Table) -> "Generator[_Unread, None, None]":
-        """The files after the place, in order."""
-        history, known = MainHistory(table.metadata), self.place.passed
-        appends = self._appends(ahead(history, self.place))
-        with closing(
-            self._ahead_of(table, appends, lambda item: self._added.of(table, item, self._is_whole(item)))
-        ) as planned:
-            for snapshot, files in planned:
-                yield from self._unread_of(snapshot, files, history.ancestors(snapshot.snapshot_id, known))
-
-    def _appends(self, snapshots: Iterable[Snapshot]) -> Iterator[Snapshot]:
-        for snapshot in snapshots:
-            if self._is_whole(snapshot) or is_append(snapshot):
-                yield snapshot
-            elif snapshot.summary and snapshot.summary.operation == Operation.OVERWRITE and not self._skip_overwrites:
-                raise Overwritten(f"snapshot {snapshot.snapshot_id} is an overwrite")
-
-    def _is_whole(self, snapshot: Snapshot) -> bool:
-        return self.place.whole and self.place.snapshot == snapshot.snapshot_id
-
-    def _unread_of(
-        self, snapshot: Snapshot, files: list[DataFile], ancestors: tuple[int, ...]
-    ) -> "Generator[_Unread, None, None]":
-        begun = self.place if self.place.snapshot == snapshot.snapshot_id else None
-        read, rows = (begun.files or 0, begun.rows) if begun else (0, 0)
-        if read > len(files) or (rows and (read == len(files) or rows >= files[read].record_count)):
-            raise PlaceRefused(f"the place {self.place.brief} is past the {len(files)} files of its snapshot")
-        end = Place(self.place.table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
-        within = replace(end, whole=self._is_whole(snapshot))
-        for number in range(read, len(files)):
-            here = replace(within, files=number, rows=rows if number == read else 0)
-            after = end if number + 1 == len(files) else replace(within, files=number + 1)
-            yield _Unread(files[number] if self._is_ours(files[number]) else None, here, after)
-        if read == len(files):
-            yield _Unread(None, replace(within, files=read), end)
-
     def _is_ours(self, file: DataFile) -> bool:
         number, shares = self._share
         return shares == 1 or share_of(file.file_path, shares) == number
-
-    def _ahead_of(self, table: Table, items: Iterable[I], act: Callable[[I], T]) -> Generator[tuple[I, T], None, None]:
-        """Each item with what `act` returns for it, in order; some are done ahead, in threads, unless all is local."""
-        if local_path(table.metadata.location) is not None:
-            yield from ((item, act(item)) for item in items)
-            return
-        yield from each_ahead(self._threads, items, act)
-
-
-class _Unread(NamedTuple):
-    """A file after the place (None: nothing to read), and the places before and after what is unread of it."""
-
-    file: DataFile | None
-    start: Place
-    end: Place
-
-
-#: rows, and the places before and after them
-_Piece = tuple[pa.RecordBatch | None, Place, Place]

@@ -22,6 +22,8 @@ from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import BEFORE_ALL, CONFIG, Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"
+#: it has no offset yet, and reads the rows of a snapshot in a batch first
+BEGINNING = "beginning"
 #: the snapshot of its newest offset has expired, or only that of its first offset, which can be mended
 CUT_OFF, TO_MEND = "cut off", "to mend"
 #: Spark's trigger available-now reads no further, and ends as if it had read everything
@@ -50,7 +52,14 @@ class CheckpointRead:
         if self.consumer.snapshot is not None:
             snapshot = None if self.consumer.snapshot == BEFORE_ALL else self.consumer.snapshot
             return (Offset(snapshot, self.consumer.position, self.consumer.whole),)
+        if self.is_beginning:
+            return (Offset(self.consumer.begins_with, 0, whole=True),)
         return self.checkpoint.needed if self.checkpoint else ()
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it has no offset yet and reads the rows of a snapshot in a batch."""
+        return self.consumer.begins_with is not None and self.checkpoint == Checkpoint()
 
     @property
     def first(self) -> Offset | None:
@@ -164,7 +173,8 @@ def _evaluate(checkpoint_read: CheckpointRead, history: MainHistory, settings: R
     if checkpoint_read.consumer.lapsed(now):
         return ConsumerState(checkpoint_read, LAPSED, None, 0.0, "its time to live is over")
     state, first, why = _first_needed(checkpoint_read, history)
-    used = 0.0 if first is None else hold_used(history, first, settings, now)
+    since = checkpoint_read.consumer.renewed
+    used = 0.0 if first is None else hold_used(history, first, settings, now, since)
     committed = checkpoint_read.checkpoint.committed if checkpoint_read.checkpoint else None
     if (
         not checkpoint_read.consumer.available_now
@@ -202,6 +212,8 @@ def _first_needed(checkpoint_read: CheckpointRead, history: MainHistory) -> _Nee
     first = _index_on_main(checkpoint_read.first, history) if checkpoint_read.first else needed
     if not isinstance(first, int):
         return TO_MEND, needed, f"its first offset, {first[2]}"
+    if checkpoint_read.is_beginning:
+        return BEGINNING, needed, "it has no offset yet: it reads the rows of its snapshot in a batch first"
     return LIVE, min(needed, first), ""
 
 
@@ -216,22 +228,26 @@ def _index_on_main(offset: Offset, history: MainHistory) -> int | _Needed:
     return CUT_OFF, None, f"snapshot {offset.snapshot} is expired"
 
 
-def hold_used(history: MainHistory, first: int, settings: Reaper, now: datetime) -> float:
+def hold_used(
+    history: MainHistory, first: int, settings: Reaper, now: datetime, since: datetime | None = None
+) -> float:
     """
     The share of max-hold, in time, bytes or snapshots, that a consumer uses which needs main from this index on.
+
+    Time counts from `since`, where that is later than what it has not read: when the batch ended that it began with.
     """
     # The newest append stays in any case: a consumer that stands on it holds nothing.
     if first >= history.newest_append:
         return 0.0
     behind = len(history.snapshots) - 1 - first
-    age = now - from_epoch_ms(history.snapshots[first + 1].timestamp_ms)
+    age = now - max(from_epoch_ms(history.snapshots[first + 1].timestamp_ms), _past(since, now))
     share = max(age / settings.max_hold, history.bytes_after[first] / settings.max_hold_bytes)
     return share if settings.max_hold_snapshots is None else max(share, behind / settings.max_hold_snapshots)
 
 
-def hold_limit(history: MainHistory, settings: Reaper, now: datetime) -> int:
+def hold_limit(history: MainHistory, settings: Reaper, now: datetime, since: datetime | None = None) -> int:
     """
-    The index on main before which nothing is held for any consumer.
+    The index on main before which nothing is held for a consumer whose time counts from `since` (None: for any).
     """
     oldest_ms = epoch_ms(now - settings.max_hold)
     last = max(0, len(history.snapshots) - 1)
@@ -239,7 +255,12 @@ def hold_limit(history: MainHistory, settings: Reaper, now: datetime) -> int:
     by_bytes = next((index for index, held in enumerate(history.bytes_after) if held <= settings.max_hold_bytes), 0)
     later = enumerate(history.snapshots[1:])
     by_time = next((index for index, item in later if item.timestamp_ms >= oldest_ms), last)
-    return max(by_count, by_bytes, by_time)
+    return max(by_count, by_bytes, 0 if now - _past(since, now) <= settings.max_hold else by_time)
+
+
+def _past(since: datetime | None, now: datetime) -> datetime:
+    """`since`, or the beginning of time where there is none or it has not come yet: no record buys time by that."""
+    return from_epoch_ms(0) if since is None or since > now else since
 
 
 def notice_period(settings: Reaper) -> timedelta:

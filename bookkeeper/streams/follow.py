@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -20,6 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from bookkeeper.config.units import from_epoch_ms
 from bookkeeper.core.history import is_first
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
+from bookkeeper.streams.live_entries import live_files
 from bookkeeper.streams.main_history import MainHistory, added_by, is_append, is_delete
 from bookkeeper.streams.rows import reading
 
@@ -83,6 +83,14 @@ def beginning(metadata: TableMetadata) -> Position:
         return Position()
     # Nothing was there before the table's first one; what another operation put there, a stream would pass over.
     return Position(first.snapshot_id, 0, whole=not (is_first(first) and (is_append(first) or is_delete(first))))
+
+
+def oldest(metadata: TableMetadata) -> Position:
+    """
+    Before what the oldest kept snapshot added.
+    """
+    first = next(iter(MainHistory(metadata).snapshots), None)
+    return Position() if first is None else Position(first.snapshot_id, 0)
 
 
 def end(metadata: TableMetadata) -> Position:
@@ -184,31 +192,3 @@ class Follower:
                 self.position = Position(snapshot.snapshot_id, number, whole)
                 yield Seen(row, self.position)
             skip = 0
-
-
-def live_files(io: FileIO, snapshot: Snapshot) -> Iterator[DataFile]:
-    """
-    All data files of the table at that snapshot, the oldest manifest's first.
-
-    Raises Missing, StorageUnavailable, and NotPossible when delete files may hide rows of them.
-    """
-    with reading(snapshot.manifest_list):
-        manifests = snapshot.manifests(io)
-    data = [item for item in manifests if item.content == ManifestContent.DATA]
-    deletes = [item for item in manifests if item.content == ManifestContent.DELETES]
-    if any(map(_lists_files, data)) and any(map(_lists_files, deletes)):
-        raise NotPossible(
-            f"snapshot {snapshot.snapshot_id}, the oldest that is kept, has delete files: the rows that they delete "
-            "would be read too",
-            hint="Begin at the end, or at a time: `--from end`, `--from 10m`. A batch reader shows the rows of now.",
-        )
-    for manifest in sorted(data, key=lambda item: item.min_sequence_number):
-        with reading(manifest.manifest_path):
-            entries = manifest.fetch_manifest_entry(io, discard_deleted=True)
-        yield from (entry.data_file for entry in sorted(entries, key=lambda entry: entry.sequence_number or 0))
-
-
-def _lists_files(manifest: ManifestFile) -> bool:
-    """Whether it may list live files; one without counts may."""
-    counts = manifest.added_files_count, manifest.existing_files_count
-    return None in counts or any(counts)

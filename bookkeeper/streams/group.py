@@ -17,18 +17,16 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.config.settings import Settings
-from bookkeeper.config.share import TRIES, parse
+from bookkeeper.config.share import parse
 from bookkeeper.errors import ConfigInvalid, NotPossible, Retry
-from bookkeeper.leases.failover import FailoverLease
-from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.leases.lease import Lease
 from bookkeeper.streams.consumer import EVERY, LIMITS, PATIENCE, Batch, Consumer, Limits, Wait, pause, utc_now
 from bookkeeper.streams.keepers import PlaceKeeper
+from bookkeeper.streams.lost import Skipped
 from bookkeeper.streams.place import Place
 from bookkeeper.streams.registry import FOLDER, Registry
+from bookkeeper.streams.share_leases import share_lease
 from bookkeeper.streams.source import BEGINNING, Clock, Source, registered_at
-
-#: how long a share must be free before another member borrows it, and how often it is offered back
-GRACE, OFFER = timedelta(seconds=3), timedelta(minutes=1)
 
 
 class ConsumerGroup:
@@ -75,9 +73,8 @@ class ConsumerGroup:
 
         Raises as Consumer.open, and NotPossible when the group has another number of shares.
         """
-        how: dict[str, Any] = {"skip_overwrites": skip_overwrites, "columns": tuple(columns)}
-        how |= {"limits": limits, "clock": clock, "wait": wait}
-        return cls(Source.of(config, table, how["columns"]), name, share, place, start, **how)
+        how = {"skip_overwrites": skip_overwrites, "limits": limits, "clock": clock, "wait": wait}
+        return cls(Source.of(config, table, columns), name, share, place, start, **how)
 
     @property
     def held(self) -> list[int]:
@@ -109,13 +106,21 @@ class ConsumerGroup:
             raise NotPossible("no batch was given yet")
         self._current.commit(batch, output)
 
-    def skip_lost(self) -> dict[int, Place]:
+    def skip_lost(self) -> dict[int, Skipped]:
         """
-        Goes on after rows that are lost to shares that this member reads; the places by share, as `Consumer.skip_lost`.
+        Goes on after rows that are lost to shares that this member reads; by share, as `Consumer.skip_lost`.
 
         Each member calls it: a share that another member reads is left to that one.
         """
         return {number: self._open[number].skip_lost() for number in self._names if self._holds(number)}
+
+    def catch_up(self) -> dict[int, Place]:
+        """The shares that this member reads, as `Consumer.catch_up`."""
+        return {number: self._open[number].catch_up() for number in self._names if self._holds(number)}
+
+    def restart(self, start: str | datetime = BEGINNING) -> dict[int, Place]:
+        """The shares that this member reads, as `Consumer.restart`."""
+        return {number: self._open[number].restart(start) for number in self._names if self._holds(number)}
 
     def close(self) -> None:
         """Gives its shares back to the others."""
@@ -141,8 +146,15 @@ class ConsumerGroup:
         self._current = self._open[number]
         for batch in self._current.batches(follow=False):
             yield batch
-            if not self._holds(number):
+            self._keep_leases()
+            if number not in self._open:
                 return
+
+    def _keep_leases(self) -> None:
+        """While it reads one share that is far behind, no lease of the others ends, and no request for one waits."""
+        for number in {self._number, *self._open}:
+            if not self._leases[number].hold(self._clock()) and number in self._open:
+                self._give_back(number)
 
     def _holds(self, number: int) -> bool:
         if not self._leases[number].hold(self._clock()):
@@ -172,9 +184,8 @@ class ConsumerGroup:
             begin = begin if isinstance(begin, Place) else registration.start or begin
 
     def _lease(self, number: int) -> Lease:
-        name = f"{FOLDER}{self._names[number]}.lease"
-        lease = lease_on(self._source.folder, name, f"{socket.gethostname()} {os.getpid()}")
-        return lease if number == self._number else FailoverLease(lease, GRACE, OFFER, 2 * TRIES)
+        who = f"{socket.gethostname()} {os.getpid()}"
+        return share_lease(self._source.folder, f"{FOLDER}{self._names[number]}", who, number == self._number)
 
     def _refuse_other_size(self, name: str) -> None:
         pattern = re.compile(rf"{re.escape(name)}-\d+of(\d+)")

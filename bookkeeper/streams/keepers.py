@@ -2,7 +2,8 @@
 Where a consumer keeps its place: in the txlog folder, or with the output, in one transaction with it.
 
 A place moves only from the one that this run read or wrote last, and only while no other run has taken over: of two
-runs at one place one gets an error, and its transaction must end with a rollback.
+runs at one place one gets an error, and its transaction must end with a rollback. Output that is not in that
+transaction is not fenced: such a place is checked before rows are handed out, and they carry its epoch.
 """
 
 import io
@@ -27,8 +28,12 @@ class PlaceKeeper(Protocol):
     """
     Keeps the place of one consumer as text, beside the output.
 
-    `read` and `begin` need a connection without an open transaction.
+    `read` and `begin` need a connection without an open transaction. `epoch`: of two runs the later one has the greater
+    number; 0 where the place has none.
     """
+
+    @property
+    def epoch(self) -> int: ...
 
     def read(self, consumer: str) -> str | None:
         """The place that is committed, None where there is none."""
@@ -39,8 +44,14 @@ class PlaceKeeper(Protocol):
     def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
         """Moves the place; raises ConsumerFenced when it is not `before`, or another run has taken over."""
 
+    def check(self, consumer: str) -> None:
+        """Raises ConsumerFenced when another run has taken over, where output is not undone with the place."""
+
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
-        """Moves the place without rows, durably; a file that is written for it has the last one's schema, or `like`."""
+        """
+        Moves the place without rows: durably, or with the transaction that is open. A file that is written for it has
+        the last one's schema, or `like`.
+        """
 
     def durable(self, consumer: str) -> str | None:
         """The place that is durable now, None while that is not known: in an open transaction."""
@@ -59,7 +70,7 @@ class SqlPlace:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         #: how often the consumer was opened: a run that is not the last one moves nothing
-        self._epoch = 0
+        self.epoch = 0
 
     def read(self, consumer: str) -> str | None:
         self._check_idle()
@@ -81,7 +92,7 @@ class SqlPlace:
         self._end()
         if not found:
             raise ConsumerFenced(f"the place of {consumer} was deleted while it was opened")
-        self._epoch, place = found[0]
+        self.epoch, place = found[0]
         return str(place)
 
     def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
@@ -90,14 +101,18 @@ class SqlPlace:
         self._check_transaction()
         self._swap(consumer, before, after)
 
+    def check(self, consumer: str) -> None:
+        """What a run writes that was taken over is undone with its place."""
+
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
-        self._check_idle()
+        is_alone = not self._in_transaction()
         self._swap(consumer, before, after)
-        self._end()
+        if is_alone:
+            self._end()
 
     def _swap(self, consumer: str, before: str, after: str) -> None:
         where = "consumer = ? AND epoch = ? AND place = ?"
-        changed = self._changed(f"UPDATE {TABLE} SET place = ? WHERE {where}", after, consumer, self._epoch, before)
+        changed = self._changed(f"UPDATE {TABLE} SET place = ? WHERE {where}", after, consumer, self.epoch, before)
         if changed != 1:
             raise ConsumerFenced(f"another run of {consumer} has taken over, or its last transaction was rolled back")
 
@@ -229,6 +244,7 @@ class ParquetPlace:
     """
 
     KEY, RUN = b"bookkeeper.place", b"bookkeeper.run"
+    epoch = 0
 
     def __init__(self, folder: str | Store, options: dict[str, str] | None = None) -> None:
         """`folder`: a path, made if missing, or a URL; `options`: pyiceberg's keys for it. Raises ConfigInvalid."""
@@ -262,6 +278,9 @@ class ParquetPlace:
         except (AlreadyExists, Missing) as exc:
             raise ConsumerFenced(f"{self._store.url}/{key} was written by another run of {consumer}") from exc
         self._number, self._place = self._number + 1, after
+
+    def check(self, consumer: str) -> None:
+        """A file of a run that was taken over is not created."""
 
     def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
         self.commit(consumer, before, after, (self._schema or like).empty_table())

@@ -1,11 +1,13 @@
 """
 How far behind a consumer is: the rows that a stream would still read, from the summaries of main's snapshots.
 
-As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests.
+As exact as the summaries, which streams trust too; the rest of a half-read snapshot is counted from its manifests. Of a
+consumer that is cut off it is what is known: what the kept snapshots added is unread, and so is what is expired.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pyiceberg.io import FileIO
@@ -13,10 +15,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.errors import StorageUnavailable
+from bookkeeper.errors import PlaceRefused, StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
-from bookkeeper.streams.consumer_state import ConsumerState
+from bookkeeper.streams.consumer_state import CUT_OFF, ConsumerState
 from bookkeeper.streams.main_history import MainHistory, added_by, counted, is_append
+from bookkeeper.streams.place import parse
+from bookkeeper.streams.registry import Consumer
 
 #: a snapshot, and its unread files, rows and bytes
 Part = tuple[Snapshot, int, int, int]
@@ -37,11 +41,14 @@ class Lag:
 
 def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, now: datetime) -> Lag | None:
     """
-    The lag of a consumer, or None when it is unknown (unreadable, not started, cut off, lapsed).
+    The lag of a consumer, or None when it is unknown (unreadable, not started, aside, lapsed). Of one that is cut off
+    it is at least that, and how long its place is behind: where only Spark knows that, how long the oldest snapshot is.
 
     Raises StorageUnavailable when the manifests of a half-read snapshot cannot be read.
     """
     history, offsets = MainHistory(metadata), consumer_state.checkpoint_read.offsets
+    if consumer_state.state == CUT_OFF:
+        return _of_cut_off(consumer_state.checkpoint_read.consumer, metadata, history, now)
     if consumer_state.first is None or not offsets or consumer_state.checkpoint_read.trouble:
         return None
     start = offsets[0]
@@ -52,7 +59,22 @@ def lag(consumer_state: ConsumerState, metadata: TableMetadata, added: Added, no
         parts, later = [_rest(history.snapshots[index], start, added)], history.snapshots[index + 1 :]
     else:
         return None
-    parts += [_whole(snapshot) for snapshot in later if is_append(snapshot)]
+    return _sum([*parts, *_appended(later)], now)
+
+
+def _of_cut_off(consumer: Consumer, metadata: TableMetadata, history: MainHistory, now: datetime) -> Lag:
+    found = _sum(_appended(history.snapshots), now)
+    with suppress(PlaceRefused):
+        place = parse(consumer.place, str(metadata.table_uuid), "the record")
+        return replace(found, behind=max(now - from_epoch_ms(place.at), found.behind))
+    return found
+
+
+def _appended(snapshots: Iterable[Snapshot]) -> list[Part]:
+    return [_whole(snapshot) for snapshot in snapshots if is_append(snapshot)]
+
+
+def _sum(parts: Iterable[Part], now: datetime) -> Lag:
     parts = [part for part in parts if part[1]]
     if not parts:
         return Lag()
@@ -67,14 +89,22 @@ def _whole(snapshot: Snapshot) -> Part:
 
 
 def _rest(snapshot: Snapshot, offset: Offset, added: Added) -> Part:
-    key = "total-data-files" if offset.whole else "added-data-files"
-    unread = counted(snapshot, key) - offset.position
-    if unread <= 0 or not (offset.whole or is_append(snapshot)):
+    if offset.whole:
+        return _rest_of_all(snapshot, offset.position)
+    unread = counted(snapshot, "added-data-files") - offset.position
+    if unread <= 0 or not is_append(snapshot):
         return snapshot, 0, 0, 0
-    if not offset.position and not offset.whole:
+    if not offset.position:
         return _whole(snapshot)
-    files = list(added(snapshot))[offset.position :] if not offset.whole else []
+    files = list(added(snapshot))[offset.position :]
     return snapshot, unread, sum(rows for rows, _ in files), sum(size for _, size in files)
+
+
+def _rest_of_all(snapshot: Snapshot, read: int) -> Part:
+    """Of all files that were live then; of those that are unread it is not listed which they are: their mean counts."""
+    files, rows, size = (counted(snapshot, key) for key in ("total-data-files", "total-records", "total-files-size"))
+    unread = max(0, files - read)
+    return snapshot, unread, rows * unread // max(1, files), size * unread // max(1, files)
 
 
 def added_files(io: FileIO) -> Added:

@@ -45,7 +45,7 @@ def plan(consumer_state: ConsumerState, store: CheckpointStore) -> Mend | None:
     if consumer_state.state == CUT_OFF:
         raise NotPossible(
             f"the newest offset of {consumer.name} is expired too: no mend helps",
-            hint="Start it with a new checkpoint and --from the last time seen, and register that.",
+            hint="Start it with a new checkpoint and a new output, and register that.",
         )
     if checkpoint.initial is not None and checkpoint.initial.snapshot is None and not stalled:
         return None

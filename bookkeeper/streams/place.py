@@ -175,11 +175,11 @@ def after_lost(metadata: TableMetadata, place: Place) -> Place:
     try:
         ahead(history, place)
     except PlaceExpired:
-        return _oldest(history, table)
+        return oldest(history, table)
     except RolledBack:
         snapshot = _in_common(history, place)
         if snapshot is None:
-            return _oldest(history, table)
+            return oldest(history, table)
         ids = place.ancestors
         older = ids[ids.index(snapshot.snapshot_id) + 1 :] if snapshot.snapshot_id in ids else ()
         ancestors = history.ancestors(snapshot.snapshot_id, older)
@@ -201,8 +201,10 @@ def _in_common(history: MainHistory, place: Place) -> Snapshot | None:
     return None if newest is None else history.snapshots[newest]
 
 
-def _oldest(history: MainHistory, table: str) -> Place:
-    """Before the files that the oldest kept snapshot added."""
+def oldest(history: MainHistory, table: str) -> Place:
+    """
+    Before the files that the oldest kept snapshot added.
+    """
     if not history.snapshots:
         return Place(table)
     first = history.snapshots[0]

@@ -31,6 +31,8 @@ from bookkeeper.streams.registry import (
 #: stands for all files of a snapshot
 ALL_FILES = 2**31 - 1
 _TRIES = 5
+#: of an epoch; it is no larger than a BIGINT of a database
+_RANDOM_BITS, _EPOCHS = 32, 2**62
 
 
 class Registration:
@@ -46,6 +48,10 @@ class Registration:
         self.record: Consumer | None = None
         if name in {consumer.name for consumer in configured(items)}:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Take another name.")
+
+    def now(self) -> datetime:
+        """The time of this machine."""
+        return self._clock()
 
     def read(self) -> Place | None:
         """
@@ -64,6 +70,8 @@ class Registration:
             raise NotPossible(
                 f"consumer {self.name}: {why}", hint=f"Take another name, or `bookkeeper consumers remove {self.name}`."
             )
+        if not 0 <= found.epoch < _EPOCHS:
+            raise NotPossible(f"the record of consumer {self.name} has the epoch {found.epoch}, which no run wrote")
         self.record = found
         parse(found.start, self.table, self._where)
         return parse(found.place, self.table, self._where)
@@ -104,15 +112,27 @@ class Registration:
         for _ in range(_TRIES):
             place = self.read() or start
             wanted = self._moved(place)
-            # Random, not counted: two runs that start at one moment must not write the same bytes.
-            if self._swapped(replace(wanted, epoch=int.from_bytes(os.urandom(7), "big"))):
+            if self._swapped(replace(wanted, epoch=_later(wanted.epoch))):
                 return place
         raise ConsumerFenced(f"other runs of {self.name} start at this moment")
+
+    def check(self) -> None:
+        """Raises ConsumerFenced when the record is not this run's any more."""
+        try:
+            there = loads(self.name, self._folder.read(key_of(self.name), RECORD_BYTES))
+        except (Missing, Unfit) as exc:
+            raise self._fenced() from exc
+        # By the epoch: a put of this run whose reply was lost has another tag than this run knows.
+        if self.record is None or there.epoch != self.record.epoch:
+            raise self._fenced()
 
     def swap(self, before: str, place: Place) -> None:
         """Moves the place, if the record is as this run left it; raises ConsumerFenced."""
         if self.record is None or self.record.place != before or not self._swapped(self._moved(place)):
-            raise ConsumerFenced(f"another run of {self.name} has taken over: {self._where} has changed")
+            raise self._fenced()
+
+    def _fenced(self) -> ConsumerFenced:
+        return ConsumerFenced(f"another run of {self.name} has taken over: {self._where} has changed")
 
     def _moved(self, place: Place) -> Consumer:
         start = self.record.start if self.record else str(place)
@@ -151,10 +171,19 @@ class Registration:
         return bool(wanted.epoch) and (found.epoch, found.place) == (wanted.epoch, wanted.place)
 
 
+def _later(epoch: int) -> int:
+    """
+    A greater epoch. Counted, so that the output can compare; random below that, because of two runs that start at one
+    moment each must write bytes of its own.
+    """
+    return (epoch >> _RANDOM_BITS) + 1 << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
+
+
 class FolderPlace:
     """
     The place is the consumer's record in the txlog folder. Rows are read **at least once**: a crash between the output
-    and the place reads a batch again. An output that is replaced by `Batch.key` makes it exactly once.
+    and the place reads a batch again. An output that is replaced by `Batch.key` makes it exactly once, as long as it
+    refuses what comes with a smaller `Batch.epoch` than it has: an earlier run may still be writing.
     """
 
     def __init__(self) -> None:
@@ -164,6 +193,14 @@ class FolderPlace:
     def _record(self) -> Registration:
         assert self.registration is not None, "set by Consumer.open"
         return self.registration
+
+    @property
+    def epoch(self) -> int:
+        record = self._record.record
+        return 0 if record is None else record.epoch
+
+    def check(self, consumer: str) -> None:
+        self._record.check()
 
     def read(self, consumer: str) -> str | None:
         place = self._record.read()

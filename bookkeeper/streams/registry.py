@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,6 +32,8 @@ _LAST_YEAR = 9000
 _KEYS = ("name", "checkpoint", "source", "available-now")
 #: of the record of a Consumer, with the type of each
 _OWN_KEYS = {"position": int, "whole": bool, "place": str, "start": str, "epoch": int}
+#: of a query that reads a snapshot in a batch first; a reader of records that does not know them keeps everything
+_BEGINS, _RENEWED = "begins-with", "renewed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Consumer:
 
     An `available_now` query goes back to its first offset at every start. `broken` is why its record is unreadable.
     `place` and `start` are the texts of a Consumer's place and its first one, `epoch` is a number of its run.
+    Before its first offset a query may read the snapshot `begins_with` in a batch: it said so at `renewed` last.
     """
 
     name: str
@@ -57,6 +61,8 @@ class Consumer:
     place: str = ""
     start: str = ""
     epoch: int = 0
+    begins_with: int | None = None
+    renewed: datetime | None = None
 
     def lapsed(self, now: datetime) -> bool:
         """Whether its time to live is over."""
@@ -138,6 +144,17 @@ class Registry:
                 raise data
         return [consumer for _, consumer in sorted({**found, **self._configured}.items())]
 
+    def find(self, name: str) -> Consumer | None:
+        """
+        The consumer of this name in the folder, None where there is none; raises StorageUnavailable.
+        """
+        try:
+            return loads(name, self._folder.read(key_of(name), RECORD_BYTES))
+        except Missing:
+            return None
+        except Unfit as exc:
+            return Consumer(name, broken=f"its record is not read: {exc}")
+
     def add(self, consumer: Consumer) -> None:
         """
         Registers a consumer, or replaces the one of its name; raises NotPossible when the configuration names it.
@@ -153,7 +170,8 @@ class Registry:
         if name in self._configured:
             raise NotPossible(f"consumer {name} is in the configuration", hint="Remove it there.")
         try:
-            self._folder.size(key_of(checked(name)))
+            with suppress(Unfit):  # a link is removed like a record
+                self._folder.size(key_of(checked(name)))
         except Missing as exc:
             raise NotPossible(f"no consumer {name} is registered", hint="`bookkeeper consumers` lists them.") from exc
         self._folder.delete_many([key_of(name)])
@@ -170,7 +188,7 @@ def dumps(consumer: Consumer) -> bytes:
     """
     The bytes of a consumer's record.
     """
-    data = {
+    data: dict[str, Any] = {
         "version": VERSION,
         "checkpoint": consumer.checkpoint,
         "source": consumer.source,
@@ -182,6 +200,8 @@ def dumps(consumer: Consumer) -> bytes:
     }
     if consumer.by == ITSELF:
         data |= {key: getattr(consumer, key) for key in _OWN_KEYS}
+    if consumer.checkpoint is not None:
+        data |= {_BEGINS: consumer.begins_with, _RENEWED: consumer.renewed and consumer.renewed.isoformat()}
     return json.dumps({key: value for key, value in data.items() if value is not None}, indent=1).encode() + b"\n"
 
 
@@ -201,10 +221,14 @@ def loads(name: str, data: bytes) -> Consumer:
             if any(type(own[key]) is not kind for key, kind in _OWN_KEYS.items()):
                 raise TypeError("a value of another type")
             found = replace(found, **own)
+        if found.checkpoint is not None:
+            found = replace(found, begins_with=raw.get(_BEGINS), renewed=_moment(raw.get(_RENEWED)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return Consumer(name, broken="its record is not readable")
     if not (found.source is None or type(found.source) is int):
         return Consumer(name, broken="its record names no number as its source")
+    if not (found.begins_with is None or type(found.begins_with) is int):
+        return Consumer(name, broken=f"its record names no snapshot in {_BEGINS}")
     typed = isinstance(found.checkpoint, str) or (
         type(found.snapshot) is int and (found.until is not None or found.by == ITSELF)
     )

@@ -7,6 +7,7 @@ used here.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
 
@@ -26,10 +27,19 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
 from bookkeeper.errors import BookkeeperError, NotPossible, StorageUnavailable
+from bookkeeper.stores.beneath import LinkRefused
+from bookkeeper.stores.local import LINKED
+from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.store import translated
 
 ROWS = 500
 Batches = Iterator[pa.RecordBatch]
+#: bytes that are decoded at once: little, or the memory of each batch comes twice; more of each column where there are
+#: many, and more where a projection takes 1.5 ms each time
+PIECE_BYTES, PIECE_BYTES_OF_COLUMN, PROJECTED_BYTES = 2**18, 2**16, 2**22
+#: of each column bytes that are read at once: on a disk little, elsewhere each read is a round trip; a file with no
+#: more bytes than these is read column by column
+DISK_BUFFER, DISK_BUFFERS, REMOTE_BUFFER, SMALL_BYTES = 2**18, 2**23, 2**24, 2**20
 
 
 def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
@@ -52,7 +62,10 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         with translated(what):
-            yield
+            try:
+                yield
+            except LinkRefused as exc:
+                raise NotPossible(f"{exc.strerror}, so {what} is not read", hint=LINKED) from exc
     except BookkeeperError:
         raise
     except (pa.ArrowException, ValueError) as exc:
@@ -76,43 +89,49 @@ class Projection:
         #: by the bytes of a file's Arrow schema, field ids included
         self._known: dict[bytes, _InFile] = {}
 
-    def batches(self, file: DataFile, after: int, most_rows: int, most_bytes: int, whole: bool = False) -> Batches:
+    def batches(
+        self, file: DataFile, after: int, most_rows: int, most_bytes: int, data: bytes | None = None
+    ) -> Batches:
         """
-        The rows of a file after the first `after`; the file is read in one go if `whole`.
+        The rows of a file after the first `after`; `data` are its bytes, if they are in memory.
 
         Each batch has at most `most_rows` rows, and about `most_bytes` bytes when a row is smaller than that. Raises
         Missing, StorageUnavailable, NotPossible.
         """
         if file.file_format not in (FileFormat.PARQUET, FileFormat.AVRO):
             raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
-        with reading(file.file_path), self._table.io.new_input(file.file_path).open() as source:
+        with reading(file.file_path), self._opened(file, data) as source:
             if file.file_format == FileFormat.AVRO:
                 yield from _avro_batches(self._table, file, source, self._wanted, after, most_rows)
                 return
-            parquet = pq.ParquetFile(pa.BufferReader(source.read()) if whole else source, pre_buffer=False)
+            parquet = parquet_file(source if data is None else pa.BufferReader(data), self._table)
             first, groups = _row_groups(parquet.metadata, after)
-            size = max(1, min(most_rows, most_bytes * parquet.metadata.num_rows // max(1, _bytes(parquet.metadata))))
-            for batch in self.shown(file, parquet, size, groups, threads=not whole):
+            found = self._in_file(parquet)
+            most = min(most_bytes, found.piece_bytes)
+            size = max(1, min(most_rows, most * parquet.metadata.num_rows // max(1, _bytes(parquet.metadata))))
+            for batch in self._shown(file, found, parquet, size, groups):
                 if first < batch.num_rows:
-                    yield from _slices(batch.slice(first), most_bytes)
+                    yield from _slices(batch.slice(first) if first else batch, most_bytes)
                 first = max(0, first - batch.num_rows)
 
-    def shown(
-        self, file: DataFile, parquet: pq.ParquetFile, size: int, groups: list[int], threads: bool = True
+    def _opened(self, file: DataFile, data: bytes | None) -> InputStream:
+        return self._table.io.new_input(file.file_path).open() if data is None else cast(InputStream, BytesIO(data))
+
+    def shown(self, file: DataFile, parquet: pq.ParquetFile, size: int) -> Batches:
+        """All rows, `size` at a time."""
+        return self._shown(file, self._in_file(parquet), parquet, size, list(range(parquet.num_row_groups)))
+
+    def _shown(
+        self, file: DataFile, found: "_InFile", parquet: pq.ParquetFile, size: int, groups: list[int]
     ) -> Batches:
-        """The rows of these row groups, `size` at a time."""
-        written = parquet.schema_arrow
-        key = written.serialize().to_pybytes()
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._look(written)
         spec = self._table.metadata.specs().get(file.spec_id)
         absent = (
             {}
             if found.is_wanted
             else _get_column_projection_values(file, self._wanted, self._table.schema(), spec, found.ids)
         )
-        for batch in parquet.iter_batches(size, row_groups=groups, columns=found.columns, use_threads=threads):
+        # Without threads: each of them keeps memory of its own, and they are no faster.
+        for batch in parquet.iter_batches(size, row_groups=groups, columns=found.columns, use_threads=False):
             yield (
                 batch
                 if found.is_wanted
@@ -125,6 +144,14 @@ class Projection:
                     allow_timestamp_tz_mismatch=True,
                 )
             )
+
+    def _in_file(self, parquet: pq.ParquetFile) -> "_InFile":
+        written = parquet.schema_arrow
+        key = written.serialize().to_pybytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._look(written)
+        return found
 
     def _look(self, written: pa.Schema) -> "_InFile":
         mapping = self._table.metadata.name_mapping()
@@ -149,6 +176,11 @@ class _InFile(NamedTuple):
     columns: list[str]
     is_wanted: bool
 
+    @property
+    def piece_bytes(self) -> int:
+        """How much is decoded at once."""
+        return max(PIECE_BYTES, PIECE_BYTES_OF_COLUMN * len(self.columns)) if self.is_wanted else PROJECTED_BYTES
+
 
 def _is_same(present: Schema, wanted: Schema, written: pa.Schema) -> bool:
     """Whether the columns are the wanted ones as they stand: plain ones, of the same ids, names, types and order."""
@@ -157,6 +189,19 @@ def _is_same(present: Schema, wanted: Schema, written: pa.Schema) -> bool:
     # Nanoseconds are cut by the projection, and refused by a cast.
     coarse = not any(pa.types.is_timestamp(kind) and kind.unit == "ns" for kind in written.types)
     return plain and coarse and same == [(item.field_id, item.name, item.field_type) for item in wanted.fields]
+
+
+def parquet_file(source: Any, table: Table) -> pq.ParquetFile:
+    """
+    A Parquet file of the table, of which a part of each column is read at a time, and no whole row group.
+    """
+    opened = pq.ParquetFile(source, pre_buffer=False)
+    if isinstance(source, pa.BufferReader) or _bytes(opened.metadata) <= SMALL_BYTES:
+        return opened
+    columns = max(1, opened.metadata.num_columns)
+    disk = max(2**14, min(DISK_BUFFER, DISK_BUFFERS // columns))
+    size = REMOTE_BUFFER if local_path(table.metadata.location) is None else disk
+    return pq.ParquetFile(source, metadata=opened.metadata, pre_buffer=False, buffer_size=size)
 
 
 def _row_groups(footer: pq.FileMetaData, after: int) -> tuple[int, list[int]]:
@@ -188,8 +233,8 @@ def _avro_batches(
 
 
 def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
-    parquet = pq.ParquetFile(source, pre_buffer=False)
-    for batch in Projection(table, wanted).shown(file, parquet, ROWS, list(range(parquet.num_row_groups))):
+    parquet = parquet_file(source, table)
+    for batch in Projection(table, wanted).shown(file, parquet, ROWS):
         yield from batch.to_pylist()
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
@@ -23,22 +22,29 @@ from bookkeeper.stores.store import Store
 from bookkeeper.streams import follow
 from bookkeeper.streams.keepers import PlaceKeeper
 from bookkeeper.streams.main_history import MainHistory
-from bookkeeper.streams.place import Place, ahead, parse
+from bookkeeper.streams.place import Place, ahead, oldest, parse
 from bookkeeper.streams.registration import Registration
+from bookkeeper.streams.selection import ALL, Selection
 
 Clock = Callable[[], datetime]
-BEGINNING, END = "beginning", "end"
+BEGINNING, OLDEST, END = "beginning", "oldest", "end"
+_NOT_YET = 'Take "end" for what is committed from now on, or a time that has come.'
+_ZONE = "Name its zone: datetime(..., tzinfo=UTC), or on the command line 2026-01-31T12:00:00Z."
 _TRIES = 5
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table that is consumed: its section of the configuration, how it is loaded, its uuid and its txlog folder."""
+    """
+    A table that is consumed: its section of the configuration, how it is loaded, its uuid and its txlog folder; and the
+    columns that were asked for.
+    """
 
     about: TableSettings
     load: Callable[[], Table]
     uuid: str
     folder: Store
+    columns: Selection = ALL
 
     @classmethod
     def of(cls, config: str | os.PathLike[str] | Settings, table: str | None, columns: Iterable[str] = ()) -> "Source":
@@ -49,12 +55,12 @@ class Source:
         with advising(settings.catalog, about):
             catalog = open_catalog(settings.catalog, scans=False)
             loaded = load_table(catalog, about.identifier)
-        selected(loaded, tuple(columns))
+        selection = Selection.of(loaded, columns)
         url, uuid = folder_url(about, loaded.metadata.location), str(loaded.metadata.table_uuid)
         folder = open_store(url, catalog.properties)
         if Folder(folder).card().table_uuid != uuid:
             raise WrongFolder(f"{url} belongs to another table than {about.identifier}")
-        return cls(about, lambda: load_table(catalog, about.identifier), uuid, folder)
+        return cls(about, lambda: load_table(catalog, about.identifier), uuid, folder, selection)
 
     def registration(self, name: str, clock: Clock) -> Registration:
         """The record of the consumer `name`; raises ConfigInvalid, NotPossible."""
@@ -91,7 +97,7 @@ def registered_at(loading: Callable[[], Table], registration: Registration, star
         place = registration.read()
         if place is not None:
             return place
-        place = start if isinstance(start, Place) else start_of(loading().metadata, start)
+        place = start if isinstance(start, Place) else start_of(loading().metadata, start, registration.now())
         if registration.create(place):
             try:
                 ahead(MainHistory(loading().metadata), place)
@@ -103,30 +109,36 @@ def registered_at(loading: Callable[[], Table], registration: Registration, star
     raise StorageUnavailable(f"snapshots expire faster than {registration.name} can be registered")
 
 
-def start_of(metadata: TableMetadata, start: str | datetime) -> Place:
+def start_of(metadata: TableMetadata, start: str | datetime, now: datetime) -> Place:
     """
-    The first place of a consumer; raises NotPossible when it cannot be told any more.
+    The first place of a consumer; raises ConfigInvalid for a time that has not come or names no zone, and NotPossible
+    when it cannot be told any more.
     """
+    if start == OLDEST:
+        return oldest(MainHistory(metadata), str(metadata.table_uuid))
     if isinstance(start, datetime):
-        found = follow.since(metadata, start)
+        found = follow.since(metadata, checked_time(start, now))
     elif start in (BEGINNING, END):
         found = follow.beginning(metadata) if start == BEGINNING else follow.end(metadata)
     else:
-        raise ConfigInvalid(f'start = {start!r}: "{BEGINNING}", "{END}" or a datetime is allowed')
+        words = f'"{BEGINNING}", "{OLDEST}", "{END}" or a datetime'
+        raise ConfigInvalid(f"start = {start!r}: {words} is expected")
     snapshot = metadata.snapshot_by_id(found.snapshot) if found.snapshot is not None else None
     at = snapshot.timestamp_ms if snapshot is not None else 0
     ancestors, table = MainHistory(metadata).ancestors(found.snapshot), str(metadata.table_uuid)
     return Place(table, found.snapshot, found.rows, whole=found.whole, at=at, ancestors=ancestors)
 
 
-def selected(table: Table, columns: tuple[str, ...]) -> Schema:
+def checked_time(start: datetime, now: datetime) -> datetime:
     """
-    The schema of these columns, of all without any; raises NotPossible.
+    A time from which on rows are read; raises ConfigInvalid when it has not come, or names no zone.
     """
-    try:
-        return table.schema().select(*columns) if columns else table.schema()
-    except ValueError as exc:
-        raise NotPossible(f"columns {', '.join(columns)}: {exc}") from exc
+    if start.tzinfo is None:
+        raise ConfigInvalid(f"{start.isoformat()}, from which on rows are read, names no zone", hint=_ZONE)
+    if start > now:
+        when = start.isoformat(timespec="seconds")
+        raise ConfigInvalid(f"{when}, from which on rows are read, has not come", hint=_NOT_YET)
+    return start
 
 
 def _picked(settings: Settings, name: str | None) -> TableSettings:

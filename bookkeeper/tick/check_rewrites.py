@@ -30,6 +30,7 @@ from bookkeeper.errors import (
     RewriteRejected,
     RewriteUnfit,
     StorageUnavailable,
+    Unfit,
 )
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.format.skim import EntrySummary
@@ -293,7 +294,7 @@ def _check_stored(rewrite: Rewrite, store: Store, written_after: datetime) -> No
     def check_age(path: str) -> None:
         try:
             modified = store.modified(keys[path])
-        except Missing as error:
+        except (Missing, Unfit) as error:
             raise RewriteUnfit(f"{path[:300]} does not exist any more") from error
         if modified < written_after:
             raise RewriteUnfit(f"{path[:300]} was written too long ago: it may be swept as an orphan")

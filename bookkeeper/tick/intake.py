@@ -20,6 +20,7 @@ from bookkeeper.errors import (
     FileSizeDiffers,
     Hold,
     Missing,
+    NoDataFile,
     NotAFile,
     NoTxlogFile,
     Reject,
@@ -124,7 +125,7 @@ class Intake:
         against = self.bad.keys() | self.held.keys() | self.looked_up.keys()
         todo = [self.decoded[name] for name in names if name in self.decoded and name not in against]
         keys = {txlog.name: _keys(store, txlog) for txlog in todo}
-        heads: dict[str, Head | Missing | StorageUnavailable] = {}
+        heads: dict[str, Head | Missing | Unfit | StorageUnavailable] = {}
         footers: dict[str, Footer] = {}
         deletes = {key: row.size_bytes for txlog in todo for key, row in _deletes(txlog, keys[txlog.name])}
         # Both at once: a look at footers takes no round trip of its own.
@@ -141,7 +142,7 @@ class Intake:
         self,
         txlog: Txlog,
         keys: Sequence[str],
-        heads: Mapping[str, Head | Missing | StorageUnavailable],
+        heads: Mapping[str, Head | Missing | Unfit | StorageUnavailable],
         footers: Mapping[str, Footer],
     ) -> None:
         for file, key in zip(txlog.every_row, keys, strict=True):
@@ -156,12 +157,12 @@ class Intake:
         self.troubles.pop(txlog.name, None)
 
     def _wrong_with(
-        self, file: EntrySummary, head: Head | Missing | StorageUnavailable, footer: Footer | None
+        self, file: EntrySummary, head: Head | Missing | Unfit | StorageUnavailable, footer: Footer | None
     ) -> Reject | StorageUnavailable | None:
         if isinstance(head, StorageUnavailable):
             return head
         wrong = file_error(file, head, "the txlog")
-        if wrong is not None or footer is None or isinstance(head, Missing) or head.start is None:
+        if wrong is not None or footer is None or not isinstance(head, Head) or head.start is None:
             return wrong  # without the right to read, nothing is known of what is in a file
         if isinstance(footer, StorageUnavailable):
             return footer
@@ -186,12 +187,15 @@ class Intake:
         return {name: txlog for name, txlog in self.decoded.items() if name not in against}
 
 
-def file_error(file: EntrySummary, head: Head | Missing, named_by: str) -> Reject | None:
+def file_error(file: EntrySummary, head: Head | Missing | Unfit, named_by: str) -> Reject | None:
     """
-    What is wrong with a data file as the storage has it: missing, or of another size or format than it is said to be.
+    What is wrong with a data file as the storage has it: missing, no file, or of another size or format than it is said
+    to be.
     """
     if isinstance(head, Missing):
         return FileMissing(f"{file.path[:300]} does not exist")
+    if isinstance(head, Unfit):
+        return NoDataFile(str(head)[:700])
     if head.size != file.size_bytes:
         return FileSizeDiffers(f"{file.path[:300]} has {head.size} bytes, {named_by} says {file.size_bytes}")
     if not is_format(file.file_format, head.start):

@@ -130,7 +130,7 @@ class Rewrites:
         read = self._read(listed, now)
         names = {rewrite.id: name for name, rewrite in read.items()}
         written_after = now - self.settings.orphan_age / 2
-        unfit = check_new_files(read.values(), lambda: self.open_store(known.data_root), written_after)
+        unfit = check_new_files(read.values(), lambda: known.data_store(self.open_store), written_after)
         view = self._load(known)
         checked = check_rewrites(self.ledger, view, [item for item in read.values() if item.id not in unfit])
         after = None

@@ -272,7 +272,7 @@ class Bookkeeper:
 
     def _look_up(self, tick: Tick, names: Sequence[TxlogName]) -> None:
         if self.settings.check_files and names:
-            tick.intake.check_files(self.open_store(tick.view.data_root), names)
+            tick.intake.check_files(tick.view.data_store(self.open_store), names)
 
     def _check_own_clock(self) -> None:
         """A txlog from the future is its writer's fault only if our own clock is right; raises ClockBehind."""

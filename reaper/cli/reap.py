@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @config_option
 @tables_option
 @log_options
-@click.option("--metrics", metavar="FILE", help="Write figures and consumers at risk there, for Prometheus.")
+@click.option("--metrics", metavar="FILE", help="Write metrics there, for Prometheus.")
 @listen_option("REAPER", "Serve /metrics there, for Prometheus.")
 def run(
     config: str | None,

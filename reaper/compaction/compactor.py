@@ -22,7 +22,7 @@ from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.leases.lease import Lease, lease_on
 from reaper.compaction.group import CannotRewrite
-from reaper.compaction.plan import MOST_PENDING, Look, Plan, Planner, oldest_seconds
+from reaper.compaction.plan import MOST_PENDING, Look, Plan, Planner
 from reaper.compaction.policy import Candidate
 from reaper.context import ReaperContext
 from reaper.files.manifest_reader import ManifestReader
@@ -46,9 +46,8 @@ class Compacted:
     """
     What a round did: rewrites published, files they replace, new files, bytes read and written, groups that failed.
 
-    And what it saw: live files and their bytes; rewrites pending, and the age of the oldest in seconds; small files
-    left alone, by reason; bytes that are to be rewritten and were not. `engine` says what rewrites the table's files;
-    `busy`: another compactor is at work.
+    And what it saw: rewrites pending; small files left alone, by reason; bytes that are to be rewritten and were not.
+    `engine` says what rewrites the table's files; `busy`: another compactor is at work.
     """
 
     engine: str
@@ -59,10 +58,7 @@ class Compacted:
     read_bytes: int = 0
     written_bytes: int = 0
     failed: int = 0
-    live_files: int = 0
-    live_bytes: int = 0
     pending: int = 0
-    oldest_pending_seconds: float = 0.0
     backlog_bytes: int = 0
     left_alone: Mapping[str, int] = field(default_factory=dict)
 
@@ -138,7 +134,7 @@ class Compactor:
         return replace(context, reader=ManifestReader(look.table.io, context.storage.read)), look
 
     def _run(self, context: ReaperContext, plan: Plan, now: datetime, held: "_Held") -> Compacted:
-        done, files, left, retries = _seen(plan, now), plan.pending_files, plan.bytes, 0
+        done, files, left, retries = _seen(plan), plan.pending_files, plan.bytes, 0
         began = self.clock()
         for candidate in plan.candidates:
             room = done.pending < MOST_PENDING and files + len(candidate.files) <= MOST_PENDING_FILES
@@ -204,15 +200,8 @@ class Compactor:
         return {"action": "compact", "table": self.settings.name or self.settings.identifier, **more}
 
 
-def _seen(plan: Plan, now: datetime) -> Compacted:
-    return Compacted(
-        OWN,
-        live_files=plan.live_files,
-        live_bytes=plan.live_bytes,
-        pending=len(plan.pending),
-        oldest_pending_seconds=oldest_seconds(plan.pending, now),
-        left_alone=plan.left_alone,
-    )
+def _seen(plan: Plan) -> Compacted:
+    return Compacted(OWN, pending=len(plan.pending), left_alone=plan.left_alone)
 
 
 def _place(table: Table) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ The folder is read first and the table last: a rewrite that is committed in betw
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.pending_rewrites import FoundRewrite, pending_rewrites
 from bookkeeper.core.retention_column import RetentionColumn, retention_column
 from bookkeeper.core.rewrite import REWRITES, Base, decode, file_key, parse_key
-from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable
+from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
 from reaper.compaction.lifetime import Lifetime, Times, lifetime
 from reaper.compaction.live_files import Deleted, LiveFiles, all_of
@@ -284,12 +284,5 @@ class _Quiet:
             return None  # the next plan goes on
         try:
             return self.storage.modified(path)
-        except (Retry, Missing):
+        except (Retry, Missing, Unfit):
             return None
-
-
-def oldest_seconds(found: Sequence[FoundRewrite], now: datetime) -> float:
-    """
-    Age of the oldest pending rewrite in seconds, 0 without one.
-    """
-    return max(0.0, (now - found[0].modified) / timedelta(seconds=1)) if found else 0.0

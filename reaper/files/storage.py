@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.errors import BookkeeperError, Missing, PathRefused
+from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
 from reaper.files.manifest_reader import normalize
@@ -55,6 +56,13 @@ def data_path(metadata: TableMetadata) -> str:
     return metadata.properties.get("write.data.path") or join(metadata.location, "data")
 
 
+def metadata_path(metadata: TableMetadata) -> str:
+    """
+    Where the table's metadata lies.
+    """
+    return metadata.properties.get("write.metadata.path") or join(metadata.location, "metadata")
+
+
 class Storage:
     """The table's own files, through stores opened at its location and its data path."""
 
@@ -66,7 +74,9 @@ class Storage:
         roots = [metadata.location]
         if not _below(data_path(metadata), metadata.location):
             roots.append(data_path(metadata))
-        self._stores: list[Any] = [_CountedStore(open_store(root), self.requests) for root in roots]
+        places = (data_path(metadata), metadata_path(metadata))
+        opened = [of_table(open_store(root), metadata.location, *places) for root in roots]
+        self._stores: list[Any] = [_CountedStore(store, self.requests) for store in opened]
         # Normalized once: each of a hundred thousand locations is compared with them.
         self._folder_root = _root(folder)
         self._roots = [(_root(store.url), store) for store in self._stores]
@@ -132,11 +142,17 @@ class Storage:
         store, key = owned
         store.upload(key, data)
 
-    def delete(self, locations: Iterable[str]) -> None:
-        """Deletes those that are there; raises StorageUnavailable, and the rest can be deleted again."""
+    def delete(self, locations: Iterable[str]) -> int:
+        """
+        Deletes those that are there; returns how many are left alone because they lie behind a symbolic link.
+
+        Raises StorageUnavailable, and the rest can be deleted again.
+        """
+        left = 0
         for store, keys in self._by_store(locations, self.pace.at_once):
-            store.delete_many(keys)
+            left += len(keys) - store.delete_many(keys)
             self.pace.after(len(keys))
+        return left
 
     def list(self, location: str) -> Iterator[tuple[str, Listed]]:
         """(location, listed object) of all files below a folder but the txlog folder's; none when it is not ours."""

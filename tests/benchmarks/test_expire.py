@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import __main__, expire, harness
+from benchmarks import __main__, expire
+from benchmarks.support import harness
 
 
 def chosen(tmp_path: Path) -> harness.Chosen:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import harness, plot, publish
+from benchmarks import publish
+from benchmarks.support import harness, plot
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.counting_proxy import Proxy, Record, Wire, wire
-from benchmarks.round_trips import Tick, links, named, separated, shown
-from benchmarks.usual_tick import Measured, chain
+from benchmarks.support.counting_proxy import Proxy, Record, Wire, wire
+from benchmarks.support.round_trips import Tick, links, named, separated, shown
+from benchmarks.support.usual_tick import Measured, chain
 
 FOLDER = "/bench/abc/queue/events"
 TXLOG = f"{FOLDER}/pending/w1.0198aaaa.0000000001.txlog.avro"
@@ -218,7 +218,7 @@ def test_requests_at_once_are_delayed_at_once(upstream: int, monkeypatch: pytest
             writer.close()
             return body
 
-        monkeypatch.setattr("benchmarks.counting_proxy.asyncio.sleep", sleep)
+        monkeypatch.setattr("benchmarks.support.counting_proxy.asyncio.sleep", sleep)
         async with await asyncio.start_server(proxy.serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             bodies = await asyncio.wait_for(asyncio.gather(*(ask(port) for _ in range(20))), 120)

@@ -1,6 +1,8 @@
 """The flat SQL catalog: the same commits as pyiceberg's own, at a cost that does not grow with history."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import SetPropertiesUpdate
 
+from bookkeeper.catalogs.open import asked
 from bookkeeper.catalogs.sql import FlatSqlCatalog
+from bookkeeper.errors import CatalogUnavailable
 from tests.support.lake import Lake, Writes
 
 
@@ -89,3 +93,12 @@ def test_the_same_name_in_two_namespaces_are_two_tables(lake: Lake) -> None:
         tables = [catalog.load_table(name) for name in ("demo.events", "other.events")]
         assert [table.name() for table in tables] == [("demo", "events"), ("other", "events")]
         assert [len(table.metadata.snapshots) for table in tables] == [0, 1]
+
+
+def test_of_a_full_disk_it_is_said_what_to_do(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE t (x)")
+        database.execute("PRAGMA max_page_count = 2")
+        with pytest.raises(CatalogUnavailable, match="disk is full") as failed, asked("open the catalog"):
+            database.execute("INSERT INTO t VALUES (?)", ("x" * 100_000,))
+    assert failed.value.hint.startswith("The disk of the catalog is full")

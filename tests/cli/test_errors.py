@@ -162,7 +162,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
         (["lag", "--watch", "soon"], 2, "a duration such as"),
         (["status", "--config", "x" * 5000], 1, "hint: "),
         (["status", "--config", "/"], 1, "no configuration at /"),
-        (["tail", "--from", "yesterday"], 1, "is allowed"),
+        (["tail", "--from", "yesterday"], 1, "is expected"),
         (["run", "--listen", "nonsense"], 1, "HOST:PORT is allowed"),
     ],
 )

@@ -83,7 +83,8 @@ def test_a_table_that_is_there_is_not_changed_by_a_typo_and_it_is_said(sample: P
 def test_columns_for_a_table_that_is_there_are_not_used_and_it_is_said(sample: Path) -> None:
     init()
     assert (
-        "events: the table is there: its columns stay, and x.parquet is not used." in init("--like", "x.parquet").stderr
+        "events: the table is there: it keeps its columns, whatever x.parquet has."
+        in init("--like", "x.parquet").stderr
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,18 @@ def test_a_file_that_is_no_table_leaves_nothing(place: Path) -> None:
     refused = load("x.csv")
     assert refused.returncode == 1 and "the file is empty" in refused.stderr
     assert [path.name for path in place.iterdir()] == ["x.csv"]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.zip", "x.xlsx"])
+def test_a_zip_archive_is_refused_with_what_to_do(place: Path, name: str) -> None:
+    with zipfile.ZipFile(place / "archive", "w") as archive:
+        archive.write(place / "x.csv", "x.csv")
+    (place / "x.csv").unlink()
+    os.rename(place / "archive", place / name)
+    refused = load(name)
+    assert refused.returncode == 1 and f"error: {name} is a zip archive" in refused.stderr
+    assert "Unpack it" in refused.stderr
+    assert [path.name for path in place.iterdir()] == [name]
 
 
 def test_of_a_lake_that_was_moved_it_is_said_and_a_link_in_its_old_place_helps(place: Path) -> None:

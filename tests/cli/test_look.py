@@ -1,6 +1,7 @@
 """Commands that only look say the same to people and to programs, and change nothing."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,7 @@ def test_show_says_what_a_txlog_holds_and_whether_it_fits(lake: Lake, writer: Wr
     shown = asked("show", str(name))
     assert (shown["place"], shown["verdict"], shown["rows"]) == ("pending", "fits the table", 2)
     assert [file["rows"] for file in shown["files"]] == [2]
+    assert re.fullmatch(r"timestamp_day=\d{4}-\d\d-\d\d", shown["files"][0]["partition"])  # no days since 1970
     assert "fits the table" in run("show", str(name)).stdout
 
 

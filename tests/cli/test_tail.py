@@ -119,7 +119,7 @@ def test_a_snapshot_that_is_not_there_is_refused(lake: Lake, writer: Writes, sta
 
 @pytest.mark.parametrize("start", ["yesterday", "12x", "-1", "1:some:2", ""])
 def test_what_is_no_place_is_refused_with_what_is(lake: Lake, start: str) -> None:
-    with pytest.raises(errors.NotPossible, match="is allowed"):
+    with pytest.raises(errors.NotPossible, match="is expected"):
         start_of(lake.table(), start, lake.clock.now)
 
 

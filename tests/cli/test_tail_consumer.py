@@ -39,7 +39,7 @@ def test_a_new_one_begins_where_it_is_said(lake: Lake, writer: Writes, run: Run)
     commit(lake, writer, "b")
     assert lines(run, "--from", "beginning") == ["b"]
     result = run("tail", "events", "--consumer", "other", "--exit", "--from", "4711:3")
-    assert result.exit_code != 0 and "is allowed with --consumer" in result.stderr
+    assert result.exit_code != 0 and "is expected with --consumer" in result.stderr
 
 
 def test_what_the_reader_did_not_take_is_shown_again(

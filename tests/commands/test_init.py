@@ -158,8 +158,9 @@ def test_a_table_of_another_format_version_is_refused_with_words(catalog: Any, v
     if version == "3":
         as_version_3(location.removeprefix("file://"))
         catalog = fresh_catalog(tmp_path)  # one that wrote a file does not read it again
-    with pytest.raises(TableUnusable, match=f"version {version}"):
+    with pytest.raises(TableUnusable, match=f"version {version}") as refused:
         init(catalog)
+    assert ("Upgrade it" if version == "1" else "No table goes back") in refused.value.hint
     assert catalog.load_table("demo.events").metadata_location == location
     assert PROPERTY not in catalog.load_table("demo.events").properties
 

@@ -4,16 +4,18 @@ Builds and runs the image with buildah and podman, in a storage of its own: no o
 Where no registry is reachable, the base images are stand-ins made of Debian's packages, under the same names.
 """
 
+import fcntl
+import hashlib
 import os
-import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from spark_jobs.java import SYSTEM_TRUST
 from tests.packaging.project import ROOT
-from tests.servers.installed import cache
+from tests.servers.installed import cache, containers
 from tests.servers.process import Unavailable
 
 PYTHON = "docker.io/library/python:3.11-slim-bookworm"
@@ -22,7 +24,8 @@ PACKAGES = {
     PYTHON: "python3,python3-venv,python3-pip,python-is-python3,ca-certificates",
     JRE: "openjdk-17-jre-headless",
 }
-TOOLS = ("buildah", "podman", "mmdebstrap", "runc")
+#: podman takes no runroot of more than 50 characters, and a cache below a long HOME is longer
+RUN = Path("/run/containers")
 #: this user may be kept from raising limits
 CONF = """\
 [containers]
@@ -35,6 +38,8 @@ events_logger = "file"
 #: the stand-ins trust what this machine trusts
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 MINUTES = 60
+#: as Docker mounts it unless it is told otherwise
+TMPFS = "/tmp:noexec,nosuid,nodev"
 
 
 @dataclass
@@ -45,24 +50,35 @@ class Engine:
     environ: Mapping[str, str]
 
     @classmethod
-    def here(cls, environ: Mapping[str, str]) -> "Engine":
-        """Ready to build and run; raises Unavailable with what is missing."""
-        absent = [tool for tool in TOOLS if shutil.which(tool) is None]
-        if absent:
-            raise Unavailable(f"{', '.join(absent)} not installed: apt install {' '.join(TOOLS)}")
+    @contextmanager
+    def here(cls, environ: Mapping[str, str]) -> Iterator["Engine"]:
+        """Ready to build and run, alone in its folder; raises Unavailable with what is missing."""
         if os.geteuid() != 0:
             raise Unavailable("images are built as root here, and this is not root")
-        folder = cache(environ) / "image"
+        containers(environ)
+        folder = cache(environ) / "containers"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "containers.conf").write_text(CONF)
-        return cls(
-            folder, {**environ, "CONTAINERS_CONF": str(folder / "containers.conf"), "BUILDAH_ISOLATION": "chroot"}
-        )
+        more = {"CONTAINERS_CONF": str(folder / "containers.conf"), "BUILDAH_ISOLATION": "chroot"}
+        with (folder / "lock").open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            try:
+                yield cls(folder, {**environ, **more})
+            finally:
+                _unmount(folder)
 
-    def build(self, target: str, tag: str, *bases: str) -> None:
-        """The image of one target of the Dockerfile, from base images that are there or stood in for."""
+    def have(self, *bases: str) -> None:
+        """Base images, or stand-ins for them, that run here; raises Unavailable where none can be made or run."""
         for base in bases:
-            self._have(base)
+            try:
+                self._have(base)
+                self.run(base, "true")
+            except (AssertionError, OSError, subprocess.TimeoutExpired) as exc:
+                why = str(exc).strip().splitlines()[-1]
+                raise Unavailable(f"no {base} can be made or run on this machine: {why}") from exc
+
+    def build(self, target: str, tag: str) -> None:
+        """The image of one target of the Dockerfile, from base images that are there."""
         how = ("--pull-never", "--network", "host", "--format", "docker", "--layers")
         self.buildah("bud", *how, "--target", target, "--tag", tag, str(ROOT), minutes=20)
 
@@ -89,11 +105,11 @@ class Engine:
                 self.buildah("copy", made, str(SYSTEM_TRUST), "/opt/java/openjdk/lib/security/cacerts")
         self.buildah("commit", "--rm", made, base)
 
-    def buildah(self, *words: str, minutes: int = 5) -> str:
+    def buildah(self, *words: str, minutes: int = 2) -> str:
         """What one command of buildah printed."""
         return self._checked(self._call("buildah", *words, minutes=minutes))
 
-    def podman(self, *words: str, minutes: int = 5) -> str:
+    def podman(self, *words: str, minutes: int = 2) -> str:
         """What one command of podman printed."""
         return self._checked(self._call("podman", *words, minutes=minutes))
 
@@ -102,12 +118,16 @@ class Engine:
         done = self._call("podman", "logs", container, minutes=1)
         return done.stdout + done.stderr
 
-    def run(self, image: str, *command: str, options: tuple[str, ...] = ()) -> str:
+    def run(
+        self, image: str, *command: str, options: tuple[str, ...] = (), tmpfs: str = TMPFS, minutes: int = 2
+    ) -> str:
         """What a container printed that ran to its end, confined."""
-        return self.podman("run", "--rm", *CONFINED, *options, image, *command)
+        given = (*CONFINED, "--tmpfs", tmpfs, *options)
+        return self.podman("run", "--rm", *given, image, *command, minutes=minutes)
 
     def _call(self, tool: str, *words: str, minutes: int) -> subprocess.CompletedProcess[str]:
-        storage = ("--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run"))
+        running = RUN / f"bookkeeper-{hashlib.sha256(bytes(self.folder)).hexdigest()[:8]}"
+        storage = ("--root", str(self.folder / "storage"), "--runroot", str(running))
         return subprocess.run(
             [tool, *storage, *words], env=dict(self.environ), capture_output=True, text=True, timeout=minutes * MINUTES
         )
@@ -118,6 +138,14 @@ class Engine:
     def _checked(self, done: subprocess.CompletedProcess[str]) -> str:
         assert done.returncode == 0, f"{done.args}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
         return done.stdout
+
+
+def _unmount(folder: Path) -> None:
+    """What a build that was cut off has left mounted: nothing could remove the folder."""
+    places = [line.split()[1] for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
+    for place in reversed(places):
+        if Path(place).is_relative_to(folder):
+            subprocess.run(["umount", "--lazy", place], check=False)
 
 
 #: a disk that is read-only, no network, no rights; no systemd here that podman could ask to call health checks

@@ -1,6 +1,7 @@
 """compose.yaml: a real compose takes it, and every command, file and name in it is right."""
 
 import os
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -53,18 +54,31 @@ def test_a_command_of_ours_is_spelled_right(name: str) -> None:
     check(command)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_whatever_is_ours_runs_with_a_read_only_disk_and_no_rights(name: str) -> None:
-    service = OURS[name]
+@pytest.mark.parametrize("name", SERVICES)
+def test_each_service_has_limits_a_read_only_disk_and_no_more_rights_than_it_needs(name: str) -> None:
+    service = SERVICES[name]
 
     assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
+    assert "cap_add" not in service or name == "catalog"
 
 
-@pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
-def test_an_image_that_is_not_ours_has_a_tag(service: dict[str, Any]) -> None:
-    name, _, tag = service["image"].partition(":")
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in OURS])
+def test_an_image_that_is_not_ours_has_an_exact_tag(name: str) -> None:
+    assert re.search(r":v?\d+\.\d+(\.\d+)?(-bookworm)?$", SERVICES[name]["image"])
 
-    assert name.startswith("iceberg-bookkeeper") or tag[-1].isdigit() or "bookworm" in tag
+
+def test_a_container_has_the_memory_that_a_pod_has() -> None:
+    pods = {
+        kind: (ROOT / "config" / "kubernetes" / f"{kind}.yaml").read_text("utf-8")
+        for kind in ("bookkeeper", "reaper", "writer")
+    }
+    limits = {kind: re.findall(r"limits: \{memory: (\w+)i\}", text) for kind, text in pods.items()}
+
+    assert limits["bookkeeper"] == [SERVICES["bookkeeper"]["mem_limit"].upper()]
+    assert limits["reaper"] == [SERVICES["reaper"]["mem_limit"].upper()]
+    assert limits["writer"] == [SERVICES["writer-1"]["mem_limit"].upper()]
 
 
 @pytest.mark.parametrize("path", sorted(BINDS))

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.deploy.test_compose import OURS
 from tests.packaging.project import ROOT
 from tests.servers import Unavailable, postgres
 from tests.servers.objects import KEY, azurite
-from tests.stores.queues import Queue
+from tests.stores.queues import PROGRAMS, Queue
 
 pytestmark = pytest.mark.skipif("IMAGE_TEST" not in os.environ, reason="starts servers of its own: make image")
 FOLDER = ROOT / "config" / "compose"
@@ -19,11 +20,21 @@ FOLDER = ROOT / "config" / "compose"
 
 class Composed(Queue):
     def service(self, name: str) -> str:
-        """Does once what the service does."""
-        program, *words = OURS[name].get("command", ["bookkeeper", "run"])
-        words = [word for word in words if word not in ("--listen", "--log-format", "json") and "0.0.0.0" not in word]
-        more = ["--files", "2", "--records", "10"] if program == "writer" else []
-        return self.run(program, *("once" if word == "run" else word for word in words), *more)
+        """Does once what the service does: `run` as `once`, without the options that only `run` has."""
+        program, command, *words = OURS[name].get("command", ["bookkeeper", "run"])
+        if command == "run":
+            return self.run(program, "once", *_for_once(program, words))
+        return self.run(program, command, *words, "--listen", "127.0.0.1:0", "--files", "2", "--records", "10")
+
+
+def _for_once(program: str, words: list[str]) -> list[str]:
+    group = PROGRAMS[program]
+    assert isinstance(group, click.Group)
+    run, once = group.commands["run"], group.commands["once"]
+    given = run.make_context("run", words[:])
+    texts = {option.name: option.opts[0] for option in once.params}
+    said = {option.name for option in run.params if set(option.opts) & {*words}}
+    return [text for name in said & {*texts} for text in (texts[name], str(given.params[name]))]
 
 
 def test_its_services_do_what_they_are_there_for(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.engine import CONFINED, JRE, PYTHON, Engine
+from tests.deploy.engine import CONFINED, JRE, PYTHON, TMPFS, Engine
+from tests.deploy.test_compose import SERVICES
 from tests.servers.process import Unavailable
 
 TAG = "localhost/iceberg-bookkeeper:test"
+SPARK = bool(os.environ.get("SPARK"))
 CONFIG = """\
 [catalog]
 name = "lake"
@@ -32,13 +34,14 @@ pytestmark = pytest.mark.skipif("IMAGE_TEST" not in os.environ, reason="builds a
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine:
+def engine() -> Iterator[Engine]:
     try:
-        made = Engine.here(os.environ)
+        with Engine.here(os.environ) as made:
+            made.have(PYTHON, *([JRE] if SPARK else []))
+            made.build("bookkeeper", TAG)
+            yield made
     except Unavailable as exc:
         pytest.skip(str(exc))
-    made.build("bookkeeper", TAG, PYTHON)
-    return made
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def daemon(engine: Engine, volumes: tuple[str, ...]) -> Iterator[str]:
     The bookkeeper, started as the image starts it; its container's id.
     """
     engine.run(TAG, "bookkeeper", "init", options=volumes)
-    name = engine.podman("run", "--detach", *CONFINED, *volumes, TAG).strip()
+    name = engine.podman("run", "--detach", *CONFINED, "--tmpfs", TMPFS, *volumes, TAG).strip()
     yield name
     engine.podman("rm", "--force", "--time", "0", name)
 
@@ -113,19 +116,21 @@ def test_sigterm_reaches_the_daemon_which_ends_by_itself(engine: Engine, daemon:
     assert '"stop"' in engine.logs(daemon)
 
 
-@pytest.mark.skipif(not os.environ.get("SPARK"), reason="another image, with Java and Spark: make image SPARK=1")
+@pytest.mark.skipif(not SPARK, reason="another image, with Java and Spark: make image SPARK=1")
 def test_a_stream_from_the_image_reads_every_row_on_a_read_only_disk(
     engine: Engine, volumes: tuple[str, ...], tmp_path: Path
 ) -> None:
     tag = TAG.replace(":", "-spark:")
-    engine.build("spark", tag, PYTHON, JRE)
+    engine.build("spark", tag)
     engine.run(TAG, "bookkeeper", "init", options=volumes)
     load = ("--files", "2", "--records", "100", "--value-bytes", "100", "--quiet")
     engine.run(TAG, "writer", "generate", "--folder", "/lake/demo/events/_bookkeeper", *load, options=volumes)
     engine.run(TAG, "bookkeeper", "once", options=volumes)
 
     job = ("python", "-m", "spark_jobs.read_stream", "--checkpoint", "file:///lake/checkpoint", "--sink", "noop")
-    engine.run(tag, *job, "--trigger", "available-now", "--progress", "/lake/progress.jsonl", options=volumes)
+    more = ("--trigger", "available-now", "--progress", "/lake/progress.jsonl")
+    (tmpfs,) = SERVICES["consumer"]["tmpfs"]
+    engine.run(tag, *job, *more, options=volumes, tmpfs=tmpfs, minutes=5)
 
     lines = (tmp_path / "lake" / "progress.jsonl").read_text("utf-8").splitlines()
     assert sum(json.loads(line)["rows"] for line in lines) == 200

@@ -1,6 +1,7 @@
 """README, "Start with your own data": from a CSV file to rows that DuckDB reads, as it stands."""
 
 import re
+import subprocess
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -33,6 +34,24 @@ def flights(path: Path, count: int) -> None:
         where = f"{'UA' if number % 2 else 'B6'},{number},N{number},EWR,IAH,{late},1400"
         lines.append(f"{at.year},{at.month},{at.day},{times},{where},{at.hour},15,{at:%Y-%m-%d %H:%M:%S}")
     path.write_text("\n".join(lines) + "\n")
+
+
+def test_step_by_step_begins_in_a_folder_without_a_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BOOKKEEPER_CONFIG", raising=False)
+    flights(tmp_path / "flights.csv", 50)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    steps = next(text for _, text in BLOCKS if "--dry-run" in text)
+    made = next(text for _, text in BLOCKS if text.startswith("sed "))
+    subprocess.run(["sh", "-ec", made], check=True)
+    for words in filter(is_ours, shell.commands(steps)):
+        with logging_put_back():
+            done = CliRunner().invoke(PROGRAMS[words[0]], words[1:])
+        assert done.exit_code == 0, (words, done.output)
+    assert (tmp_path / "lake" / "demo" / "flights" / "data").is_dir()
+    assert "50" in done.stdout  # rows of the commit
 
 
 def test_every_command_of_the_section_works_on_a_file_of_ones_own(

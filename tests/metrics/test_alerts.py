@@ -101,7 +101,7 @@ class Play:
 
     def _scraped(self, minute: int) -> Samples:
         down = CAUSE <= minute < CURE
-        (self.writer.waits if down else self.writer.goes_on)(7)
+        (self.writer.waits if down else self.writer.goes_on)()
         texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text())
         return quick_samples("".join(texts)) | {UP: float(not down)}
 

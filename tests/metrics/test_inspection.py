@@ -76,7 +76,8 @@ def test_a_consumer_on_a_snapshot_that_others_just_made_is_not_cut_off(watched: 
     watched.look()
     assert consumer(watched, "state", state="cut off") == 1
     assert consumer(watched, "state", state="live") is None
-    assert consumer(watched, "lag_rows") is None
+    assert consumer(watched, "lag_rows") == 2, "at least what the kept snapshots added"
+    assert watched.of().inspection.behind is None, "one that is cut off may stay so for ever"
 
 
 def test_of_one_consumer_whose_files_cannot_be_counted_only_the_lag_is_unknown(watched: Watched, lake: Lake) -> None:
@@ -119,6 +120,13 @@ def test_what_cannot_be_looked_at_keeps_its_last_value_and_the_rest_goes_on(watc
     watched.faults["events"].clear()
     watched.look()
     assert watched.value("bookkeeper_looked_timestamp_seconds") == watched.clock.now.timestamp()
+
+
+def test_a_problem_that_two_looks_have_is_said_once(watched: Watched, lake: Lake) -> None:
+    for key in ("consumers", "rejected"):
+        watched.faults["events"].on(f"list folder/{key}", "before", lambda _: StorageUnavailable("away"))
+    watched.look()
+    assert watched.of().inspection.problem == "StorageUnavailable: away"
 
 
 def test_of_many_only_so_many_have_figures_of_their_own_and_the_rest_are_counted(watched: Watched, lake: Lake) -> None:

@@ -17,7 +17,7 @@ def chosen(names: Sequence[str], environ: os._Environ[str]) -> list[Step]:
     unknown = [name for name in names if name not in every]
     if unknown:
         raise ValueError(f"prepare: no step {', '.join(unknown)}: there is {', '.join(every)}")
-    usual = [*STEPS, *(ASKED if environ.get("GCS_TEST") == "1" else ())]
+    usual = [*STEPS, *(step for step in ASKED if environ.get(step.asked) == "1")]
     return [every[name] for name in names] or usual
 
 

@@ -107,7 +107,16 @@ def promtool(environ: Environ, say: Say) -> None:
 
 def chromium(environ: Environ, say: Say) -> None:
     """Debian's chromium, which only root may install."""
-    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
+    _install(["chromium"], environ, say)
+
+
+def containers(environ: Environ, say: Say) -> None:
+    """Debian's tools for images; with them docker-compose, which checks compose.yaml."""
+    _install([*installed.CONTAINERS, "netavark", "docker-compose"], environ, say)
+
+
+def _install(packages: Sequence[str], environ: Environ, say: Say) -> None:
+    install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     if os.getuid() != 0:
         raise Unavailable(f"only root may install it: sudo {' '.join(install)}")
     _apt(install, environ, say)
@@ -116,7 +125,7 @@ def chromium(environ: Environ, say: Say) -> None:
 def _apt(command: Sequence[str], environ: Environ, say: Say, folder: Path = Path("/")) -> None:
     """With the lists of packages fetched anew when the first try finds nothing by the old ones."""
     if shutil.which("apt-get", path=environ.get("PATH")) is None:
-        raise Unavailable(f"no apt-get on this system: install {command[-1]} so that it is on the PATH")
+        raise Unavailable(f"no apt-get on this system: bring what `{' '.join(command)}` brings onto the PATH")
     # apt-get fails when it meets another one; the one of a clone with another HOME holds the same lock here.
     with _alone(Path(tempfile.gettempdir()) / f"iceberg-bookkeeper-apt-{getpass.getuser()}.lock"):
         quiet = {**environ, "DEBIAN_FRONTEND": "noninteractive"}

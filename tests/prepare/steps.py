@@ -26,6 +26,8 @@ class Step:
     tests: str
     find: Callable[[Environ], object]
     bring: Callable[[Environ, Say], None]
+    #: variable of the environment that, when it is 1, makes this one of a whole run's
+    asked: str = ""
 
 
 def _jars(environ: Environ) -> None:
@@ -85,7 +87,7 @@ STEPS = (
         _wheel_only,
     ),
 )
-#: not among those of every run: documented as unverified
+#: not among those of every run: fake-gcs-server is documented as unverified, and `make image` asks for its tools
 ASKED = (
     Step(
         "fake-gcs-server",
@@ -93,6 +95,15 @@ ASKED = (
         "those with GCS_TEST=1",
         installed.fake_gcs,
         fetch.fake_gcs,
+        "GCS_TEST",
+    ),
+    Step(
+        "containers",
+        "installing Debian's buildah, podman, runc, mmdebstrap and docker-compose, as root",
+        "those of the image",
+        installed.containers,
+        fetch.containers,
+        "IMAGE_TEST",
     ),
 )
 

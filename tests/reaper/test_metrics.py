@@ -54,16 +54,16 @@ def test_rounds_of_compaction_add_up_and_the_last_one_shows_the_table() -> None:
     figures.note_compacted("events", Compacted("off"), NOW)
     figures.note_compacted("events", Compacted("own", busy=True), NOW)
     assert "reaper_compaction" not in figures.text()
-    more = Compacted("own", rewrites=2, read_bytes=100, written_bytes=80, backlog_bytes=7, left_alone={"deletes": 3})
+    more = Compacted("own", read_bytes=100, failed=1, backlog_bytes=7, left_alone={"deletes": 3})
     for minutes in (0, 5, 10):
-        figures.note_compacted("events", replace(more, live_files=minutes), NOW + timedelta(minutes=minutes))
+        figures.note_compacted("events", replace(more, backlog_bytes=minutes + 7), NOW + timedelta(minutes=minutes))
     text = figures.text()
 
     def now(name: str, **labels: str) -> float | None:
         return value(text, f"reaper_compaction_{name}", **labels)
 
-    assert (now("rewrites_total"), now("read_bytes_total"), now("written_bytes_total")) == (6, 300, 240)
-    assert (now("live_files"), now("backlog_bytes"), now("left_alone", reason="deletes")) == (10, 7, 3)
+    assert (now("read_bytes_total"), now("failed_total")) == (300, 3)
+    assert (now("backlog_bytes"), now("left_alone", reason="deletes")) == (17, 3)
     assert now("behind_seconds") == 600
     figures.note_compacted("events", Compacted("own"), NOW + timedelta(minutes=15))
     assert value(figures.text(), "reaper_compaction_behind_seconds") == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.synthetic import TABLE, Queue, file_name, moment, schema
+from benchmarks.support.synthetic import TABLE, Queue, file_name, moment, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config.settings import Catalog, Reaper, Retention, Table

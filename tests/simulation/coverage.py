@@ -48,6 +48,7 @@ LEFT_OUT = {
         "FileMissing",
         "FileSizeDiffers",
         "NameMismatch",
+        "NoDataFile",
         "NoTxlogFile",
         "PathRefused",
         "TooManyHoles",

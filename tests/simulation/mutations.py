@@ -266,7 +266,7 @@ MUTATIONS: dict[str, Patches] = {
     ],
     "expiry without guards": [("reaper.expiry.expire.guards", lambda metadata: ())],
     "the reaper does not ask consumers": [("reaper.consumer_guard.Guard.holds", lambda *given: ())],
-    "consumers read what replace snapshots add": [("bookkeeper.streams.consumer.is_append", lambda snapshot: True)],
+    "consumers read what replace snapshots add": [("bookkeeper.streams.work.is_append", lambda snapshot: True)],
 }
 
 

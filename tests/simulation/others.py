@@ -28,6 +28,144 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+<<<<<<< HEAD
+=======
+class Inline:
+    """A pool of threads that has none."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        pass
+
+    def submit(self, act: Callable[..., Any], *given: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(act(*given))
+        except Exception as error:  # noqa: BLE001 - raised again where it is asked for
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        pass
+
+
+class Output:
+    """A database: rows and place are written in one transaction. Each run of the consumer has a keeper on it."""
+
+    def __init__(self, keyed: bool) -> None:
+        self.keyed = keyed
+        self.rows: list[str] = []
+        self.place: str | None = None
+        self.runs = 0
+
+
+class Keeper:
+    """Implements PlaceKeeper."""
+
+    def __init__(self, output: Output) -> None:
+        self.output, self.epoch = output, 0
+
+    def read(self, consumer: str) -> str | None:
+        return self.output.place
+
+    def begin(self, consumer: str, start: str) -> str:
+        self.output.runs += 1
+        self.epoch = self.output.runs
+        self.output.place = self.output.place or start
+        return self.output.place
+
+    def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
+        if self.epoch != self.output.runs or before != self.output.place:
+            raise ConsumerFenced("another run has taken over")
+        self.output.place = after
+        if output is not None:
+            self.output.rows += versions(output) if self.output.keyed else output["key"].to_pylist()
+
+    def check(self, consumer: str) -> None:
+        """What a run writes that was taken over is not taken."""
+
+    def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
+        self.commit(consumer, before, after, None)
+
+    def durable(self, consumer: str) -> str | None:
+        return self.output.place
+
+
+class Reading:
+    """A consumer, run after run; whatever it meets, each row that appends added is in its output once."""
+
+    def __init__(self, world: "World") -> None:
+        self.world, self.output = world, Output(world.keyed)
+        self.consumer: Consumer | None = None
+        #: rows that were dropped before it began
+        self.before = set[str]()
+        #: whether rows were given up: a rollback, or snapshots that others expired
+        self.skipped = False
+
+    def die(self) -> None:
+        self.consumer = None
+
+    def step(self, dice: Random) -> None:
+        # A reaper that read the consumers before this one registered may commit while it reads its first rows.
+        first = not self.output.rows
+        try:
+            self._read()
+        except (PlaceExpired, RolledBack) as error:
+            if isinstance(error, PlaceExpired) and not (self.world.foreign_expiry or first):
+                raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
+            self.skipped = True
+            assert self.consumer is not None
+            self._go_on(self.consumer)
+            raise
+        except BookkeeperError:
+            self.consumer = None
+            raise
+
+    def _go_on(self, consumer: Consumer) -> None:
+        """With what is live of the rows that were lost, if the table can tell which these are: none is read twice."""
+        try:
+            consumer.catch_up()
+            self.world.counts["consumers caught up"] += 1
+        except NotPossible:
+            consumer.skip_lost()
+
+    def _read(self) -> None:
+        world = self.world
+        if self.consumer is None:
+            uuid = str(world.metadata.table_uuid)
+            catalog: Any = world.catalog
+            source = Source(
+                world.settings,
+                lambda: load_table(catalog, world.settings.identifier),
+                uuid,
+                world.store(world.folder_url),
+            )
+            self.consumer = Consumer.at(
+                source,
+                "sums",
+                Keeper(self.output),
+                END if world.keyed else BEGINNING,  # from the beginning it would read what delete files hide
+                clock=world.scheduler.clock,
+                wait=world.scheduler.wait,
+            )
+            if self.output.runs == 1:
+                self.before = set(world.oracle.streamed if world.keyed else world.oracle.dropped)
+        for batch in self.consumer.batches(follow=False):
+            self.consumer.commit(batch, batch.table)
+            world.counts["rows consumed"] += batch.table.num_rows
+
+    def look(self) -> None:
+        """After all is read."""
+        rows = self.output.rows
+        if len(set(rows)) != len(rows):
+            twice = sorted({row for row in rows if rows.count(row) > 1})
+            raise Wrong(f"a consumer has rows twice: {twice[:5]}")
+        if not self.skipped:
+            missed = set(self.world.oracle.streamed) - set(rows) - self.before - self.world.oracle.abandoned
+            if missed:
+                raise Wrong(f"a consumer missed rows: {sorted(missed)[:5]}")
+
+
+>>>>>>> main
 def compactor(world: "World", name: str) -> Compactor:
     """A compactor that knows nothing yet."""
     worker = partial(rewrite, clock=world.scheduler.seconds, random=world.random)

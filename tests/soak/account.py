@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.independent import Independent
+from tests.soak.independent import Independent
 from tests.soak.journal import Published, operations, published, txlogs
 from tests.soak.plan import COPIED, Ground, local
 from tests.soak.roles import changes

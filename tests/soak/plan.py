@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.lake import written
+from benchmarks.support.lake import written
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
 
-from benchmarks.harness import percentile
+from benchmarks.support.harness import percentile
 from bookkeeper.streams.registry import JOB, Registry
 from bookkeeper.streams.registry import spark as query
 from tests.soak.account import Account, look, settle, work

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import percentile
+from benchmarks.support.harness import percentile
 from bookkeeper.core import marks
 from bookkeeper.core.names import TxlogName
 from tests.soak.crew import Crew, rss_mb

@@ -2,6 +2,7 @@
 A copy of a keyed table that is kept by its stream equals the table, whatever was expired, folded or interrupted.
 """
 
+import functools
 import random
 from contextlib import ExitStack
 
@@ -137,7 +138,8 @@ def test_a_copy_equals_the_table_at_each_end_of_the_stream(spark, keyed, source,
 
     expire(spark, keyed)
     copy.checkpoint = copy.checkpoint.with_name("new")
-    assert "are expired, and --checkpoint is new" in copy.run(exit_code=1)
+    said = copy.run(exit_code=1)
+    assert "has not kept what was committed after it" in said and f"DROP TABLE {copy.target}" in said
 
 
 def expire(spark, keyed):
@@ -189,6 +191,31 @@ def test_a_merge_that_is_interrupted_before_spark_notes_it_is_done_again_and_cha
     copy.check(source.state)
 
 
+def test_a_copy_that_was_made_and_whose_stream_never_began_goes_on_behind_the_rows_it_has(
+    spark, keyed, source, copy, monkeypatch
+):
+    book, begin = keyed.book(), apply_changes.begin
+
+    def killed(name):
+        if name == "seed":
+            raise KeyboardInterrupt
+
+    source.commit(book)
+    with monkeypatch.context() as patch:
+        patch.setattr(apply_changes, "begin", functools.partial(begin, step=killed))
+        copy.run(exit_code=1)
+    assert copy.values() == source.state
+    source.commit(book)
+    assert fold(keyed).plan is not None
+    assert "the output has the rows of snapshot" in copy.run()
+    copy.check(source.state)
+    # The copy is dropped, and its stream goes on: it is made of the rows of now.
+    spark.sql(f"DROP TABLE {copy.target}")
+    source.commit(book)
+    copy.run()
+    copy.check(source.state)
+
+
 def test_a_table_without_deletes_or_order_in_its_stream_and_a_target_of_another_table_are_refused(spark, keyed, copy):
     def table(name, **more):
         Lake(keyed.root, keyed.clock, COLUMNS, catalog=keyed.catalog_settings.name, identifier=f"demo.{name}",
@@ -204,16 +231,15 @@ def test_a_table_without_deletes_or_order_in_its_stream_and_a_target_of_another_
             apply_changes.changes_of(spark, name)
         assert "bookkeeper init --key" in refused.value.hint
 
-    changes, checkpoint = apply_changes.changes_of(spark, copy.source), str(copy.checkpoint)
-    with pytest.raises(NotPossible, match="is no copy of"):
-        apply_changes.prepare_copy(spark, changes, f"{keyed.catalog_settings.name}.demo.plain", checkpoint)
-    with pytest.raises(NotPossible, match="copy of itself"):
-        apply_changes.prepare_copy(spark, changes, copy.source, checkpoint)
+    changes = apply_changes.changes_of(spark, copy.source)
+    for target, words in ((f"{keyed.catalog_settings.name}.demo.plain", "is no copy of"), (copy.source, "of itself")):
+        with pytest.raises(NotPossible, match=words):
+            apply_changes.Copy(spark, changes, target).has(None)
 
 
 def test_a_version_that_is_not_newer_is_skipped_and_the_newest_of_a_batch_counts(spark, keyed, copy):
     changes = apply_changes.changes_of(spark, copy.source)
-    apply_changes.prepare_copy(spark, changes, copy.target, str(copy.checkpoint))
+    copy.run()
 
     def applied(*rows):
         batch = spark.createDataFrame(list(rows), spark.table(copy.source).schema)
@@ -230,15 +256,14 @@ def test_a_version_that_is_not_newer_is_skipped_and_the_newest_of_a_batch_counts
 
 
 def test_new_columns_end_the_stream_until_the_copy_has_them_too(spark, keyed, copy):
-    changes, checkpoint = apply_changes.changes_of(spark, copy.source), str(copy.checkpoint)
-    apply_changes.prepare_copy(spark, changes, copy.target, checkpoint)
+    changes = apply_changes.changes_of(spark, copy.source)
+    copy.run()
     batch = spark.table(copy.source).limit(0)
     batch.collect()
     spark.sql(f"ALTER TABLE {copy.source} ADD COLUMN note string")
     with pytest.raises(NotPossible, match="have changed since the stream began"):
         apply_changes.apply(changes, copy.target, batch, 0)
-    with pytest.raises(NotPossible, match="has other columns") as refused:
-        apply_changes.prepare_copy(spark, changes, copy.target, checkpoint)
-    assert "ALTER TABLE" in refused.value.hint
+    said = copy.run(exit_code=1)
+    assert "has other columns" in said and "ALTER TABLE" in said
     spark.sql(f"ALTER TABLE {copy.target} ADD COLUMN note string")
-    apply_changes.prepare_copy(spark, changes, copy.target, checkpoint)
+    copy.run()

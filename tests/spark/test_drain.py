@@ -3,7 +3,6 @@ A drain reads all that was there when it began, however many rows that is, or en
 """
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -115,17 +114,6 @@ def test_a_first_run_on_an_empty_table_begins_there_and_makes_the_sink(spark, la
     assert consumer.keys == list("ab")
 
 
-def test_a_time_after_the_newest_snapshot_leaves_nothing_to_read(spark, lake, tmp_path):
-    table = lake.append(lake.new_table(), rows("a"))
-    consumer = Consumer(spark, table, tmp_path, from_timestamp=datetime(2100, 1, 1, tzinfo=UTC))
-    consumer.drain()
-    lake.append(table, rows("b"))
-
-    consumer.drain()
-
-    assert consumer.keys == []
-
-
 def test_an_append_that_was_merged_in_the_same_commit_is_read(spark, lake, tmp_path, monkeypatch):
     monkeypatch.setattr(merge, "FAN", 2)
     queue = Queue(lake.config_path.parent, identifier="queue.merged_at_once")
@@ -161,7 +149,8 @@ def test_a_query_that_reads_no_further_ends_with_an_error(spark, lake, tmp_path)
     consumer = Consumer(spark, table, tmp_path)
 
     def blind(trigger):
-        stream = read_stream.read(spark, consumer.source, from_timestamp=datetime(2100, 1, 1, tzinfo=UTC))
+        later = spark.readStream.format("iceberg").option("stream-from-timestamp", 2**42)
+        stream = later.load(consumer.source)
         return read_stream.start(stream, "noop", "lake", consumer.checkpoint, trigger)
 
     with pytest.raises(NotPossible, match="reads no further, with 1 snapshots of") as ended:
@@ -224,12 +213,6 @@ MAIN = [
 )
 def test_what_is_unread_at_an_offset(offset, left):
     assert Target(MAIN).unread(offset) == left
-
-
-def test_a_query_without_a_place_reads_from_its_time_on():
-    assert Target(MAIN, since_ms=300).unread(None) == 1
-    assert Target(MAIN, since_ms=301).unread(Offset(None, 0)) == 0
-    assert Target(MAIN, since_ms=301).unread(Offset(11, 0)) == 2
 
 
 def test_sparks_own_offset_is_understood():

@@ -2,7 +2,6 @@
 A stream sees every append once, and lives through what a queue does to its table.
 """
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -23,8 +22,7 @@ class Consumer:
     def drain(self):
         """Read what is new; the progress of each micro-batch."""
         seen = []
-        since = self.options.get("from_timestamp")
-        drain.drain(self.spark, self.source, self.checkpoint, self.start, since=since, report=seen.append)
+        drain.drain(self.spark, self.source, self.checkpoint, self.start, report=seen.append)
         return seen
 
     def drain_with_sparks_own_trigger(self):
@@ -73,18 +71,6 @@ def test_max_rows_bounds_each_micro_batch_by_whole_files(spark, lake, tmp_path):
     batches = [progress["rows"] for progress in consumer.drain() if progress["rows"]]
 
     assert sum(batches) == 6 and max(batches) <= 4 and len(batches) >= 2
-
-
-def test_a_stream_from_a_time_skips_older_snapshots(spark, lake, tmp_path):
-    table = lake.new_table()
-    lake.append(table, rows("ab"))
-    table = lake.append(table, rows("c"))
-    since = datetime.fromtimestamp(table.current_snapshot().timestamp_ms / 1000, UTC)
-    consumer = Consumer(spark, table, tmp_path, from_timestamp=since)
-
-    consumer.drain()
-
-    assert consumer.keys == ["c"]
 
 
 def test_a_stream_survives_retention(spark, lake, tmp_path):

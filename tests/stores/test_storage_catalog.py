@@ -19,7 +19,7 @@ from bookkeeper.catalogs.open import STORAGE, commit, load_table, open_catalog
 from bookkeeper.catalogs.storage import ENTRY_EVERY, StorageCatalog
 from bookkeeper.catalogs.versions import HINT, Versions, name, number
 from bookkeeper.config.settings import Catalog
-from bookkeeper.errors import CommitConflict, CommitUnknown, StorageUnavailable
+from bookkeeper.errors import CatalogUnavailable, CommitConflict, CommitUnknown, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.servers.shared import place, wanted
@@ -49,6 +49,30 @@ def set_property(table: Table, key: str) -> Any:
     """One commit."""
     guard = AssertTableUUID(uuid=table.metadata.table_uuid)
     return commit(table, (guard,), (SetPropertiesUpdate(updates={key: "in"}),))
+
+
+def test_a_tables_location_may_be_a_link_and_its_metadata_folder_may_not(tmp_path: Path) -> None:
+    given = properties("local", tmp_path)
+    opened(given).create_table("demo.t", SCHEMA)
+    place = tmp_path / "warehouse" / "demo" / "t"
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    catalog = opened(given)
+    set_property(load_table(catalog, "demo.t"), "one")
+    set_property(load_table(opened(given), "demo.t"), "two")
+    held = load_table(catalog, "demo.t")
+    (place / "metadata").rename(tmp_path / "metadata")
+    (place / "metadata").symlink_to(tmp_path / "metadata")
+    before = sorted(os.listdir(tmp_path / "metadata"))
+    with pytest.raises(CatalogUnavailable, match="metadata is a symbolic link") as refused:
+        load_table(opened(given), "demo.t")
+    assert "mount" in refused.value.hint
+    with pytest.raises(CommitUnknown, match="metadata is a symbolic link"):
+        set_property(held, "three")
+    assert sorted(os.listdir(tmp_path / "metadata")) == before
+    (place / "metadata").unlink()
+    (tmp_path / "metadata").rename(place / "metadata")
+    assert {"one", "two"} <= load_table(opened(given), "demo.t").metadata.properties.keys()
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from bookkeeper.config.settings import Reaper, Settings
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.streams import Consumer, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.streams.consumer import Batch, Limits
+from bookkeeper.streams.consumer_state import evaluate, read_all
+from bookkeeper.streams.registry import Registry
 from reaper.run import reap
 from tests.support.faults import Faults, FaultyStore, HalfDone
 from tests.support.lake import Lake, Writes
@@ -49,6 +51,29 @@ def expire(lake: Lake, keep: int = 1, **reaper: Any) -> None:
     """What the reaper does once everything but the last snapshots is old."""
     settings = replace(lake.settings, reaper=Reaper(older_than=timedelta(0), retain_last=keep, **reaper))
     reap(lake.catalog, settings, lake.clock.move(hours=1), release_brake=True, open_store=lake.store)
+
+
+def take(consumer: Consumer, most: int = 1000) -> list[str]:
+    """The keys of the next batches, each committed."""
+    found: list[str] = []
+    for _, batch in zip(range(most), consumer.batches(follow=False), strict=False):
+        found += keys(batch)
+        consumer.commit(batch)
+    return found
+
+
+def taken(lake: Lake, most: int = 1000, **how: Any) -> list[str]:
+    """What a run reads that keeps its place in the folder."""
+    with opened(lake, **how) as consumer:
+        return take(consumer, most)
+
+
+def state(lake: Lake) -> Any:
+    """The state of the only consumer, as the reaper sees it."""
+    (found,) = evaluate(
+        read_all(Registry(lake.folder.store), lake.store), lake.table().metadata, lake.settings.reaper, lake.clock.now
+    )
+    return found
 
 
 class Output:

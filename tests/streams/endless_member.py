@@ -25,9 +25,9 @@ def main(config: str, share: str, where: str) -> None:
         print("ready", flush=True)
         for batch in group.batches():
             with connection:
-                connection.executemany(
-                    "INSERT INTO output VALUES (?, ?)", [(key, share) for key in batch.table["key"].to_pylist()]
-                )
+                name = group._current.name if group._current else ""
+                rows = [(key, share, name) for key in batch.table["key"].to_pylist()]
+                connection.executemany("INSERT INTO output VALUES (?, ?, ?)", rows)
                 group.commit(batch)
     connection.close()
 

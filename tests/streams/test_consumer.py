@@ -31,7 +31,8 @@ from bookkeeper.errors import (
 )
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.streams import Consumer, ConsumerGroup, DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
-from bookkeeper.streams.consumer_state import CUT_OFF, LIVE, evaluate, read_all
+from bookkeeper.streams.consumer import Limits
+from bookkeeper.streams.consumer_state import CUT_OFF, LIVE
 from bookkeeper.streams.lag import added_files, lag
 from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.place import Place, after_lost, parse
@@ -46,6 +47,9 @@ from tests.streams.consumers import (
     keys,
     opened,
     settings_of,
+    state,
+    take,
+    taken,
 )
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes, append_by_others
@@ -56,45 +60,6 @@ COLUMNS = [
     {"name": "n", "type": "int"},
 ]
 UUID = "6c1f0f1e-9a3b-4c52-8e0e-000000000001"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
-
-
-@pytest.fixture
-def writer(lake: Lake) -> Writes:
-    return Writes(lake)
-
-
-@pytest.fixture(params=[SqliteOutput, ParquetOutput])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
-    found: Output = request.param(tmp_path)
-    return found
-
-
-def take(consumer: Consumer, most: int = 1000) -> list[str]:
-    """The keys of the next batches, each committed."""
-    found: list[str] = []
-    for _, batch in zip(range(most), consumer.batches(follow=False), strict=False):
-        found += keys(batch)
-        consumer.commit(batch)
-    return found
-
-
-def taken(lake: Lake, most: int = 1000, **how: Any) -> list[str]:
-    """What a run reads that keeps its place in the folder."""
-    with opened(lake, **how) as consumer:
-        return take(consumer, most)
-
-
-def state(lake: Lake) -> Any:
-    """The state of the only consumer, as the reaper sees it."""
-    (found,) = evaluate(
-        read_all(Registry(lake.folder.store), lake.store), lake.table().metadata, lake.settings.reaper, lake.clock.now
-    )
-    return found
 
 
 # What is read.
@@ -121,38 +86,10 @@ def test_batches_are_bounded_and_a_run_goes_on_after_any_of_them(lake: Lake, wri
 
 
 def test_a_batch_is_cut_by_bytes_too(lake: Lake, writer: Writes) -> None:
-    from bookkeeper.streams.consumer import Limits
-
     commit(lake, writer, "abcdef")
     with opened(lake) as consumer:
         consumer.limits = Limits(1000, bytes=1)
         assert [len(keys(batch)) for batch in _committed(consumer)] == [1] * 6
-
-
-def test_a_large_file_is_read_piece_by_piece(lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.streams.consumer.SMALL_BYTES", 0)
-    commit(lake, writer, "abcde", "f")
-    assert taken(lake, 2, rows=2) + taken(lake, rows=2) == list("abcdef")
-
-
-def test_a_small_file_of_large_rows_is_not_kept_ahead(
-    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bookkeeper.streams.consumer.AHEAD_BYTES", 2**20, raising=False)
-    wanted = ["a", *["x" * 2**16] * 64]  # by its dictionary a file of some KiB
-    commit(lake, writer, "bc")
-    writer.publish(*wanted)
-    lake.tick()
-    read, kept = Consumer._read_small, []
-
-    def seen(consumer: Consumer, *given: Any) -> Any:
-        found = read(consumer, *given)
-        kept.append(sum(batch.nbytes for batch in found or ()))
-        return found
-
-    monkeypatch.setattr(Consumer, "_read_small", seen)
-    assert taken(lake) == [*"bc", *wanted]
-    assert 0 < max(kept) <= 2**20
 
 
 def _committed(consumer: Consumer) -> Iterator[Any]:
@@ -380,7 +317,7 @@ def test_a_rollback_of_main_is_an_error_that_says_what_to_do(lake: Lake, writer:
         output.take(lake)
     with output.run(lake) as run:
         run.consumer.skip_lost()
-        assert run.consumer.skip_lost() == run.consumer.place
+        assert run.consumer.skip_lost().place == run.consumer.place
     output.take(lake)
     assert output.keys() == ["a", "b", "other"]
 
@@ -399,8 +336,8 @@ def test_after_a_rollback_whose_snapshots_are_expired_no_row_is_read_twice(
     with pytest.raises(RolledBack):
         output.take(lake)
     with output.run(lake) as run:
-        assert run.consumer.skip_lost().snapshot == second
-        assert run.consumer.skip_lost() == run.consumer.place
+        assert run.consumer.skip_lost().place.snapshot == second
+        assert run.consumer.skip_lost().place == run.consumer.place
     output.take(lake)
     assert output.keys() == ["a", "b", "c", "d", "x", "y"]
 
@@ -421,7 +358,7 @@ def test_after_a_rollback_to_a_tag_that_expiry_left_no_row_is_read_twice(
     lake.table().manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     append_by_others(lake, writer.file(["x"]))
     with output.run(lake) as run:
-        assert run.consumer.skip_lost().snapshot == first
+        assert run.consumer.skip_lost().place.snapshot == first
     output.take(lake)
     assert output.keys() == ["a", "b", "c", "d", "e", "f", "x"]
 

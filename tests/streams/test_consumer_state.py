@@ -2,6 +2,7 @@
 Where a consumer stands on main, what it holds, and how far it is behind.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ class Table:
     def register(self, **how: Any) -> "Table":
         self.registry.add(spark("q", self.query.url, minute(0), by=COMMAND, **how))
         return self
+
+    def begin(self, begins_with: int, renewed: float = 5) -> None:
+        """Registers it as one that reads this snapshot in a batch first."""
+        query = spark("q", self.query.url, minute(0), by=COMMAND)
+        self.registry.add(replace(query, begins_with=begins_with, renewed=minute(renewed)))
 
     def consumer(self, at: float = 10, settings: Reaper = HOLD) -> ConsumerState:
         (found,) = evaluate(read_all(self.registry, open_store), self.metadata, settings, minute(at))
@@ -134,6 +140,38 @@ def test_max_hold_in_snapshots_is_used_up_by_their_number(there: Table) -> None:
     assert there.consumer(10, few).used == pytest.approx(0.8)
 
 
+def test_a_query_that_reads_a_snapshot_in_a_batch_first_needs_it_until_it_has_an_offset(there: Table) -> None:
+    there.begin(5)
+    found = there.consumer()
+    assert (found.state, found.first) == (states.BEGINNING, 4)
+    there.query.begin(offset(5, 1))
+    assert (there.consumer().state, there.consumer().first) == (states.LIVE, 4)
+    there.query.done(offset(8, 1))
+    assert there.consumer().first == 7
+    there.query = Query(there.query.root.with_name("new"))
+    there.begin(4711)
+    assert (there.consumer().state, there.consumer().first) == (states.CUT_OFF, None)
+    there.metadata = table(*line(6), snapshot(7, 3), head=6, aside=ref(7))
+    there.begin(7)
+    assert (there.consumer().state, there.consumer().first) == (states.ASIDE, 0)
+
+
+def test_max_hold_in_time_counts_from_the_last_renewal_of_the_batch(there: Table) -> None:
+    there.begin(4, renewed=200)
+    assert there.consumer(200).used == pytest.approx(0.1), "of the snapshots"
+    assert there.consumer(250).used == pytest.approx(0.5)
+    there.query.begin(offset(4, 1))
+    assert there.consumer(280).at_risk and there.consumer(320).used == pytest.approx(1.2)
+    history = MainHistory(there.metadata)
+    assert hold_limit(history, HOLD, minute(300), minute(200)) == 0
+    assert hold_limit(history, HOLD, minute(301), minute(200)) == hold_limit(history, HOLD, minute(301)) == 8
+    # No record buys time by a renewal that has not come yet, and none in snapshots or bytes.
+    there.begin(4, renewed=5000)
+    assert there.consumer(5 + 120).used == pytest.approx(1.2)
+    few = Reaper(max_hold=timedelta(days=9), max_hold_snapshots=3)
+    assert hold_limit(history, few, minute(10), minute(10)) == 5
+
+
 @pytest.mark.parametrize(("at", "most", "place"), [(10, 50, 0), (10, 3, 5), (105, 50, 3), (1000, 50, 8), (10, 8, 0)])
 def test_nothing_is_held_beyond_max_hold(at: float, most: int, place: int) -> None:
     settings = Reaper(max_hold=timedelta(minutes=100), max_hold_snapshots=most)
@@ -176,9 +214,24 @@ def test_a_consumer_at_the_beginning_is_behind_by_everything(there: Table) -> No
     assert lag_at(there, offset(BEGINNING, -1)) == Lag(4, 12, 120, 12000, timedelta(minutes=9))
 
 
-def test_the_lag_of_a_consumer_that_is_cut_off_or_unreadable_is_unknown(there: Table) -> None:
-    assert lag_at(there, offset(4711)) is None
-    there.query.done("nonsense")
+def test_a_query_that_reads_a_snapshot_in_a_batch_first_is_behind_by_all_its_rows_and_what_follows(
+    there: Table,
+) -> None:
+    live = {"total-records": "700", "total-files-size": "70000"}
+    rest = snapshot(2, 1, **{**COUNTS, **live})
+    there.metadata = table(snapshot(1, None, **COUNTS), rest, snapshot(3, 2, **COUNTS))
+    there.begin(2)
+    found = lag(there.consumer(), there.metadata, lambda snapshot: [], minute(10))
+    assert found == Lag(2, 9 + 3, 700 + 30, 70_000 + 3000, timedelta(minutes=8))
+
+
+def test_the_lag_of_a_query_that_is_cut_off_is_at_least_what_the_kept_snapshots_added(there: Table) -> None:
+    there.metadata = counted_table("append", "delete", "append")
+    assert lag_at(there, offset(4711)) == Lag(2, 6, 60, 6000, timedelta(minutes=9))
+
+
+def test_the_lag_of_a_consumer_that_is_unreadable_is_unknown(there: Table) -> None:
+    there.register().query.done("nonsense")
     assert lag(there.consumer(), there.metadata, lambda snapshot: [], minute(10)) is None
 
 

@@ -2,6 +2,7 @@
 The registry of consumers: what is registered is found again, and what cannot be read is not forgotten.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def test_what_is_added_is_found_again_as_it_was(registry: Registry) -> None:
     registry.add(other)
     assert registry.all() == [other, query]
     assert not other.lapsed(NOW) and other.lapsed(NOW + timedelta(hours=2))
+
+
+def test_a_query_that_begins_with_a_snapshot_says_which_and_is_found_by_name(registry: Registry) -> None:
+    query = replace(spark("nightly", "s3://lake/cp", NOW, by=JOB), begins_with=4711, renewed=NOW)
+    registry.add(query)
+    assert registry.find("nightly") == query == registry.all()[0]
+    assert registry.find("other") is None
 
 
 def test_adding_again_renews_and_removing_forgets(registry: Registry) -> None:
@@ -74,6 +82,9 @@ BROKEN = [
 ]
 BROKEN += [READER % until for until in (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00")]
 BROKEN += [b'{"version":1,"checkpoint":"/cp","source":"../../else"}']
+BEGINS = b'{"version":1,"checkpoint":"/cp","begins-with":%s,"renewed":%s}'
+BROKEN += [BEGINS % (b'"5"', b"null"), BEGINS % (b"true", b"null"), BEGINS % (b"5", b"7")]
+BROKEN += [BEGINS % (b"5", b'"2026-01-31T12:00:00"'), BEGINS % (b"5", b'"9999-12-31T23:59:59-14:00"')]
 
 
 @pytest.mark.parametrize("data", BROKEN)
@@ -109,5 +120,7 @@ def test_a_record_that_is_too_large_or_no_file_is_an_unreadable_consumer(tmp_pat
     registry = Registry(open_store(str(tmp_path)))
     registry.add(reader("export", 1, NOW, timedelta(hours=1)))
     found = {consumer.name: consumer.broken for consumer in registry.all()}
+    huge = registry.find("huge")
+    assert huge is not None and huge.broken == found["huge"]
     assert found.pop("export") == ""
     assert all("its record is not read" in why for why in found.values()) and found.keys() == {"huge", "link"}

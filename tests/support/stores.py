@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from bookkeeper.stores.beneath import walk
+from bookkeeper.stores.local import LocalStore
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.servers.shared import place, shared, wanted
@@ -23,6 +25,15 @@ def local(path: Path) -> Opener:
     root = path / "store"
     root.mkdir()
     return lambda: open_store(f"file://{root}")
+
+
+def walked(path: Path) -> Opener:
+    """
+    A directory whose files are opened folder by folder, as where the kernel has no openat2.
+    """
+    root = path / "walked"
+    root.mkdir()
+    return lambda: LocalStore(str(root), walk)
 
 
 def memory(path: Path) -> Opener:
@@ -66,6 +77,7 @@ BACKENDS: dict[str, Callable[[Path], Opener]] = {
     "local": local,
     "memory": memory,
     "s3": s3,
+    "walked": walked,
 }
 
 

@@ -432,8 +432,8 @@ def test_what_was_granted_and_refused_is_counted(tmp_path: Path) -> None:
     lake = watched.add(tmp_path, columns=NUMBERED, partition_by=(), evolve=GROWING)
     ask(lake, (ADD, "wind", "double"), (ADD, "gust", "long"), (WIDEN, "n", "long"), (ADD, "KEY", "long"))
     watched.turn(3, seconds=6)
-    counted = ("columns_added", "columns_widened", "column_requests_refused")
-    assert [watched.value(f"bookkeeper_{name}_total") for name in counted] == [2, 1, 1]
+    outcomes = ("added", "widened", "refused")
+    assert [watched.value("bookkeeper_column_requests_total", outcome=name) for name in outcomes] == [2, 1, 1]
 
 
 def test_equal_requests_are_one_object(lake: Lake) -> None:

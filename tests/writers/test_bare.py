@@ -60,6 +60,16 @@ def drop(tmp_path: Path) -> Drop:
     return Drop(tmp_path)
 
 
+def test_a_link_among_bare_files_is_not_followed(drop: Drop, tmp_path: Path) -> None:
+    drop.put("a.parquet", "1")
+    (tmp_path / "landing" / "a.parquet").rename(tmp_path / "secret.parquet")
+    (tmp_path / "landing" / "a.parquet").symlink_to(tmp_path / "secret.parquet")
+    (tmp_path / "landing" / "x").symlink_to(tmp_path)
+    for key in ("a.parquet", "x/secret.parquet"):
+        with pytest.raises(SchemaRefused, match="symbolic link"):
+            drop.bare().take(drop.root, key)
+
+
 def test_a_bare_file_becomes_rows_once(drop: Drop) -> None:
     drop.put("a.parquet", "1", "2")
     bare = drop.bare()

@@ -32,5 +32,5 @@ def test_the_commands_are_spelled_right(example: str) -> None:
 def test_every_error_it_names_exists() -> None:
     from bookkeeper import errors
 
-    for name in re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE):
+    for name in re.findall(r"^\| `([A-Z]\w+)` \|", TEXT, re.MULTILINE):
         assert issubclass(getattr(errors, name), errors.BookkeeperError)

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -91,17 +90,17 @@ def test_a_folder_that_vanishes_in_the_middle_of_a_publish_is_not_made_again(
     from bookkeeper.stores import disk
 
     path = Path(f"{local.root}/_bookkeeper".removeprefix("file://"))
-    make, made = disk.make_directory, list[str]()
+    make, made = disk.make_folder, list[str]()
 
-    def gone_now(directory: str, *how: Any, **more: Any) -> None:
-        if directory == str(path / "pending") and path.exists():
-            made.append(directory)
+    def gone_now(folder: int, name: str) -> None:
+        if name == "pending" and path.exists():
+            made.append(name)
             path.rename(path.with_name("away"))
-        make(directory, *how, **more)
+        make(folder, name)
 
     with local.writer() as writer:
         writer.write(rows("a"))
-        monkeypatch.setattr(disk, "make_directory", gone_now)
+        monkeypatch.setattr(disk, "make_folder", gone_now)
         with pytest.raises(Exception, match=r"vanished|is not there"):
             writer.publish()
         writer.close()

@@ -185,7 +185,7 @@ def test_a_path_is_read_as_what_its_file_is(local: Desk, tmp_path: Path, kind: s
 
 BAD = [
     ([{"timestamp": WHEN, "key": "k"}, {"timestamp": WHEN, "key": "k", "new": 1}], "no column 'new'"),
-    ([{"timestamp": WHEN, "key": "k"}, {"key": "k"}], "required column 'timestamp' holds 1 nulls"),
+    ([{"timestamp": WHEN, "key": "k"}, {"key": "k"}], "required column 'timestamp' holds 1 null"),
     ({"timestamp": WHEN.replace(tzinfo=None), "key": "k"}, "has type timestamp"),
     ({"timestamp": WHEN, "key": 1}, "column 'key' has type long"),
     ([{"timestamp": WHEN, "key": "k"}, {"timestamp": WHEN, "key": 1}], "column 'key'"),

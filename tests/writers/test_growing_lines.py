@@ -1,7 +1,7 @@
 """Lines of tables whose schema grows: unknown fields are asked for block by block, and no row is lost or doubled."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,10 @@ def test_the_fields_of_a_block_are_asked_for_at_once(lake: Growing, tmp_path: Pa
     assert (lake.waits, len(lake.columns())) == (1, 5)
 
 
-def test_types_follow_from_the_values_of_the_block(lake: Growing, tmp_path: Path) -> None:
+def test_types_follow_from_the_values_of_the_block(
+    lake: Growing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("writers.source._CHUNK_BYTES", 2_000)
     values = {
         "truth": [True, False],
         "whole": [1, -2],
@@ -81,15 +84,20 @@ def test_types_follow_from_the_values_of_the_block(lake: Growing, tmp_path: Path
         "at": ["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.5+01:00"],
         "maybe": ["2026-03-01T12:00:00Z", "soon"],
         "day": ["2026-03-01", "2026-03-02"],
+        "local": ["2026-03-01", "2026-03-02T12:00:00"],
+        "phone": ["+4930", "+4931"],
         "text": ["a", None],
     }
     load(lake, write(tmp_path / "a.ndjson", *({n: v[i] for n, v in values.items()} | {"key": f"{i}"} for i in (0, 1))))
-    kinds = ["boolean", "long", "double", "timestamptz", "string", "string", "string"]
+    kinds = ["boolean", "long", "double", "timestamptz", "string", "date", "timestamp", "string", "string"]
     assert lake.columns() == dict(zip(values, kinds, strict=True))
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     first, second = of(lake, *values)
-    assert first == (True, 1, 1.0, noon, "2026-03-01T12:00:00Z", "2026-03-01", "a")
-    assert second == (False, -2, 2.5, noon - timedelta(minutes=59, seconds=59.5), "soon", "2026-03-02", None)
+    days = [date(2026, 3, 1), date(2026, 3, 2)]
+    local = [datetime(2026, 3, 1), datetime(2026, 3, 2, 12)]
+    assert first == (True, 1, 1.0, noon, "2026-03-01T12:00:00Z", days[0], local[0], "+4930", "a")
+    later = noon - timedelta(minutes=59, seconds=59.5)
+    assert second == (False, -2, 2.5, later, "soon", days[1], local[1], "+4931", None)
 
 
 @pytest.mark.parametrize("value", [7, "x"])

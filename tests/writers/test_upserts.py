@@ -160,7 +160,7 @@ def test_nothing_reaches_the_table_of_a_key_that_is_null_or_missing(keyed: Desk)
             writer.delete([{"id": 1, "value": "a"}])
         assert "`change` takes whole rows" in caught.value.hint and "select(['id'])" in caught.value.hint
         for act, given, why in (
-            (writer.upsert, {"id": [1, None], "value": ["a", "b"]}, "'id' holds 1 nulls"),
+            (writer.upsert, {"id": [1, None], "value": ["a", "b"]}, "'id' holds 1 null"),
             (writer.upsert, {"value": ["a"]}, "'id' is missing"),
             (writer.delete, {"id": [None]}, "'id'"),
             (writer.delete, {"id": [1], "value": ["a"]}, "'value' is no key; a delete takes id"),

@@ -9,11 +9,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.errors import SchemaRefused
+from bookkeeper.format.arrow_types import type_of_arrow
 from writers.files.keyed_spec import KeyedSpec
 from writers.files.versions import DELETE
 from writers.files.write_spec import WriteSpec
 from writers.values.cast import cast
-from writers.values.unknown_fields import type_of_arrow
 
 _DELETED = "Give one True (delete) or False (upsert) for each row: change(rows, [True, False])."
 

@@ -75,12 +75,12 @@ class PendingMonitor:
         began = self._clock()
         while self.full(limit):
             waited = self._clock() - began
-            self._metrics.waits(self._pending)
+            self._metrics.waits()
             if waited >= patience or self._wait(EVERY.total_seconds()) is True:
                 raise Backpressure(f"{self._pending} txlogs are pending, the table's pending limit is {limit}")
             self.look()
-            self._metrics.waits(self._pending, (self._clock() - began - waited).total_seconds())
-        self._metrics.goes_on(self._pending)
+            self._metrics.waits((self._clock() - began - waited).total_seconds())
+        self._metrics.goes_on()
 
     def _check_own(self, found: set[TxlogName], copy: MarksCopy | None) -> None:
         # The marks may be older than the listing, for both are read at once: a txlog in neither may be committed. Only

@@ -13,8 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from bookkeeper.errors import SchemaRefused
+from bookkeeper.format.arrow_types import type_of_arrow
 from bookkeeper.format.required import optional, with_required
-from writers.values.unknown_fields import type_of_arrow
 
 
 def cast(table: pa.Table, schema: Schema, target: pa.Schema, former: Mapping[str, int]) -> pa.Table:
@@ -65,7 +65,8 @@ def _by_field(table: pa.Table, schema: Schema, former: Mapping[str, int]) -> dic
 
 def _cast_column(column: pa.ChunkedArray, field: NestedField, wanted: pa.DataType, where: str) -> pa.ChunkedArray:
     if field.required and column.null_count:
-        raise SchemaRefused(f"required column {where!r} holds {column.null_count} nulls")
+        nulls = "1 null" if column.null_count == 1 else f"{column.null_count} nulls"
+        raise SchemaRefused(f"required column {where!r} holds {nulls}", hint="Give each row a value, or leave it out.")
     kind = field.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(column.type):
         return _cast_struct(column, kind, wanted, where)

@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
 
 from bookkeeper.errors import SchemaRefused
+from bookkeeper.format.json_decoder import check_keys
 from writers.changes import DELETES, UNAVAILABLE_TEXTS, UPSERTS, Change
 from writers.values.blocks import ReadBlock
-from writers.values.json_values import check_keys
 from writers.values.records import BadLine, Row, ToRow, table_of
 
 #: makes the changes of what a line holds; raises SchemaRefused

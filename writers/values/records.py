@@ -4,7 +4,6 @@ Parsers of lines: one JSON object or one CSV record a line, as the table's colum
 A line that is no row of the table raises BadLine with its reason.
 """
 
-import csv
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,16 +14,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, IcebergType, NestedField
 
 from bookkeeper.errors import SchemaRefused
-from writers.values.json_values import check_keys, converter, json_decoder, text_converter
+from bookkeeper.format.input_files import csv_cells
+from bookkeeper.format.json_decoder import check_keys, line_decoder
+from writers.values.json_values import converter, text_converter
 
 Row = Mapping[int, Any]
 Parse = Callable[[bytes], Row]
 #: makes a row out of values by column name; with names of columns, only of these
 ToRow = Callable[[Mapping[str, Any], Collection[str] | None], Row]
 NONE: Mapping[str, int] = {}
-
-# The length of lines is bounded where they are read; the module's own bound on a field is 128 KiB.
-csv.field_size_limit(2**31 - 1)
 
 
 class BadLine(ValueError):
@@ -71,15 +69,7 @@ def ndjson_decoder(schema: Schema, ignore_unknown: bool = False) -> Callable[[by
     Reads one JSON value; raises BadLine.
     """
     decimals = any(isinstance(schema.find_type(number), DecimalType) for number in schema.field_ids)
-    decoder = json_decoder(decimals, ignore_unknown)
-
-    def decode(line: bytes) -> Any:
-        try:
-            return decoder.decode(line.decode("utf-8").strip())
-        except (ValueError, RecursionError) as exc:
-            raise BadLine(f"not JSON: {exc}") from exc
-
-    return decode
+    return line_decoder(decimals, ignore_unknown, BadLine)
 
 
 def row_maker(
@@ -210,10 +200,9 @@ def _named(schema: Schema, former: Mapping[str, int]) -> dict[str, NestedField]:
 
 def _cells(line: bytes, delimiter: str) -> list[str]:
     try:
-        records = list(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=delimiter, strict=True))
-    except (csv.Error, UnicodeDecodeError) as exc:
+        return csv_cells(line, delimiter)
+    except ValueError as exc:
         raise BadLine(f"not CSV: {exc}") from exc
-    return records[0] if records else []
 
 
 def _row(

@@ -1,9 +1,9 @@
 """
-Columns of texts as columns of a table's types by Arrow's kernels, with the same result as text_converter.
+Columns of texts as columns of a table's types by Arrow's kernels, with the same result as bookkeeper.format.text_types.
 
-Each kernel is used only for texts for which it cannot be laxer than the converter; for others the answer is None, and
-the converter decides. Arrow's own laxness (pyarrow 26): decimals beyond 128 bits wrap around, the year 0 is a date,
-`0x1F` is a whole number, blanks around a time are cut.
+Each kernel is used only for texts for which it cannot be laxer than that; for others the answer is None, and the
+converter decides. Arrow's own laxness (pyarrow 26): decimals beyond 128 bits wrap around, the year 0 is a date, `0x1F`
+is a whole number, 12 is a time of day, and blanks around one are cut.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.types import DecimalType, IcebergType
 
+from bookkeeper.format.text_types import CLOCK, TIMES
 from writers.values.json_values import Convert
 
 #: days from 0001-01-01 to 1970-01-01: Python has no earlier date; a zone can move a time by a day
@@ -31,8 +32,10 @@ def from_texts(kind: IcebergType, target: pa.DataType, convert: Convert) -> From
     name = str(kind)
     if name == "string":
         return lambda texts: texts
-    if name in _TIMES:
-        return lambda texts: _time(name, texts, target)
+    if name == "time":
+        return lambda texts: _clock(texts, target)
+    if name in TIMES:
+        return lambda texts: _time(texts, target)
     if name in ("int", "long"):
         return lambda texts: _matching(texts, r"^-?[0-9]{1,19}$", target)
     if isinstance(kind, DecimalType):
@@ -40,20 +43,22 @@ def from_texts(kind: IcebergType, target: pa.DataType, convert: Convert) -> From
     return lambda texts: _each(texts, convert, target)
 
 
-_TIMES = ("date", "time", "timestamp", "timestamptz")
+def _clock(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """Read as a time of 1970-01-01: the kernel for times is laxer at its end."""
+    if not _all_match(texts, f"^{CLOCK.pattern}$"):
+        return None
+    days = pc.binary_join_element_wise(pa.scalar("1970-01-01T", _TEXT), texts, pa.scalar("", _TEXT))
+    found = _cast(days, pa.timestamp("us"))
+    return None if found is None else found.cast(pa.int64()).cast(target)
 
 
-def _time(name: str, texts: pa.Array, target: pa.DataType) -> pa.Array | None:
-    """A time of day is read as one of 1970-01-01: the kernel for times is laxer at its end."""
-    kind = pa.timestamp("us") if name == "time" else target
-    if name == "time":
-        texts = pc.binary_join_element_wise(pa.scalar("1970-01-01T", _TEXT), texts, pa.scalar("", _TEXT))
-    found = _cast(texts, kind)
-    if found is None or name == "time":
-        return found if found is None else found.cast(pa.int64()).cast(target)
-    least = pc.min(found.cast(pa.int32() if name == "date" else pa.int64())).as_py()
-    first = _FIRST_DAY if name == "date" else _FIRST_MICROSECOND
-    return found if least is None or least >= first else None
+def _time(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    found = _cast(texts, target)
+    if found is None:
+        return None
+    of_days = pa.types.is_date(target)
+    least = pc.min(found.cast(pa.int32() if of_days else pa.int64())).as_py()
+    return found if least is None or least >= (_FIRST_DAY if of_days else _FIRST_MICROSECOND) else None
 
 
 def _decimal(kind: DecimalType, texts: pa.Array, target: pa.DataType, convert: Convert) -> pa.Array | None:
@@ -69,9 +74,11 @@ def decimal_digits(kind: DecimalType) -> str:
 
 
 def _matching(texts: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
-    if not pc.all(pc.match_substring_regex(texts, pattern)).as_py() and texts.null_count < len(texts):
-        return None
-    return _cast(texts, target)
+    return _cast(texts, target) if _all_match(texts, pattern) else None
+
+
+def _all_match(texts: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern)).as_py()) or texts.null_count == len(texts)
 
 
 def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array | None:

@@ -11,21 +11,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from bookkeeper.commands.infer.kinds import Column, Sample
+from bookkeeper.commands.infer.sample import Column, Sample
 from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.arrow_types import holding, type_of_arrow
 from bookkeeper.format.input_files import row_kind
-
-_WIDER = {
-    pa.uint8(): pa.int32(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(),
-    pa.date64(): pa.date32(),
-    pa.null(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.binary_view(): pa.binary(),
-}
 
 
 def read_arrow(path: str) -> tuple[pa.Schema, Sample]:
@@ -35,7 +24,7 @@ def read_arrow(path: str) -> tuple[pa.Schema, Sample]:
     try:
         schema, sample = _parquet(path) if row_kind(path) == "Parquet" else _arrow(path)
     except (pa.ArrowException, OSError, ValueError) as exc:
-        raise ConfigInvalid(f"--like {path} cannot be read as {row_kind(path)}: {str(exc)[:200]}") from exc
+        raise ConfigInvalid(f"{path} cannot be read as {row_kind(path)}: {str(exc)[:200]}") from exc
     fields = []
     for field in schema:
         kind = _fitting(field.type, field.name, path, sample.notes)
@@ -49,32 +38,23 @@ def _fitting(kind: pa.DataType, where: str, path: str, notes: list[str]) -> pa.D
     def inner(child: pa.Field) -> pa.Field:
         return child.with_type(_fitting(child.type, f"{where}.{child.name}", path, notes))
 
-    if pa.types.is_dictionary(kind):
-        return _fitting(kind.value_type, where, path, notes)
     if pa.types.is_struct(kind):
         return pa.struct([inner(child) for child in kind])
     if pa.types.is_map(kind):
         return pa.map_(inner(kind.key_field), inner(kind.item_field))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(inner(kind.value_field))
-    if pa.types.is_duration(kind) or pa.types.is_interval(kind) or pa.types.is_union(kind):
-        raise ConfigInvalid(
-            f"--like {path}: column {where!r} has the type {kind}, which Iceberg does not have",
-            hint="Cast or leave out the column, or say the columns by --schema FILE.",
-        )
-    return _primitive(kind, where, path, notes)
-
-
-def _primitive(kind: pa.DataType, where: str, path: str, notes: list[str]) -> pa.DataType:
     if pa.types.is_null(kind):
         notes.append(f"column {where!r} has no type in {path}: taken as text.")
-    if pa.types.is_time(kind):
-        return pa.time64("us")
-    if not pa.types.is_timestamp(kind):
-        return _WIDER.get(kind, kind)
-    if kind.unit == "ns":
+        return pa.string()
+    if type_of_arrow(kind) is None:
+        raise ConfigInvalid(
+            f"{path}: column {where!r} has the type {kind}, which Iceberg does not have",
+            hint="Cast or leave out the column, or say the columns by --schema FILE.",
+        )
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
         notes.append(f"column {where!r} has nanoseconds, the table microseconds: rows that would lose any are bad.")
-    return pa.timestamp("us", "UTC" if kind.tz else None)
+    return holding(kind)
 
 
 def _parquet(path: str) -> tuple[pa.Schema, Sample]:

@@ -22,10 +22,11 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.commands.infer.arrow import read_arrow
-from bookkeeper.commands.infer.kinds import LIST, OBJECT, Column, Sample, common
 from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
+from bookkeeper.commands.infer.sample import Column, Sample
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, all_end, delimiter_of, opened, row_kind
+from bookkeeper.format.text_types import LIST, OBJECT, common_type
 
 #: names of columns that say when something happened, the likeliest first
 _LIKELY = (
@@ -98,21 +99,19 @@ def infer(
         with open(path, "rb") as file:
             if not file.read(1):
                 hint = "Give a file with some rows, or say the columns by --schema FILE."
-                raise ConfigInvalid(f"--like {path}: the file is empty", hint=hint)
+                raise ConfigInvalid(f"{path}: the file is empty", hint=hint)
         if (kind := row_kind(path)) is not None:
             _refuse_csv_options(path, kind, nulls, delimiter)
             if changes:
-                raise ConfigInvalid(f"--like {path}: it is {kind}, and changes are lines of JSON", hint="Make NDJSON.")
+                raise ConfigInvalid(f"{path}: it is {kind}, and changes are lines of JSON", hint="Make NDJSON.")
             return _of_arrow(path)
         if changes:
             return _of_changes(path, nulls, delimiter, keyed)
         return _of_lines(path, nulls, delimiter)
     except OSError as exc:
-        raise ConfigInvalid(
-            f"--like {path} cannot be read: {exc.strerror or exc}", hint="Give a file of data."
-        ) from exc
+        raise ConfigInvalid(f"{path} cannot be read: {exc.strerror or exc}", hint="Give a file of data.") from exc
     except NotPossible as exc:
-        raise ConfigInvalid(f"--like {exc}", hint="Make the file anew.") from exc
+        raise ConfigInvalid(str(exc), hint=exc.hint) from exc
 
 
 def _of_arrow(path: str) -> Inferred:
@@ -120,7 +119,7 @@ def _of_arrow(path: str) -> Inferred:
     try:
         schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(arrow))
     except (ValueError, TypeError) as exc:
-        raise ConfigInvalid(f"--like {path}: {exc}", hint="Say the columns by --schema FILE.") from exc
+        raise ConfigInvalid(f"{path}: {exc}", hint="Say the columns by --schema FILE.") from exc
     return _with_partition(schema, sample, ())
 
 
@@ -129,7 +128,7 @@ def _of_changes(path: str, nulls: Sequence[str], delimiter: str | None, keyed: b
     sample, able = read_changes(path)
     if not keyed:
         raise ConfigInvalid(
-            f"--like {path}: a change stream needs a keyed table, and no key is given",
+            f"{path}: a change stream needs a keyed table, and no key is given",
             hint=f"Give --key COLUMN, the key of the table in the database. Never null: {', '.join(able) or 'none'}.",
         )
     return _of_sample(path, sample, ["--preset", "debezium"], False)
@@ -148,7 +147,8 @@ def _of_lines(path: str, nulls: Sequence[str], delimiter: str | None) -> Inferre
         sample = read_ndjson(path)
         if looks_like_changes(sample):
             sample.notes.append(
-                f"{path} looks like Debezium's changes: --preset debezium --key COLUMN makes a table of their rows."
+                f"{path} looks like Debezium's changes: `bookkeeper init --like {path} --preset debezium --key COLUMN` "
+                "makes a table of their rows."
             )
     if any("--ignore-unknown" in note for note in sample.notes):
         options.append("--ignore-unknown")
@@ -177,7 +177,7 @@ def _is_csv(path: str, nulls: Sequence[str], delimiter: str | None) -> bool:
         _refuse_csv_options(path, "JSON", nulls, delimiter)
     elif not nulls and delimiter is None:
         hint = "Is it CSV? Then give --delimiter ','. Others are known by their first bytes."
-        raise ConfigInvalid(f"--like {path}: it is not known what this file holds", hint=hint)
+        raise ConfigInvalid(f"{path}: it is not known what this file holds", hint=hint)
     return not as_json
 
 
@@ -195,7 +195,7 @@ def _quoted(text: str) -> str:
 
 
 def _type(path: str, column: Column, where: str, notes: list[str], as_csv: bool) -> IcebergType:
-    found = common(set(column.kinds)) if column.kinds else None
+    found = common_type(column.kinds) if column.kinds else None
     if not column.kinds:
         what = f"only {', '.join(map(repr, column.null_texts))}" if column.null_texts else "no value"
         notes.append(f"column {where!r} has {what}: taken as text.")
@@ -205,7 +205,7 @@ def _type(path: str, column: Column, where: str, notes: list[str], as_csv: bool)
     if found is None:
         (first, (line, text)), (second, (later, other)) = list(column.kinds.items())[:2]
         raise ConfigInvalid(
-            f"--like {path}, line {later}: column {where!r} is {_named(second)} ({other}), "
+            f"{path}, line {later}: column {where!r} is {_named(second)} ({other}), "
             f"in line {line} {_named(first)} ({text})",
             hint="No type holds both: mend the line, or say the columns by --schema FILE; lines that do not fit are "
             "bad lines then.",

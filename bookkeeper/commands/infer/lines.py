@@ -2,17 +2,17 @@
 The columns of CSV and NDJSON files, from a bounded sample of their first lines.
 """
 
-import csv
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from bookkeeper.commands.infer.kinds import LIST, NULL_TEXTS, OBJECT, Column, Sample, kind_of_json, kind_of_text
+from bookkeeper.commands.infer.sample import NULL_TEXTS, Column, Sample
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_table, opened
+from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_cells, csv_table, opened
+from bookkeeper.format.json_decoder import RepeatedKeys, line_decoder
+from bookkeeper.format.text_types import LIST, OBJECT, shown, type_of_json, type_of_text
 
 _CHUNK_BYTES = 2**20
 _MOST_LINE_BYTES = 2**24
@@ -42,7 +42,7 @@ def blocks(path: str, most_bytes: int) -> Iterator[bytes]:
             else:
                 rest += data
             if len(rest) > _MOST_LINE_BYTES:
-                raise ConfigInvalid(f"--like {path}: a line of more than 16 MiB", hint="Is it CSV or NDJSON?")
+                raise ConfigInvalid(f"{path}: a line of more than 16 MiB", hint="Is it CSV or NDJSON?")
     if rest:
         yield rest
 
@@ -74,7 +74,7 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
                 _see_texts(sample.columns[name], column, lines)
         line, sample.lines = line + count, sample.lines + table.num_rows
     if not sample.lines:
-        raise ConfigInvalid(f"--like {path}: {first_bad or 'a header and no rows'}", hint=_SCHEMA_HINT)
+        raise ConfigInvalid(f"{path}: {first_bad or 'a header and no rows'}", hint=_SCHEMA_HINT)
     sample.whole = seen < _MOST_CSV_BYTES
     if "" in names:
         sample.notes.append(
@@ -89,24 +89,24 @@ def read_csv(path: str, delimiter: str, nulls: Sequence[str]) -> Sample:
 
 def _header(path: str, head: bytes, delimiter: str) -> list[str]:
     try:
-        names = next(csv.reader([head.decode("utf-8").rstrip("\r")], delimiter=delimiter, strict=True), [])
-    except (UnicodeDecodeError, csv.Error) as exc:
+        names = csv_cells(head, delimiter)
+    except ValueError as exc:
         hint = "Is it CSV with a header, in UTF-8? `iconv -f latin1 -t utf-8` makes it so."
-        raise ConfigInvalid(f"--like {path}: line 1 is no CSV header: {exc}", hint=hint) from exc
+        raise ConfigInvalid(f"{path}: line 1 is no CSV header: {exc}", hint=hint) from exc
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         places = [str(index + 1) for index, name in enumerate(names) if name == twice[0]]
         raise ConfigInvalid(
-            f"--like {path}: line 1 names {twice[0]!r} in columns {' and '.join(places)}", hint="Rename one of them."
+            f"{path}: line 1 names {twice[0]!r} in columns {' and '.join(places)}", hint="Rename one of them."
         )
     others = [sign for sign in ";\t|," if sign in (names[0] if len(names) == 1 else "")]
     if others:
         sign = "tab" if others[0] == "\t" else others[0]
-        raise ConfigInvalid(f"--like {path}: one column, {names[0][:60]!r}", hint=f"Give --delimiter '{sign}'.")
+        raise ConfigInvalid(f"{path}: one column, {names[0][:60]!r}", hint=f"Give --delimiter '{sign}'.")
     if not any(names):
-        raise ConfigInvalid(f"--like {path}: line 1 names no column", hint="A CSV file needs a header.")
+        raise ConfigInvalid(f"{path}: line 1 names no column", hint="A CSV file needs a header.")
     if len(names) > _MOST_COLUMNS:
-        raise ConfigInvalid(f"--like {path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
+        raise ConfigInvalid(f"{path}: {len(names)} columns, {_MOST_COLUMNS} may be", hint=_SCHEMA_HINT)
     return names
 
 
@@ -119,8 +119,8 @@ def _python_table(
         if not text.strip():
             continue
         try:
-            cells = next(csv.reader([text.decode("utf-8").rstrip("\r")], delimiter=delimiter, strict=True))
-        except (UnicodeDecodeError, csv.Error) as exc:
+            cells = csv_cells(text, delimiter)
+        except ValueError as exc:
             wrong.append(f"line {number}: {exc}")
             continue
         if len(cells) != count:
@@ -143,7 +143,7 @@ def _see_texts(column: Column, texts: pa.ChunkedArray, lines: Sequence[int]) -> 
             if text not in column.null_texts:
                 column.null_texts[text] = lines[pc.index(texts, pa.scalar(text, _TEXT)).as_py()]
             continue
-        kind = kind_of_text(text)
+        kind = type_of_text(text)
         number = 0 if kind in column.kinds else lines[pc.index(texts, pa.scalar(text, _TEXT)).as_py()]
         column.see(kind, number, text)
 
@@ -152,8 +152,8 @@ def read_ndjson(path: str) -> Sample:
     """
     The keys of JSON objects, one a line; raises ConfigInvalid, with the line.
     """
-    root = Column()
-    return _read_objects(path, root, lambda value, line: _see_object(path, root, value, line, "", 0))
+    root, objects = Column(), _Objects(path)
+    return objects.read(root, lambda value, line: objects.see(root, value, line))
 
 
 def read_changes(path: str) -> tuple[Sample, list[str]]:
@@ -162,7 +162,7 @@ def read_changes(path: str) -> tuple[Sample, list[str]]:
 
     Raises ConfigInvalid, with the line.
     """
-    rows, deleted = Column(), Column()
+    rows, deleted, objects = Column(), Column(), _Objects(path)
 
     def see(value: dict[str, Any], line: int) -> None:
         message = value["payload"] if value.keys() == {"schema", "payload"} else value
@@ -171,12 +171,12 @@ def read_changes(path: str) -> tuple[Sample, list[str]]:
         op = message.get("op") if isinstance(message, dict) else None
         if not isinstance(op, str):
             hint = "Is it Debezium's envelope (before, after, op)? Flat rows need no --preset."
-            raise ConfigInvalid(f"--like {path}, line {line}: it is no change, for it has no op", hint=hint)
+            raise ConfigInvalid(f"{path}, line {line}: it is no change, for it has no op", hint=hint)
         row = message.get("before" if op == "d" else "after")
         if isinstance(row, dict):
-            _see_object(path, deleted if op == "d" else rows, row, line, "", 0)
+            objects.see(deleted if op == "d" else rows, row, line)
 
-    sample = _read_objects(path, rows, see)
+    sample = objects.read(rows, see)
     able = [name for name, column in rows.fields.items() if column.values == rows.values]
     if deleted.values:
         gone = deleted.fields
@@ -194,74 +194,83 @@ def looks_like_changes(sample: Sample) -> bool:
     return {"before", "after", "op"} <= columns.keys()
 
 
-def _read_objects(path: str, root: Column, see: Callable[[dict[str, Any], int], None]) -> Sample:
-    number, seen = 0, 0
-    bad: list[str] = []
-    for block in blocks(path, _MOST_JSON_BYTES):
-        for text in block.removesuffix(b"\n").split(b"\n"):
-            number, seen = number + 1, seen + len(text) + 1
-            if not text.strip():
-                continue
-            value = _object(path, number, text, bad)
-            if value is not None:
-                see(value, number)
+class _Objects:
+    """The JSON objects of a file, one a line, and the lines that `writer lines` takes for bad, with what is wrong."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._decode = path, line_decoder(decimals=False)
+        self._bad: dict[int, str] = {}
+
+    def read(self, root: Column, see: Callable[[dict[str, Any], int], None]) -> Sample:
+        number, seen = 0, 0
+        for block in blocks(self._path, _MOST_JSON_BYTES):
+            for text in block.removesuffix(b"\n").split(b"\n"):
+                number, seen = number + 1, seen + len(text) + 1
+                value = self._object(number, text) if text.strip() else None
+                if value is not None:
+                    see(value, number)
+                if number >= _MOST_JSON_LINES:
+                    break
             if number >= _MOST_JSON_LINES:
                 break
-        if number >= _MOST_JSON_LINES:
-            break
-    if not root.fields:
-        what = bad[0] if bad else "no JSON object with a row"
-        raise ConfigInvalid(f"--like {path}: {what}", hint="It needs one JSON object a line; " + _ONE_A_LINE)
-    sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
-    if bad:
-        sample.notes.append(
-            f"{len(bad)} lines of {path} are no JSON objects, first {bad[0]}; `writer lines` puts them with the bad "
-            "lines."
-        )
-    return sample
+        line, what = next(iter(self._bad.items()), (0, ""))
+        first = f"line {line}: {what}"
+        if not root.fields:
+            hint = "It needs one JSON object a line; " + _ONE_A_LINE
+            raise ConfigInvalid(f"{self._path}: {first if line else 'no JSON object with a row'}", hint=hint)
+        sample = Sample(root.fields, root.values, number < _MOST_JSON_LINES and seen < _MOST_JSON_BYTES)
+        if line:
+            sample.notes.append(
+                f"{len(self._bad)} lines of {self._path} are no rows, first {first}; `writer lines` puts them with the "
+                "bad lines."
+            )
+        return sample
+
+    def _object(self, number: int, text: bytes) -> dict[str, Any] | None:
+        try:
+            value = self._decode(text)
+        except ValueError as exc:
+            self._bad[number] = str(exc)
+            return None
+        if isinstance(value, dict):
+            return value
+        self._bad[number] = f"{type(value).__name__}, not an object"
+        return None
+
+    def see(self, column: Column, value: dict[str, Any], line: int, where: str = "", depth: int = 0) -> None:
+        """Note the values of one object, but those that no type takes; raises ConfigInvalid."""
+        if isinstance(value, RepeatedKeys):
+            self._bad.setdefault(line, f"{min(value.repeated)!r} is given twice")
+        column.values += 1
+        for name, item in value.items():
+            if name not in column.fields:
+                if len(column.fields) >= _MOST_COLUMNS:
+                    raise ConfigInvalid(
+                        f"{self._path}, line {line}: {where or 'the lines'} have more than {_MOST_COLUMNS} keys",
+                        hint="Are the keys values? Then a map holds them. " + _SCHEMA_HINT,
+                    )
+                column.fields[name] = Column()
+            if item is not None:
+                self._see_value(column.fields[name], item, line, f"{where}.{name}".lstrip("."), depth)
+
+    def _see_value(self, column: Column, value: Any, line: int, where: str, depth: int) -> None:
+        if depth > _MOST_DEPTH:
+            raise ConfigInvalid(f"{self._path}, line {line}: {where[:80]} is nested too deeply", hint=_SCHEMA_HINT)
+        kind = type_of_json(value)
+        if kind is None:
+            self._bad.setdefault(line, f"no type takes {shown(value)} of {where[:80]}")
+            return
+        if kind == OBJECT:
+            column.see(kind, line, "{...}")
+            self.see(column, value, line, where, depth + 1)
+            return
+        column.values += 1
+        column.see(kind, line, str(value) if kind != LIST else "[...]")
+        if kind == LIST:
+            column.element = column.element or Column()
+            for item in value:
+                if item is not None:
+                    self._see_value(column.element, item, line, f"{where}[]", depth + 1)
 
 
 _ONE_A_LINE = "`jq -c '.[]' file.json` makes lines of an array, `jq -c .` of objects on several lines."
-
-
-def _object(path: str, number: int, text: bytes, bad: list[str]) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        bad.append(f"line {number}: {exc}")
-        return None
-    if isinstance(value, dict):
-        return value
-    bad.append(f"line {number}: {type(value).__name__}, not an object")
-    return None
-
-
-def _see_object(path: str, column: Column, value: dict[str, Any], line: int, where: str, depth: int) -> None:
-    column.values += 1
-    for name, item in value.items():
-        if name not in column.fields:
-            if len(column.fields) >= _MOST_COLUMNS:
-                raise ConfigInvalid(
-                    f"--like {path}, line {line}: {where or 'the lines'} have more than {_MOST_COLUMNS} keys",
-                    hint="Are the keys values? Then a map holds them. " + _SCHEMA_HINT,
-                )
-            column.fields[name] = Column()
-        if item is not None:
-            _see_value(path, column.fields[name], item, line, f"{where}.{name}".lstrip("."), depth)
-
-
-def _see_value(path: str, column: Column, value: Any, line: int, where: str, depth: int) -> None:
-    if depth > _MOST_DEPTH:
-        raise ConfigInvalid(f"--like {path}, line {line}: {where[:80]} is nested too deeply", hint=_SCHEMA_HINT)
-    kind = kind_of_json(value)
-    if kind == OBJECT:
-        column.see(kind, line, "{...}")
-        _see_object(path, column, value, line, where, depth + 1)
-        return
-    column.values += 1
-    column.see(kind, line, str(value) if kind != LIST else "[...]")
-    if kind == LIST:
-        column.element = column.element or Column()
-        for item in value:
-            if item is not None:
-                _see_value(path, column.element, item, line, f"{where}[]", depth + 1)
