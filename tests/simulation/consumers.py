@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.catalogs.open import load_table
-from bookkeeper.errors import BookkeeperError, PlaceExpired, RolledBack
+from bookkeeper.errors import BookkeeperError, NotPossible, PlaceExpired, RolledBack
 from bookkeeper.streams.consumer import Batch, Consumer
 from bookkeeper.streams.group import ConsumerGroup
 from bookkeeper.streams.keepers import ParquetPlace, PlaceKeeper, SqlitePlace
@@ -196,8 +196,16 @@ class Reading:
                 raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
             self.skipped = True
             if actor in self.runs:
-                self.runs[actor][0].skip_lost()
+                self._go_on(self.runs[actor][0])
             raise
+
+    def _go_on(self, consumer: Consumer | ConsumerGroup) -> None:
+        """With what is live of the rows that were lost, if the table can tell which these are: none is read twice."""
+        try:
+            consumer.catch_up()
+            self.world.counts["consumers caught up"] += 1
+        except NotPossible:
+            consumer.skip_lost()
 
     def _is_stale(self, actor: str) -> bool:
         """Whether another run has moved on a place that this one reads from: nothing is kept for this one."""

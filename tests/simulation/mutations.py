@@ -197,7 +197,7 @@ _live_deletes = select.live_deletes
 _expire, _read_journal, _write_journal = reaper.run.expire, journals.read, journals.write
 _rule, _append_counts, _with_live_files = retention_rule.rule, summary.append_counts, ledger._with_live_files
 _summary = summary.summary
-_LEDGER = "tests.simulation.world.Ledger"
+_LEDGER = "tests.simulation.books.Ledger"
 
 MUTATIONS: dict[str, Patches] = {
     "the guard of main is left out": [("bookkeeper.ledger.ledger.guards", lambda view: guards(view)[:1])],
@@ -206,7 +206,7 @@ MUTATIONS: dict[str, Patches] = {
     "old marks after an unknown outcome": [(_LEDGER, broken.DeafLedger)],
     "an unknown outcome taken for success": [(_LEDGER, broken.TrustingLedger)],
     "the swap before its files are durable": [(_LEDGER, broken.SwapFirst)],
-    "delete before the commit": [("tests.simulation.world.Bookkeeper", broken.HastyBookkeeper)],
+    "delete before the commit": [("tests.simulation.books.Bookkeeper", broken.HastyBookkeeper)],
     "out of pending/ before it is in rejected/": [("bookkeeper.core.folder.Folder.reject", carelessly)],
     "positions are not compared": [("bookkeeper.tick.plan._Planner._check_position", broken.any_position)],
     "a data file may be named by any txlog": [("bookkeeper.tick.check.check_names", lambda *given: None)],
