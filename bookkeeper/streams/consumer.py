@@ -283,10 +283,13 @@ class Consumer:
         """Lets the record follow, by what the output says: a place in an open transaction may never become durable."""
         if not self._is_due(self._registered_at, every):
             return
-        text = self._keeper.durable(self.name)
-        if text is not None:
-            self._registration.follow(parse(text, self.place.table, f"the output of {self.name}"))
-            self._registered_at = self._clock()
+        for _ in range(_TRIES):
+            text = self._keeper.durable(self.name)
+            if text is None:
+                return
+            if self._registration.follow(parse(text, self.place.table, f"the output of {self.name}")):
+                self._registered_at = self._clock()
+                return
 
     def _table(self) -> Table:
         table = self._load()

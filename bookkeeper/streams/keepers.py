@@ -54,7 +54,7 @@ class PlaceKeeper(Protocol):
         """
 
     def durable(self, consumer: str) -> str | None:
-        """The place that is durable now, None while that is not known: in an open transaction."""
+        """The place that is durable now, whichever run wrote it; None while it is not known: in an open transaction."""
 
 
 class SqlPlace:
@@ -286,7 +286,11 @@ class ParquetPlace:
         self.commit(consumer, before, after, (self._schema or like).empty_table())
 
     def durable(self, consumer: str) -> str | None:
-        return self._place
+        try:
+            self._store.size(self._key(consumer, self._number + 1))
+        except Missing:
+            return self._place
+        return self._newest(consumer)[1]  # of another run, or of this one, whose reply was lost
 
     def _newest(self, consumer: str) -> tuple[int, str | None]:
         """The number of the newest file, and the place in it."""

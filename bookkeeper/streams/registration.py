@@ -90,12 +90,19 @@ class Registration:
         """Whether its consumer has committed anything since it was first opened."""
         return self.record is not None and self.record.place != self.record.start
 
-    def follow(self, place: Place) -> None:
-        """Registers a place that is durable in the output. A crash leaves the record behind it; raises as a store."""
-        if self.record is None or self.record.place != str(place):
-            wanted = self._moved(place)
-            self._tag = self._folder.replace(key_of(self.name), dumps(wanted))
-            self.record = wanted
+    def follow(self, place: Place) -> bool:
+        """
+        Registers a place that was durable in the output after the record was read. A crash leaves the record behind it.
+
+        False: another run has written the record since, perhaps a later place; it is read again, then read the place
+        anew. Raises as `read`.
+        """
+        if self.record is not None and self.record.place == str(place):
+            return True
+        if self._swapped(self._moved(place)):
+            return True
+        self.read()
+        return False
 
     def create(self, place: Place) -> bool:
         """Registers a new consumer; False when another run was first."""

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bookkeeper.streams import DuckDBPlace, FolderPlace, ParquetPlace, SqlitePla
 from bookkeeper.streams.consumer import Batch
 from bookkeeper.streams.keepers import TABLE, SqlPlace
 from bookkeeper.streams.registry import key_of
-from tests.streams.consumers import NAME, commit, keys, opened, take
+from tests.streams.consumers import NAME, Output, ParquetOutput, SqliteOutput, commit, keys, opened, take
 from tests.support.lake import Lake, Writes
 
 Connect = Callable[[], Any]
@@ -209,3 +209,55 @@ def test_of_two_runs_whose_place_is_in_files_the_first_to_write_goes_on(
         runs[1].commit(batches[1], batches[1].table.select(["key"]))
     for run in runs:
         run.close()
+
+
+@pytest.fixture(params=["sqlite", "parquet"])
+def beside(request: pytest.FixtureRequest, tmp_path: Path) -> Output:
+    """An output with its place; the record in the txlog folder follows it."""
+    return {"sqlite": SqliteOutput, "parquet": ParquetOutput}[request.param](tmp_path / "output")
+
+
+def registered(lake: Lake) -> str:
+    """The place in the record of the consumer: what the reaper keeps for it."""
+    found: str = json.loads(lake.folder.store.read(key_of(NAME)))["place"]
+    return found
+
+
+def test_a_run_that_another_has_overtaken_does_not_set_the_record_back(
+    lake: Lake, writer: Writes, beside: Output
+) -> None:
+    commit(lake, writer, "a")
+    with beside.run(lake) as first:
+        first.take()
+        commit(lake, writer, "b")
+        beside.take(lake)
+        place = registered(lake)
+        lake.clock.move(minutes=1)
+        with suppress(ConsumerFenced):
+            first.take()
+        assert registered(lake) == place
+
+
+def test_nor_does_one_that_stood_still_before_it_wrote_the_record(
+    lake: Lake, writer: Writes, beside: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(lake, writer, "a")
+    with beside.run(lake) as first:
+        first.take()
+        durable, places = first.consumer._keeper.durable, list[str]()
+
+        def late(consumer: str) -> str | None:
+            text = durable(consumer)
+            if not places:
+                places.append("")
+                commit(lake, writer, "b")
+                beside.take(lake)
+                places.append(registered(lake))
+            return text
+
+        monkeypatch.setattr(first.consumer._keeper, "durable", late)
+        commit(lake, writer, "c")
+        lake.clock.move(minutes=1)
+        with suppress(ConsumerFenced):
+            first.take()
+        assert places[1] == registered(lake)
