@@ -3,7 +3,7 @@ What is to be done on a simulated table, found by reading its bytes: see `livene
 """
 
 import struct
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,8 +21,8 @@ _START, _US = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 #: of the table in each world
 OLDER_THAN, RETAIN_LAST, METADATA_KEEP, PREVIOUS = timedelta(minutes=2), 5, timedelta(minutes=5), 10
 MARKS_KEEP, ORPHAN_AGE, BRAKE = timedelta(hours=2), timedelta(hours=2), 0.9
-#: manifests of one size are merged when so many are there; files of a quiet lot when there are more than so many
-FAN, FAN_IN, SPANS = 16, 4, 16
+#: files of a quiet lot are rewritten when there are more than so many
+FAN_IN, SPANS = 4, 16
 METADATA = ".metadata.json"
 #: of a keyed table: what was rejected for this holds its writer, until a person gives it up
 HOLD = ("FileMissing", "IncarnationPruned")
@@ -62,10 +62,10 @@ class Debts:
         return (name for name, _ in self._in(PENDING) if name in self.oracle.txlogs.done)
 
     def copy_behind(self) -> Iterator[Hashable]:
-        """The snapshot of the table's marks, where marks.json does not have it."""
+        """What marks.json says, where the table's marks say something else: also while these move on."""
         marks, copy = self._marks, self.oracle.txlogs.copy
         if marks.snapshot is not None and (copy is None or copy.marks != marks):
-            yield marks.snapshot
+            yield None if copy is None else copy.marks.snapshot
 
     def card_behind(self) -> Iterator[Hashable]:
         """The table's schema, where the card has another one."""
@@ -122,12 +122,6 @@ class Debts:
             if mark.seen_ms < self._ago(MARKS_KEEP) and not is_kept:
                 yield writer, run
 
-    def unrenewed(self) -> Iterator[Hashable]:
-        """The snapshot of the marks, while others have committed since."""
-        marks, head = self._marks, self.oracle.table.head
-        if marks.snapshot is not None and head is not None and marks.snapshot != head.id:
-            yield marks.snapshot
-
     # -- the table's files
 
     def unretained(self) -> Iterator[Hashable]:
@@ -139,15 +133,6 @@ class Debts:
         rows = sum(line.rows for line in gone), sum(line.rows for line in data)
         if len(gone) <= BRAKE * len(data) and rows[0] <= BRAKE * rows[1]:
             yield from (line.path for line in gone)
-
-    def unmerged(self) -> Iterator[Hashable]:
-        """Manifests of one kind and size, of which there are so many that an append of ours merges them."""
-        head, sizes = self.oracle.table.head, Counter[tuple[int, int, int]]()
-        for manifest in self.oracle.decoder.manifests(head) if head is not None else ():
-            files = (manifest.files[0] or 0) + (manifest.files[1] or 0)
-            if files:
-                sizes[manifest.content, manifest.spec, _tier(files)] += 1
-        return (size for size, count in sizes.items() if count >= FAN)
 
     def unfolded(self) -> Iterator[Hashable]:
         head = self.oracle.table.head
@@ -245,7 +230,6 @@ class Debts:
             "marks.json says what the table says": self.copy_behind,
             "the card shows the table's schema": self.card_behind,
             "rows past retention are dropped": self.unretained,
-            "small manifests are merged": self.unmerged,
             "equality deletes are folded": self.unfolded,
             "a rewrite is committed or rejected": self.unsettled_rewrites,
             "small files become few": self.uncompacted,
@@ -258,7 +242,6 @@ class Debts:
             "a rejected rewrite is swept": self.unswept_rewrites,
             "an answer to a request for columns is swept": self.unswept_answers,
             "marks of idle runs are pruned": self.unpruned,
-            "marks are renewed while only others commit": self.unrenewed,
             "a request for a column is answered": self.unanswered,
             "a replay gets in": self.unreplayed,
         }
@@ -271,10 +254,3 @@ def _newest(line: Line) -> int | None:
         return None
     found: int = struct.unpack("<q", bound)[0]
     return found
-
-
-def _tier(files: int) -> int:
-    level = 0
-    while files >= FAN:
-        files, level = files // FAN, level + 1
-    return level

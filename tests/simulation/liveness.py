@@ -35,7 +35,6 @@ BOUNDS = {
     "rows past retention are dropped": Bound(
         90 * SECOND, "retention.every is 60 s; what the brake holds back is no debt"
     ),
-    "small manifests are merged": Bound(0 * SECOND, "the append that finds 16 of a tier merges them"),
     "equality deletes are folded": Bound(
         11 * MINUTE, "fold.after is 60 s; what could not be read is tried again after 10 m"
     ),
@@ -54,7 +53,6 @@ BOUNDS = {
     "marks of idle runs are pruned": Bound(
         12 * MINUTE, "the first commit 10 m after the last pruning, past marks-keep"
     ),
-    "marks are renewed while only others commit": Bound(11 * MINUTE, "marks-renew is 10 m"),
     "a request for a column is answered": Bound(30 * SECOND, "columns/ is listed each 5 s"),
     "a program ends what it does": Bound(0 * SECOND, "who waits for room, or for a column, gets it within a round"),
     "a writer gets room": Bound(0 * SECOND, "a publish that waits for room succeeds once txlogs are committed"),

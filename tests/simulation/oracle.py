@@ -21,6 +21,9 @@ from tests.simulation.marks_rules import MarksRules
 from tests.simulation.snapshot_rules import SnapshotRules
 from tests.simulation.table_state import Snapshot, TableState
 
+#: so many small manifests are merged
+FAN = 16
+
 
 @dataclass
 class Oracle:
@@ -149,8 +152,19 @@ class Oracle:
             if not new:
                 self._rolled_back(before, after, by_id)
             self._head(after)
+            if any("bookkeeper.txlogs" in item.said for item in new):
+                self._merged(after)
             if self.keyed and self.commits % 4 == 0:
                 self.check_keys()
+
+    def _merged(self, after: TableState) -> None:
+        """Each commit of txlogs merges small manifests once they are FAN, but for groups that it cannot read."""
+        sizes = Counter[tuple[int, int]]()
+        for manifest in self.decoder.manifests(after.head) if after.head else ():
+            if 0 < (manifest.files[0] or 0) + (manifest.files[1] or 0) < FAN:
+                sizes[manifest.content, manifest.spec] += 1
+        if sizes and max(sizes.values()) >= 2 * FAN:
+            raise Wrong(f"small manifests are merged: not so for {sizes}")
 
     def _line(self, before: TableState, after: TableState, new: Sequence[Snapshot]) -> None:
         """The snapshots of a commit follow main as it was; numbers rise, and time does not go back."""

@@ -31,7 +31,7 @@ MOST_TURNS = 2
 #: rounds in which a process that has died is not there
 AWAY = 5
 #: rounds, of the long one, in which only others commit
-RENEW_ROUNDS = 3
+OTHERS_ROUNDS = 3
 #: a table that is not listed any more: what is found then is found by hints
 NO_LISTING = 10**9
 #: debts that take hours; those that grow while nothing is committed
@@ -153,7 +153,7 @@ class Quiet:
         self.liveness.begin()
         self._run("foreign-append", 1)
         for number in range(LONG_ROUNDS):
-            self._round(LONG, writes=RENEW_ROUNDS <= number < LONG_ROUNDS - 2, slow=True)
+            self._round(LONG, writes=OTHERS_ROUNDS <= number < LONG_ROUNDS - 2, slow=True)
 
     def _round(self, span: timedelta, writes: bool, slow: bool = False) -> None:
         """Each program runs at least once."""
