@@ -21,7 +21,7 @@ from bookkeeper.streams.keepers import ParquetPlace, PlaceKeeper, SqlitePlace
 from bookkeeper.streams.registration import FolderPlace
 from bookkeeper.streams.source import BEGINNING, END, Source
 from tests.simulation import folder_files
-from tests.simulation.decoder import Wrong, versions
+from tests.simulation.decoder import Wrong, never_caught, versions
 from tests.simulation.folder_files import CONSUMERS
 from tests.simulation.schedule import BEFORE, CRASH, CRASH_AFTER, LOST, Call, Scheduler
 from tests.simulation.traits import FOLDER, PARQUET, SQL
@@ -147,7 +147,7 @@ class Reading:
         self.database.execute("CREATE TABLE rows (row TEXT)")
         self.url = "s3://simulated/output"
         self.runs: dict[str, tuple[Consumer | ConsumerGroup, Output]] = {}
-        #: rows that were dropped before it began
+        #: rows that are before its start
         self.before = set[str]()
         self.begun = self.has_read = False
         self._files = dict[str, list[str]]()
@@ -253,8 +253,6 @@ class Reading:
 
     def _opened(self, actor: str, output: Output) -> Consumer | ConsumerGroup:
         world, catalog = self.world, self.world.catalog
-        if not self.begun:
-            self.before = set(world.oracle.streamed if world.keyed else world.oracle.dropped)
         source = Source(
             world.settings,
             lambda: load_table(catalog, world.settings.identifier),  # type: ignore[arg-type]
@@ -270,6 +268,21 @@ class Reading:
             opened = Consumer.at(source, NAME, output.keeper(), start, **how)
         self.begun = True
         return opened
+
+    @never_caught
+    def registered(self, name: str, data: bytes) -> None:
+        """
+        A record was written. What was committed while a run was being opened is behind the start, or before it: the
+        record tells, of a group that of the first share.
+        """
+        record = folder_files.record(name, data)
+        place = folder_files.place(record.place)
+        is_first = name in (NAME, f"{NAME}-1of{MEMBERS}")
+        if record.place == record.start and not self.world.keyed and place.files is None and place.snapshot is not None:
+            raise Wrong(f"{name}, which reads all rows, begins after snapshot {place.snapshot}")
+        # Beginnings that expired before anything was read move on.
+        if is_first if record.place == record.start else place.is_beginning:
+            self.before |= self.world.oracle.passed_over(place)
 
     def look(self) -> None:
         """After all is read."""

@@ -171,17 +171,41 @@ def reason(data: bytes) -> str:
 
 
 class Record(NamedTuple):
-    """A registered consumer: the snapshot that it needs, None for all of them, and its place as text."""
+    """A registered consumer: the snapshot that it needs, None for all of them, its place and its start as text."""
 
     name: str
     snapshot: int | None
     place: str
+    start: str
 
 
 def record(name: str, data: bytes) -> Record:
     """The record of a consumer in consumers/."""
     raw = json.loads(data)
-    return Record(name, None if raw["snapshot"] == -1 else raw["snapshot"], raw["place"])
+    return Record(name, None if raw["snapshot"] == -1 else raw["snapshot"], raw["place"], raw["start"])
+
+
+class Place(NamedTuple):
+    """
+    Where a consumer is: `files` files of the snapshot are read (None: all), and `rows` rows of the next one. `whole`:
+    of all files that it holds, not only of those that it added. Snapshot None: the table had none.
+    """
+
+    snapshot: int | None
+    files: int | None
+    rows: int
+    whole: bool
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it is before the first row of all that a snapshot holds."""
+        return self.whole and self.files == 0 and not self.rows
+
+
+def place(text: str) -> Place:
+    """The place in the text of a record or of an output."""
+    raw = json.loads(text)
+    return Place(raw["snapshot"], raw["files"], raw["rows"], raw["whole"])
 
 
 class ColumnRequest(NamedTuple):

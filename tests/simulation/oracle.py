@@ -53,6 +53,8 @@ class Oracle:
     given_up: set[str] = field(default_factory=set)
     #: rows in the order in which appends added them
     streamed: list[str] = field(default_factory=list)
+    #: how many of them were there with a snapshot
+    _streamed_with: dict[int, int] = field(default_factory=dict)
     #: files that an append added, by snapshot
     _added_by: dict[int, frozenset[str]] = field(default_factory=dict)
     #: snapshots whose commit it has seen: one may come back after it was expired
@@ -146,6 +148,7 @@ class Oracle:
             parent = by_id.get(snapshot.parent or 0)
             self.rules.check(after, snapshot, parent)
             self._follow(snapshot, parent)
+            self._streamed_with[snapshot.id] = len(self.streamed)
         for name, txlog in self.txlogs.committed(before, after, new, self.added):
             self._came(name, txlog)
         if before.raw.get("current-snapshot-id") != after.raw.get("current-snapshot-id"):
@@ -211,6 +214,19 @@ class Oracle:
             of = self._ranks.get(path, ("", 0))
             for key, value in self.decoder.pairs(path) if self.keyed and of not in self._changes else ():
                 self._changed(key, value, (*of, _number(value)))
+
+    def passed_over(self, place: folder_files.Place) -> set[str]:
+        """The rows that a stream does not read that begins at this place."""
+        if place.snapshot is None:
+            return set()
+        before = set(self.streamed[: self._streamed_with[place.snapshot]])
+        if place.files is None:
+            return before
+        snapshot = self.table.snapshots.get(place.snapshot)
+        if snapshot is None:  # it has expired: nothing is read from here on
+            return set()
+        ahead = self.decoder.data_files(snapshot) if place.whole else self._added_by.get(snapshot.id, frozenset())
+        return before - {row for path in ahead for row in self.rows_of(path)}
 
     def expect(self, incarnation: str, sequence: int, changes: Sequence[tuple[str, str | None]]) -> None:
         """A txlog with these changes, in this order, may be published."""

@@ -26,7 +26,7 @@ from bookkeeper.ledger import commit_request
 from bookkeeper.streams import consumer
 from reaper import reap
 from reaper.orphans import ManyOrphans
-from tests.simulation import table_state
+from tests.simulation import folder_files, table_state
 from tests.simulation.books import BOOKS, IDENTIFIER, Books
 from tests.simulation.catalog import MemoryCatalog, parsed
 from tests.simulation.changes import STEP_ROWS
@@ -193,6 +193,9 @@ class World(Books, Sources):
 
     def _created(self, location: str, data: bytes) -> None:
         self.oracle.created(location, data)
+        folder, _, name = location.rpartition("/")
+        if folder == f"{self.folder_url}/{folder_files.CONSUMERS}" and name.endswith(".json"):
+            self.reading.registered(name.removesuffix(".json"), data)
         if self.traits.discover == NOTIFY:
             self.queue.created(location)
 
