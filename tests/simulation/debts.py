@@ -129,10 +129,22 @@ class Debts:
         head = self.oracle.table.head
         live = self.oracle.decoder.live(head) if head is not None else ()
         data = [item.line for item in live if item.line.content == DATA]
-        gone = [line for line in data if (at := _newest(line)) is not None and at < self._ago(self.keep) * 1000]
+        gone = [line for line in data if (at := self._newest(line)) is not None and at < self._ago(self.keep) * 1000]
         rows = sum(line.rows for line in gone), sum(line.rows for line in data)
         if len(gone) <= BRAKE * len(data) and rows[0] <= BRAKE * rows[1]:
             yield from (line.path for line in gone)
+
+    def _newest(self, line: Line) -> int | None:
+        """
+        The time of its newest row, in microseconds since 1970; None where there is none, or may be a null: other
+        programs need not count the nulls, and a column that is required has none.
+        """
+        bound, nulls = line.bounds("upper_bounds").get(TIME), line.counts("null_value_counts").get(TIME)
+        column = next(item for item in self.oracle.table.schema["fields"] if item["id"] == TIME)
+        if line.content != DATA or bound is None or nulls or (nulls is None and not column["required"]):
+            return None
+        found: int = struct.unpack("<q", bound)[0]
+        return found
 
     def unfolded(self) -> Iterator[Hashable]:
         head = self.oracle.table.head
@@ -147,7 +159,7 @@ class Debts:
             return
         lots = defaultdict[Hashable, int](int)
         for item in self.oracle.decoder.live(head):
-            newest = _newest(item.line)
+            newest = self._newest(item.line)
             if newest is not None and newest >= self._ago(self.keep) * 1000 + 2 * step:
                 lots[item.spec, item.line.partition, newest // step] += 1
         yield from (lot for lot, count in lots.items() if count > FAN_IN)
@@ -245,12 +257,3 @@ class Debts:
             "a request for a column is answered": self.unanswered,
             "a replay gets in": self.unreplayed,
         }
-
-
-def _newest(line: Line) -> int | None:
-    """The time of its newest row, in microseconds since 1970; None where there is none, or may be a null."""
-    bound, nulls = line.bounds("upper_bounds").get(TIME), line.counts("null_value_counts").get(TIME)
-    if line.content != DATA or bound is None or nulls != 0:
-        return None
-    found: int = struct.unpack("<q", bound)[0]
-    return found

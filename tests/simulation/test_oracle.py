@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.ledger import summary as summaries
+from bookkeeper.retention.rule import Rule
+from bookkeeper.streams.group import ConsumerGroup
+from tests.simulation import consumers
 from tests.simulation.events import events
 from tests.simulation.play import play
 from tests.simulation.schedule import Event
@@ -75,3 +78,27 @@ def test_what_a_merge_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         odd = lambda *given, key=key: {**counts(*given), key: "999"}  # noqa: E731
         monkeypatch.setattr(summaries, "merge_counts", odd)
         assert f"says {key} = 999" in play(5, many).wrong
+
+
+def test_a_share_of_a_group_that_begins_when_it_is_opened_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group begins with its first share; the other one is opened after rows were committed."""
+    steps = [Event("consumer", 1.0), Event("plain-1", 1.0, 1), Event("chain-1", 1.0, 2), Event("book-1", 1.0)]
+    assert play(3061, steps).wrong == ""
+    monkeypatch.setattr(ConsumerGroup, "_register", lambda *given: None)
+    assert "rows reach the consumer: not so for" in play(3061, steps).wrong
+
+
+def test_a_consumer_of_all_rows_that_begins_at_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumers, "BEGINNING", consumers.END)
+    steps = [Event("plain-1", 1.0, 1), Event("book-1", 1.0), Event("book-1", 1.0), Event("consumer", 1.0)]
+    assert "which reads all rows, begins after snapshot" in play(5, steps).wrong
+
+
+def test_a_file_past_retention_whose_nulls_are_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program wrote it; the column is required."""
+    drops, steps = Rule.drops, [Event("plain-1", 1.0, 1), Event("book-1", 1.0), Event("plain-1", 1.0, 2)]
+    steps += [Event("book-1", 1.0), Event("book-1", 1.0), Event("rewriter", 1.0, 5)]
+    monkeypatch.setattr(Rule, "drops", lambda rule, nulls, *how: nulls is not None and drops(rule, nulls, *how))
+    wrong = play(8, steps).wrong
+    assert wrong.startswith("Wrong: rows past retention are dropped: not so for"), wrong
+    assert "foreign-rewrite" in wrong
