@@ -8,7 +8,7 @@ EXTRAS := daemon,reaper,spark,azure,s3,gcs,dev
 PYTHONS := $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prepare test bench chaos simulate soak model conform image page check lint types floors dockerfile fmt spark clean distclean
+.PHONY: help demo prepare test bench chaos simulate soak model conform rules image page check lint types floors dockerfile fmt spark clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ model: ## check every interleaving of the protocol's model, and that each rule i
 conform: $(INSTALLED) ## record 200 runs of the real programs, and check that the model takes each; needs Cargo; ARGS=1000 for more
 	@$(BIN)/python -m tests.prepare model
 	@$(BIN)/python -m tests.model.conformance $(ARGS)
+
+rules: $(INSTALLED) ## break each rule of the protocol on purpose, and see who turns red; ARGS=--part, ARGS=any_position, ARGS=--list
+	@$(PREPARED)
+	@$(BIN)/python -m tests.rules $(ARGS)
 
 image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; SPARK=1; as root
 	@$(BIN)/python -m tests.prepare containers azurite || true

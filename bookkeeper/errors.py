@@ -30,6 +30,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     ├── Refused   the command is not carried out
     │   ├── ConfigInvalid, ExtraMissing
     │   └── NotPossible ── PlaceRefused, PlaceExpired, RolledBack, Overwritten, FileGone: of a consumer
+    ├── ManifestCorrupt   of the table: no file is dropped or deleted while it cannot be read
     ├── storage facts, caught where they are expected
     │   ├── Missing, AlreadyExists, Changed
     │   ├── CannotRead
@@ -237,6 +238,15 @@ class FromTheFuture(Reject):
     """The txlog was created more than an hour ahead of the bookkeeper's clock."""
 
     hint = "Synchronise the writer's clock (NTP), then replay the txlog."
+
+
+class ManifestCorrupt(BookkeeperError):
+    """A manifest or a manifest list of the table does not decode."""
+
+    hint = (
+        "No file is dropped or deleted while it cannot be read. If other engines still read the table, Spark can write "
+        "its manifests anew: CALL <catalog>.system.rewrite_manifests('<namespace>.<table>')."
+    )
 
 
 class RewriteRejected(BookkeeperError):

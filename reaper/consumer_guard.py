@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.config.units import format_duration
+from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import Missing, Unfit
 from bookkeeper.stores.store import Store
 from bookkeeper.streams.consumer_state import (
@@ -32,7 +33,6 @@ from bookkeeper.streams.consumer_state import (
     notice_period,
     read_all,
 )
-from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import Registry
 from reaper.files.storage import OpenStore
 

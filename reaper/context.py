@@ -55,7 +55,7 @@ class ReaperContext:
             # On a disk the folder is a directory. Elsewhere the lease would be written where there is no folder.
             Folder(folder).check()
         guard = Guard.of(folder, settings, now, open_store, floor)
-        reader = ManifestReader(table.io, storage.read)
+        reader = ManifestReader(table.io, storage.read_together)
         return cls(settings, catalog, folder, storage, reader, LivePaths(folder, reader), guard)
 
     @property

@@ -211,7 +211,7 @@ def _referenced(table: Table, reader: ManifestReader) -> Iterator[str]:
     manifests = reader.by_path(metadata.snapshots)
     yield from manifests
     # DELETED entries too: an older snapshot that stays may still have the file.
-    for _, entries in reader.entries(manifests.values()):
+    for _, entries in reader.files(manifests.values()):
         yield from (entry.path for entry in entries)
 
 

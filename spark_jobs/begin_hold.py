@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Reaper
+    from bookkeeper.core.history import MainHistory
     from bookkeeper.leases.lease import Lease
-    from bookkeeper.streams.main_history import MainHistory
     from bookkeeper.streams.registry import Consumer, Registry
 
 Clock = Callable[[], datetime]
@@ -206,7 +206,7 @@ def batch_of(spark: SparkSession, group: str, history: MainHistory, snapshot: in
     """
     The batch that reads this snapshot of main by the jobs of `group`, from now on.
     """
-    from bookkeeper.streams.main_history import counted
+    from bookkeeper.core.history import counted
 
     held = history.snapshots[history.index[snapshot]]
     rows, size = counted(held, "total-records"), counted(held, "total-files-size")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from bookkeeper.streams.main_history import MainHistory
+    from bookkeeper.core.history import MainHistory
     from spark_jobs.begin import Beginning
     from spark_jobs.begin_hold import Clock
     from spark_jobs.begin_plan import Plan
@@ -95,7 +95,7 @@ class TableOutput:
             )
 
     def _history(self) -> MainHistory | None:
-        from bookkeeper.streams.main_history import MainHistory
+        from bookkeeper.core.history import MainHistory
 
         if not self.spark.catalog.tableExists(self.table):
             return None

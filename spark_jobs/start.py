@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
+    from bookkeeper.core.history import MainHistory
     from bookkeeper.streams.checkpoint import Offset
-    from bookkeeper.streams.main_history import MainHistory
     from spark_jobs.job import Command
 
 BEGINNING, OLDEST, END = "beginning", "oldest", "end"
@@ -79,14 +79,14 @@ class Loaded:
 
     def newest(self) -> Snapshot | None:
         """The newest append of main; its head where no append is kept, None in an empty table."""
-        from bookkeeper.streams.main_history import is_append
+        from bookkeeper.core.history import is_append
 
         found = self.history.snapshots
         return next((item for item in reversed(found) if is_append(item)), found[-1] if found else None)
 
     def total(self, snapshot: int | None) -> tuple[int, int]:
         """The data files of the table in a kept snapshot (None: before the first), and their rows, by its summary."""
-        from bookkeeper.streams.main_history import counted
+        from bookkeeper.core.history import counted
 
         if snapshot is None:
             return 0, 0
@@ -130,14 +130,12 @@ class Loaded:
         return offset.snapshot in self.history.index if offset.snapshot is not None else not kept or is_first(kept[0])
 
     def _since(self, moment: datetime) -> Offset:
-        from bookkeeper.core.history import is_first
         from bookkeeper.streams.checkpoint import Offset
 
-        kept, at_ms = self.history.snapshots, moment.timestamp() * 1000
-        index = next((index for index, item in enumerate(kept) if item.timestamp_ms >= at_ms), None)
-        if index is None:
+        kept, index = self.history.snapshots, self.history.first_since(moment)
+        if index == len(kept):
             return self.first_of(END)
-        if index == 0 and not is_first(kept[0]):
+        if index is None:
             oldest = from_epoch_ms(kept[0].timestamp_ms).isoformat(timespec="seconds")
             raise NotPossible(
                 f"{self.name}: commits before {oldest} are expired: what came since {moment.isoformat()} is unknown",
@@ -150,7 +148,7 @@ def load(spark: SparkSession, name: str) -> Loaded:
     """
     The table `name` (catalog.namespace.table) as it is now.
     """
-    from bookkeeper.streams.main_history import MainHistory
+    from bookkeeper.core.history import MainHistory
 
     found = tables.load(spark, name)
     metadata = tables.metadata(spark, found)
@@ -163,8 +161,7 @@ def left_out(spark: SparkSession, loaded: Loaded) -> tuple[int, int]:
 
     The first are in files of expired snapshots; of rewritten files nothing says which rows were read before.
     """
-    from bookkeeper.core.history import is_first
-    from bookkeeper.streams.main_history import is_append
+    from bookkeeper.core.history import is_append, is_first
 
     kept = loaded.history.snapshots
     if not kept or is_first(kept[0]):

@@ -50,7 +50,10 @@ def prepare_file(uri: str, create: bool) -> str:
         parent = os.path.dirname(path)
         if create:
             os.makedirs(parent, exist_ok=True)
-            open(path, "ab").close()
+            if not os.path.exists(path):
+                # Never of one that is there: to close it gives up the locks that this process has on it (POSIX), and
+                # the next process to close the catalog deletes the write-ahead log that this one works on.
+                open(path, "ab").close()
         elif not os.path.isdir(parent):
             raise CatalogMissing(f"the directory of the catalog {path} is not there", hint=_NO_DIRECTORY)
         identity(path)

@@ -130,10 +130,11 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
       bookkeeper rejected --table events
     """
     from bookkeeper.core.folder import Found
-    from bookkeeper.core.pending_rewrites import FoundRewrite, rejected_rewrites
+    from bookkeeper.core.pending_rewrites import rejected_rewrites
+    from bookkeeper.core.tray import FoundObject
 
     folder, now = opened(config, table).folder, utc_now()
-    found: list[Found | FoundRewrite] = [*folder.rejected(), *rejected_rewrites(folder)]
+    found: list[Found | FoundObject] = [*folder.rejected(), *rejected_rewrites(folder)]
     rows = [{"txlog": str(item.name), "age": now - item.modified, **_why(folder, item.name)} for item in found]
     requests = _refused_requests(folder, now)
     if as_json:
@@ -147,9 +148,9 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
 
 def _refused_requests(folder: "Folder", now: "datetime") -> list[dict[str, Any]]:
     """Each with what it asks for, None where that cannot be read."""
-    from bookkeeper.core.column_requests import read_refused, refused_requests
+    from bookkeeper.core.column_requests import TRAY, read_refused
 
-    found = refused_requests(folder)
+    found = TRAY.rejected(folder)
     asked = read_refused(folder, [item.name for item in found])
     rows = []
     for item in found:

@@ -6,7 +6,8 @@ import base64
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 ROWS = 500
 CATCH_UP, SKIP, RESTART = LOST = ("catch-up", "skip", "restart")
 Shape = Callable[[dict[str, Any]], str]
+_LOST = (
+    "--from beginning shows all that is still in the table; `bookkeeper consumers add NAME --snapshot current "
+    "--ttl 2h` makes the reaper wait for you."
+)
 _SUCH_AS = "Such as --from 2026-01-31T12:00:00Z or --from 10m."
 
 
@@ -87,7 +92,7 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.core.known_table import advising
     from bookkeeper.streams.follow import Follower
-    from bookkeeper.streams.rows import rows
+    from bookkeeper.streams.selection import Selection
 
     settings = settings_of(config)
     about = pick_table(settings, table)
@@ -101,20 +106,29 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
         stop = StopSignal.on_signals()
         first = load_table(catalog, about.identifier)
     columns = _columns(first, how["columns"])
-    place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())
+    with _advising_on_loss():
+        place = start_of(first, how["start"] or ("beginning" if how["leave"] else "end"), utc_now())
     if not as_json and sys.stdout.isatty():
         say("\t".join(columns))
-    follower = Follower(
-        lambda: load_table(catalog, about.identifier),
-        lambda there, file, after: rows(there, file, columns, after),
-        place,
-        str(first.metadata.table_uuid),
-    )
+    selection, uuid = Selection.of(first, columns), str(first.metadata.table_uuid)
+    follower = Follower(lambda: load_table(catalog, about.identifier), selection, place, uuid)
     pump = Pump(follower, shape, Pipe(), stop.wait, how["every"], how["count"], how["leave"])
     try:
-        pump.run()
+        with _advising_on_loss(), closing(follower):
+            pump.run()
     finally:
         say(f"position: {pump.seen}")
+
+
+@contextmanager
+def _advising_on_loss() -> Iterator[None]:
+    """What a reader without a name can do when rows after its position are unknown."""
+    from bookkeeper.errors import PlaceExpired, RolledBack
+
+    try:
+        yield
+    except (PlaceExpired, RolledBack) as exc:
+        raise type(exc)(f"{exc}", hint=_LOST) from exc
 
 
 def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[str, Any]) -> None:
@@ -211,20 +225,22 @@ def _columns(table: "Table", wanted: str | None) -> list[str]:
 
 def start_of(table: "Table", text: str, now: datetime) -> "Position":
     """
-    The position that --from names; raises NotPossible, PositionExpired.
+    The position that --from names; raises NotPossible: PlaceExpired, RolledBack.
     """
+    from bookkeeper.core.history import MainHistory
     from bookkeeper.errors import NotPossible
-    from bookkeeper.streams.follow import BEGINNING, Position, ahead, beginning, end, oldest, since
+    from bookkeeper.streams.follow import Position
+    from bookkeeper.streams.place_on_main import ahead, since
+    from bookkeeper.streams.source import STARTS
 
-    metadata = table.metadata
-    starts = {"end": end, "oldest": oldest, BEGINNING: beginning}
-    if text in starts:
-        return starts[text](metadata)
+    history = MainHistory(table.metadata)
+    if text in STARTS:
+        return Position.of(STARTS[text](history))
     if (position := Position.parse(text)) is not None:
-        ahead(metadata, position)  # refuses what is not there
+        ahead(history, position.before(history.table))  # refuses what is not there
         return position
     try:
-        return since(metadata, _moment(text, now))
+        return Position.of(since(history, _moment(text, now)))
     except ValueError as exc:
         what = "beginning, oldest, end, a time, an age, a snapshot's id or a position"
         raise NotPossible(f"--from {text}: {what} is expected", hint=_SUCH_AS) from exc

@@ -290,8 +290,8 @@ def _pending(waiting: "Sequence[Found]", now: datetime) -> Row:
 
 def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     """Rates of the last minute, from the snapshots' summaries."""
+    from bookkeeper.core.history import counted, is_append
     from bookkeeper.ledger.view import TXLOGS
-    from bookkeeper.streams.main_history import counted, is_append
 
     files = rows = 0
     last: datetime | None = None

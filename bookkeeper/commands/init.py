@@ -34,7 +34,7 @@ from bookkeeper.core import marks as marks_format
 from bookkeeper.core.card import Card
 from bookkeeper.core.file_names import LOOSE, STRICT
 from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.history import is_ours
+from bookkeeper.core.history import MAIN, is_ours
 from bookkeeper.core.known_table import check_unknown
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import (
@@ -46,7 +46,7 @@ from bookkeeper.errors import (
     TableUnusable,
     WrongFolder,
 )
-from bookkeeper.ledger.view import MAIN, View
+from bookkeeper.ledger.view import View
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.card import card_of

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.types import NestedField
 
-from bookkeeper.core.delete_scope import scopes_of
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import CannotRead, NotPossible, Reject
 from bookkeeper.fold.select import LiveDelete, live_deletes
 from bookkeeper.format.entries import EQUALITY_DELETES, Entry
-from bookkeeper.ledger import contents
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.ledger.live_files import live_files
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
@@ -111,13 +110,6 @@ def _why_unreadable(view: View, store: Store, entry: Entry) -> str:
 
 def _applies_to(ledger: Ledger, view: View, item: LiveDelete) -> Iterable[int]:
     """The rows of each live data file that it may apply to."""
-    store = ledger.metadata_store(view)
-    for manifest in ledger.manifests(view):
-        if manifest.content != ManifestContent.DATA:
-            continue
-        header = ledger.header_for(view, manifest)
-        for entry in contents.live_entries(store, manifest):
-            keys = header.partition_keys([entry.data_file.partition]) if header is not None else set()
-            scopes = scopes_of(file_key(entry.data_file.path), manifest.partition_spec_id, next(iter(keys), None))
-            if (entry.sequence_number or 0) <= item.file.largest_number and item.file.scope in scopes:
-                yield entry.data_file.record_count
+    for found in live_files(ledger, view, ManifestContent.DATA):
+        if (found.entry.sequence_number or 0) <= item.file.largest_number and item.file.scope in found.scopes:
+            yield found.entry.data_file.record_count

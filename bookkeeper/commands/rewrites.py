@@ -7,8 +7,8 @@ from datetime import datetime
 
 from bookkeeper.core import pending_rewrites
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.pending_rewrites import FoundRewrite
 from bookkeeper.core.rewrite import Rewrite
+from bookkeeper.core.tray import FoundObject
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
@@ -16,7 +16,7 @@ from bookkeeper.stores.store import Store
 from bookkeeper.tick.check_rewrites import check_new_files, check_rewrites
 
 
-def read_pending(folder: Folder, most_bytes: int) -> Iterator[tuple[FoundRewrite, Rewrite | BookkeeperError]]:
+def read_pending(folder: Folder, most_bytes: int) -> Iterator[tuple[FoundObject, Rewrite | BookkeeperError]]:
     """
     Every pending rewrite, oldest first, or why it cannot be read; one at a time, since each may be large.
     """

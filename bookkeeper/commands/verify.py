@@ -29,7 +29,6 @@ from bookkeeper.core.rewrite import Rewrite, file_key
 from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, RewriteRejected, Unfit
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
-from bookkeeper.ledger import contents
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.marks_publisher import MarksPublisher
@@ -238,14 +237,14 @@ def _totals(audit: Audit) -> Iterator[Finding]:
 
 def _added_counts(audit: Audit) -> Iterator[Finding]:
     """Spark's stream trusts `added-data-files` and loses rows when it is too small."""
-    store = audit.ledger.metadata_store(audit.view)
+    reader = audit.ledger.reader(audit.view)
     for snapshot in audit.view.metadata.snapshots:
         stated = snapshot.summary.additional_properties.get("added-data-files") if snapshot.summary else None
         try:
             with asked(f"read the manifest list of snapshot {snapshot.snapshot_id}"):
-                listed = contents.read_list(store, audit.view.table, snapshot)
+                (listed,) = reader.lists([snapshot])
         except CatalogUnavailable as error:
-            if not isinstance(error.__cause__, Missing | FileNotFoundError):
+            if not isinstance(error.__cause__, Missing):
                 raise
             # If the snapshot was expired meanwhile, a later load of the table does not have it.
             yield Finding(ERROR, "its manifest list does not exist: readers of this snapshot fail", _snapshot(snapshot))
@@ -255,7 +254,7 @@ def _added_counts(audit: Audit) -> Iterator[Finding]:
             for item in listed
             if item.added_snapshot_id == snapshot.snapshot_id and item.content == ManifestContent.DATA
         ]
-        added = sum(item.added_files_count or 0 for item in manifests)
+        added = sum(item.added_files_count for item in manifests)
         if int(stated or 0) != added:
             what = f"the summary says {stated or 0} added data files, its manifests hold {added}: streams may lose rows"
             yield Finding(ERROR, what, _snapshot(snapshot))

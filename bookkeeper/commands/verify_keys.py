@@ -5,9 +5,9 @@ A row is live unless an equality delete with a larger sequence number names its 
 least as large names its place (Iceberg spec, "Scan Planning"). Holds the keys of all live rows in memory.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -15,7 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.commands.verify import ERROR, WARNING, Audit, Finding
-from bookkeeper.core.delete_scope import DeleteFile, Scope, delete_file, scopes_of
+from bookkeeper.core.delete_scope import DeleteFile, Scope
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import CannotRead
@@ -24,19 +24,11 @@ from bookkeeper.fold.read import KeyColumns, position_rows, read_files
 from bookkeeper.fold.read_columns import read_columns
 from bookkeeper.format.entries import EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.transforms import physical
-from bookkeeper.ledger import contents
+from bookkeeper.ledger.live_files import LiveFile, live_files
 from bookkeeper.stores.store import Store
 
 #: keys that are shown
 MOST_SHOWN = 20
-
-
-class _Live(NamedTuple):
-    """A live file: its entry, its spec, and the key of its partition."""
-
-    entry: Entry
-    spec_id: int
-    partition: Hashable | None
 
 
 @dataclass
@@ -46,11 +38,11 @@ class _Deletes:
     keys: Mapping[Scope, DeletedKeys]
     places: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def live(self, item: _Live, keys: pa.Table) -> pa.Table:
+    def live(self, item: LiveFile, keys: pa.Table) -> pa.Table:
         """Those of the rows of a data file that are live."""
         number, key = item.entry.sequence_number or 0, file_key(item.entry.data_file.path)
         dead = {place for place, at in self.places.get(key, ()) if at >= number}
-        for scope in scopes_of(key, item.spec_id, item.partition):
+        for scope in item.scopes:
             if scope in self.keys:
                 rows, numbers = self.keys[scope].deleted(keys)
                 dead |= {*rows.filter(pc.greater(numbers, number)).to_pylist()}
@@ -93,21 +85,15 @@ def _shown(value: Any, is_uuid: bool) -> Any:
     return str(UUID(bytes=value)) if is_uuid else value
 
 
-def _files(audit: Audit, content: ManifestContent) -> Iterator[_Live]:
-    ledger, view = audit.ledger, audit.view
-    for manifest in ledger.manifests(view):
-        if manifest.content == content:
-            header = ledger.header_for(view, manifest)
-            for entry in contents.live_entries(ledger.metadata_store(view), manifest):
-                keys = header.partition_keys([entry.data_file.partition]) if header is not None else set()
-                yield _Live(entry, manifest.partition_spec_id, next(iter(keys), None))
+def _files(audit: Audit, content: ManifestContent) -> Iterator[LiveFile]:
+    return live_files(audit.ledger, audit.view, content)
 
 
 def _deletes(audit: Audit, store: Store, columns: KeyColumns, key_ids: Sequence[int]) -> _Deletes:
     """All deletes; raises CannotRead for those by other columns than the keys."""
-    specs, scoped, places = audit.view.specs, dict[Scope, list[tuple[DeleteFile, Entry]]](), list[Entry]()
+    scoped, places = dict[Scope, list[tuple[DeleteFile, Entry]]](), list[Entry]()
     for item in _files(audit, ManifestContent.DELETES):
-        file = delete_file(item.entry, item.entry.sequence_number or 0, specs[item.spec_id], item.partition)
+        file = item.delete_file(audit.view)
         if item.entry.content != EQUALITY_DELETES:
             places.append(item.entry)
         elif tuple(sorted(item.entry.equality_ids or ())) != tuple(key_ids):
@@ -135,13 +121,13 @@ def _live_keys(audit: Audit, store: Store, columns: KeyColumns, deletes: _Delete
     items = {item.entry.data_file.path: item for item in _files(audit, ManifestContent.DATA)}
 
     def names_in(file: DataFile, source: pa.Schema) -> list[str] | None:
-        return columns.names_in(file, items[file.path].spec_id, source)
+        return columns.names_in(file, items[file.path].manifest.partition_spec_id, source)
 
     for file, data in read_columns(store, [item.entry.data_file for item in items.values()], names_in):
         if isinstance(data, CannotRead):
             raise data
         item = items[file.path]
-        yield deletes.live(item, columns.of_data(file, item.spec_id, data))
+        yield deletes.live(item, columns.of_data(file, item.manifest.partition_spec_id, data))
 
 
 def _read(store: Store, entries: Iterable[Entry]) -> Iterator[tuple[DataFile, bytes]]:

@@ -11,7 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 from typing import NamedTuple
 
 from pyiceberg.types import (
@@ -33,8 +32,8 @@ from pyiceberg.types import (
 
 from bookkeeper.core.folder import REASON, REASON_BYTES, REJECTED, Folder
 from bookkeeper.core.look_alikes import shape
-from bookkeeper.errors import BookkeeperError, ColumnRefused, Missing, NewerVersion, StorageUnavailable, Unfit
-from bookkeeper.stores.store import create_once
+from bookkeeper.core.tray import Tray
+from bookkeeper.errors import ColumnRefused, Missing, NewerVersion, StorageUnavailable, Unfit
 
 COLUMNS = "columns/"
 ADD, WIDEN = "add", "widen"
@@ -63,14 +62,6 @@ class ColumnRequest(NamedTuple):
     change: str
     name: str
     type: str
-
-
-class FoundRequest(NamedTuple):
-    """A request as a listing shows it: time of its creation (the store's clock, UTC), name below columns/, bytes."""
-
-    modified: datetime
-    name: str
-    size: int
 
 
 def encode(request: ColumnRequest) -> tuple[str, bytes]:
@@ -161,6 +152,13 @@ def promotes(before: PrimitiveType, after: PrimitiveType) -> bool:
     return before == after or (str(before), str(after)) in (("int", "long"), ("float", "double"))
 
 
+def _is_request(name: str) -> bool:
+    return _KEY.fullmatch(name) is not None
+
+
+TRAY = Tray(COLUMNS, ".json", MOST_BYTES, _is_request)
+
+
 def publish(folder: Folder, request: ColumnRequest) -> str:
     """
     Makes a request visible; returns its name. One that is there already, or was answered meanwhile, is success.
@@ -168,36 +166,8 @@ def publish(folder: Folder, request: ColumnRequest) -> str:
     Raises StorageUnavailable, and AlreadyExists when something else lies under that name.
     """
     name, data = encode(request)
-    create_once(folder.store, f"{COLUMNS}{name}", data, consumed=True)
+    TRAY.publish(folder, name, data)
     return name
-
-
-def pending_requests(folder: Folder) -> list[FoundRequest]:
-    """
-    What one listing of columns/ shows, oldest first; misnamed ones too. Raises StorageUnavailable.
-    """
-    # A local write that is unfinished ends otherwise.
-    listed = (item for item in folder.store.list(COLUMNS) if item.key.endswith(".json"))
-    return sorted(FoundRequest(item.modified, item.key.removeprefix(COLUMNS), item.size) for item in listed)
-
-
-def settle(folder: Folder, names: Iterable[str]) -> None:
-    """
-    Deletes requests whose columns are on the card; a crash before it leaves requests that are found satisfied.
-    """
-    folder.store.delete_many([f"{COLUMNS}{name}" for name in names])
-
-
-def reject(folder: Folder, name: str, why: BookkeeperError, now: datetime) -> None:
-    """
-    Moves a request to rejected/ with its reason. Raises Retry, NotMoved.
-
-    One that another bookkeeper has settled meanwhile is left alone.
-    """
-    try:
-        folder.reject(name, why, now, MOST_BYTES, COLUMNS)
-    except Missing:
-        return
 
 
 def refusals(folder: Folder, names: Iterable[str]) -> dict[str, ColumnRefused]:
@@ -220,21 +190,6 @@ def _refused(answer: bytes | Unfit) -> ColumnRefused:
         return ColumnRefused(str(said["reason"]), hint=str(said["hint"]))
     except (ValueError, LookupError, TypeError, RecursionError):
         return ColumnRefused("the reason in rejected/ cannot be read")
-
-
-def refused_requests(folder: Folder) -> list[FoundRequest]:
-    """
-    The refused requests, oldest first, by the time of the later of their bytes and their answers, by the storage's
-    clock. Raises StorageUnavailable.
-    """
-    found: dict[str, FoundRequest] = {}
-    for item in folder.store.list(REJECTED):
-        name = item.key.removeprefix(REJECTED).removesuffix(REASON)
-        if _KEY.fullmatch(name):
-            seen = found.get(name)
-            modified = item.modified if seen is None else max(item.modified, seen.modified)
-            found[name] = FoundRequest(modified, name, item.size)
-    return sorted(found.values())
 
 
 def read_refused(folder: Folder, names: Iterable[str]) -> dict[str, ColumnRequest]:

@@ -2,35 +2,38 @@
 The part of the table's folder that holds rewrites: rewrites/, where compactors publish, and rejected/.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
 
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
-from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.rewrite import REWRITES, Rewrite, decode, key_of, parse_key
-from bookkeeper.errors import BookkeeperError, Missing, RewriteCorrupt, Unfit
-from bookkeeper.stores.store import create_once
+from bookkeeper.core.folder import Folder
+from bookkeeper.core.rewrite import REWRITES, Rewrite, decode, parse_key
+from bookkeeper.core.tray import FoundObject, Tray, bytes_of
+from bookkeeper.errors import BookkeeperError, RewriteCorrupt, Unfit
 
 SUFFIX = ".avro"
 
 
-class FoundRewrite(NamedTuple):
-    """A rewrite as a listing shows it: time of its creation (the store's clock, UTC), name below rewrites/, bytes."""
+def is_rewrite(name: str) -> bool:
+    """
+    Whether this is the name of a rewrite.
+    """
+    try:
+        parse_key(name)
+    except RewriteCorrupt:
+        return False
+    return True
 
-    modified: datetime
-    name: str
-    size: int
+
+TRAY = Tray(REWRITES, SUFFIX, MOST_TXLOG_BYTES, is_rewrite)
 
 
 def publish(folder: Folder, rewrite_id: str, data: bytes) -> None:
     """
     Makes a rewrite visible, once: the compactor's last step, after every new file is durable.
 
-    A put whose reply was lost and that is sent again finds its own bytes, or none: both are success. Raises
-    AlreadyExists when other bytes are there.
+    Raises AlreadyExists when other bytes are there, and StorageUnavailable.
     """
-    create_once(folder.store, key_of(rewrite_id), data, consumed=True)
+    TRAY.publish(folder, f"{rewrite_id}{SUFFIX}", data)
 
 
 def read(folder: Folder, name: str, most_bytes: int, place: str = REWRITES) -> Rewrite:
@@ -46,42 +49,25 @@ def read(folder: Folder, name: str, most_bytes: int, place: str = REWRITES) -> R
         raise RewriteCorrupt(str(error)) from error
 
 
-def pending_rewrites(folder: Folder) -> list[FoundRewrite]:
+def rewrite_in(name: str, answer: bytes | BookkeeperError, most_bytes: int) -> Rewrite:
+    """
+    The rewrite of this name in what was read; raises as `read`.
+    """
+    return decode(parse_key(name), bytes_of(answer, RewriteCorrupt), most_bytes)
+
+
+def pending_rewrites(folder: Folder) -> list[FoundObject]:
     """
     What one listing of rewrites/ shows, oldest first; misnamed ones too. Raises StorageUnavailable.
     """
-    return _listed(folder, REWRITES)
+    return TRAY.pending(folder)
 
 
-def rejected_rewrites(folder: Folder) -> list[FoundRewrite]:
+def rejected_rewrites(folder: Folder) -> list[FoundObject]:
     """
     Rejected rewrites, oldest first. Raises StorageUnavailable.
     """
-    return [item for item in _listed(folder, REJECTED) if is_rewrite(item.name)]
-
-
-def _listed(folder: Folder, place: str) -> list[FoundRewrite]:
-    # A local write that is unfinished ends otherwise.
-    listed = (item for item in folder.store.list(place) if item.key.endswith(SUFFIX))
-    return sorted(FoundRewrite(item.modified, item.key.removeprefix(place), item.size) for item in listed)
-
-
-def is_rewrite(name: str) -> bool:
-    """
-    Whether this is the name of a rewrite.
-    """
-    try:
-        parse_key(name)
-    except RewriteCorrupt:
-        return False
-    return True
-
-
-def settle(folder: Folder, names: Iterable[str]) -> int:
-    """
-    Deletes rewrites that are in the table; what a crash leaves is recognised by its new files.
-    """
-    return folder.store.delete_many([f"{REWRITES}{name}" for name in names])
+    return TRAY.rejected(folder)
 
 
 def reject(folder: Folder, name: str, why: BookkeeperError, now: datetime) -> None:
@@ -90,10 +76,7 @@ def reject(folder: Folder, name: str, why: BookkeeperError, now: datetime) -> No
 
     One that another bookkeeper has settled meanwhile is left alone. Raises Retry.
     """
-    try:
-        folder.reject(name, why, now, MOST_TXLOG_BYTES, REWRITES)
-    except Missing:
-        return
+    TRAY.reject(folder, name, why, now)
 
 
 def withdraw(folder: Folder, why: BookkeeperError, now: datetime) -> int:

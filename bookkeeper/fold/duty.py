@@ -18,6 +18,7 @@ from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core import fold_pause, keyed
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import Budget, Computed, advice
 from bookkeeper.fold.fold import plan_fold
@@ -27,8 +28,6 @@ from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
-
-log = logging.getLogger("bookkeeper")
 
 #: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
 LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
@@ -92,6 +91,7 @@ class Folds:
     def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None, store: Store) -> None:
         """`store` holds the txlog folder."""
         self.settings, self.ledger, self.spawn, self.store = settings, ledger, spawn, store
+        self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "fold")
         #: a fold that is ready to be committed
         self.plan: FoldPlan | None = None
         self._under_way = False
@@ -153,11 +153,11 @@ class Folds:
         except BookkeeperError as error:
             self._postpone(now)
             hint = {"hint": error.hint} if error.hint else {}
-            log.warning("fold postponed", extra=self._about(cause=str(error), **hint))
+            self.log.warning("fold postponed", cause=str(error), **hint)
         except Exception as error:
             # A defect of ours must not cost the table its rows.
             self._postpone(now)
-            log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
+            self.log.exception("a defect of the bookkeeper", cause=repr(error))
         finally:
             self._under_way = False
 
@@ -176,10 +176,10 @@ class Folds:
         if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
             self._paused_since, self._overruled = None, True
             cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
-            log.warning("folds go on", extra=self._about(cause=cause, hint="The job may have to be run again."))
+            self.log.warning("folds go on", cause=cause, hint="The job may have to be run again.")
             return False
         if begins:
-            log.info("folds paused", extra=self._about(cause="a job rewrites data files", files=files))
+            self.log.info("folds paused", cause="a job rewrites data files", files=files)
         self._look_at, self._looked = now + PAUSED_LOOK, None
         return True
 
@@ -211,7 +211,7 @@ class Folds:
         if reasons != self._reported:
             self._reported = reasons
             for why, files in reasons.items():
-                log.warning("deletes not folded", extra=self._about(cause=why, files=files, hint=advice(why)))
+                self.log.warning("deletes not folded", cause=why, files=files, hint=advice(why))
 
     def _commit(self, view: View, plan: FoldPlan, now: datetime) -> View | None:
         try:
@@ -219,32 +219,29 @@ class Folds:
         except FoldOutdated as error:
             self.plan = self._looked = None
             self._outcomes.append(FoldOutcome(OUTDATED))
-            log.info("fold planned anew", extra=self._about(cause=str(error)))
+            self.log.info("fold planned anew", cause=str(error))
             return view
         except (CommitConflict, CommitUnknown) as error:
             # If it is in after all, the next attempt finds none of its deletes live.
-            log.warning("commit not confirmed", extra=self._about(cause=str(error)))
+            self.log.warning("commit not confirmed", cause=str(error))
             return None
         except Retry as error:
-            log.warning("fold postponed", extra=self._about(cause=str(error)))
+            self.log.warning("fold postponed", cause=str(error))
             return None
         except BookkeeperError as error:
             self.plan = None
             self._postpone(now)
-            log.warning("fold given up", extra=self._about(cause=str(error)))
+            self.log.warning("fold given up", cause=str(error))
             return view
         except Exception as error:
             # A defect of ours: with the plan kept, each tick would fail on it. Whether it is in, the next load says.
             self.plan = None
             self._postpone(now)
-            log.exception("a defect of the bookkeeper", extra=self._about(cause=repr(error)))
+            self.log.exception("a defect of the bookkeeper", cause=repr(error))
             return None
         self.plan = self._looked = None
         self.deletes.folded = frozenset(item.key for item in plan.folded)
         self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
-        log.info("deletes folded", extra=self._about(**about, snapshot=after.marks.snapshot))
+        self.log.info("deletes folded", **about, snapshot=after.marks.snapshot)
         return after
-
-    def _about(self, **more: object) -> dict[str, object]:
-        return {"action": "fold", "table": self.settings.name, **more}

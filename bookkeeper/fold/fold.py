@@ -14,8 +14,7 @@ def plan_fold(ledger: Ledger, view: View, now: datetime, random: bytes, budget: 
     """
     The plan of a fold of this head, its position delete files durable; `random`: 10 bytes.
 
-    A crash leaves files that nothing names, for the orphan sweep. Raises Retry, and Reject for a manifest of the table
-    that does not decode.
+    A crash leaves files that nothing names, for the orphan sweep. Raises Retry, ManifestCorrupt.
     """
     # Imports pyarrow, 100 MB that a daemon of append-only tables never needs.
     from bookkeeper.fold.compute import compute

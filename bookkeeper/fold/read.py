@@ -46,11 +46,12 @@ class KeyColumns:
         schema = view.metadata.schema()
         self.schema = Schema(*(schema.find_field(number) for number in key_ids))
         self.arrow: pa.Schema = schema_to_pyarrow(self.schema)
+        self._nullable = Schema(*(field.model_copy(update={"required": False}) for field in self.schema.fields))
         self._mapping, self._view = view.table.name_mapping(), view
 
     def of_data(self, file: DataFile, spec_id: int, data: Content) -> pa.Table:
         """The keys of a data file, row by row; a column that is newer than the file has its value there."""
-        return self._read(file, data, self._constants(file, spec_id), complete=False)
+        return self._read(file, data, self.schema, self._constants(file, spec_id))
 
     def names_in(self, file: DataFile, spec_id: int, source: pa.Schema) -> list[str] | None:
         """The columns that `of_data` reads of a data file with this schema, None: all; raises CannotRead."""
@@ -60,17 +61,23 @@ class KeyColumns:
         return constants(self._view.specs[spec_id], file.partition, self.schema, self.arrow)
 
     def of_deletes(self, file: DataFile, data: Content) -> pa.Table:
-        """The keys of an equality delete file, which must have all columns: one it lacks would delete nulls."""
-        return self._read(file, data, {}, complete=True)
+        """
+        The keys of an equality delete file, which must have all columns: one it lacks would delete nulls.
 
-    def _read(self, file: DataFile, data: Content, known: Mapping[int, pa.Array], complete: bool) -> pa.Table:
+        A null in a required column deletes no row, for no row has it, and is read.
+        """
+        return self._read(file, data, self._nullable, None)
+
+    def _read(self, file: DataFile, data: Content, schema: Schema, known: Mapping[int, pa.Array] | None) -> pa.Table:
+        arrow: pa.Schema = schema_to_pyarrow(schema)
+
         def projection_of(source: pa.Schema) -> Projection:
-            found = Projection(source, self.schema, self.arrow, self._mapping, known)
-            if complete and found.missing:
+            found = Projection(source, schema, arrow, self._mapping, known or {})
+            if known is None and found.missing:
                 raise CannotRead(f"it lacks the column with the field id {min(found.missing)}")
             return found
 
-        return _rows(file, data, self.arrow, projection_of)
+        return _rows(file, data, arrow, projection_of)
 
 
 _POSITIONS_ARROW: pa.Schema = schema_to_pyarrow(POSITIONS_SCHEMA)

@@ -10,21 +10,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType
 
-from bookkeeper.core.delete_scope import DeleteFile, Scope, delete_file, scopes_of
+from bookkeeper.core.delete_scope import DeleteFile, Scope, scopes_of
 from bookkeeper.core.rewrite import file_key
-from bookkeeper.format.decoder import decode_one
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
-from bookkeeper.ledger import contents
-from bookkeeper.ledger.blocks import live_summaries
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.manifests import Header, ManifestWriter
-from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.ledger.live_files import live_files
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.store import Store
+from bookkeeper.manifests.header import Header, ManifestWriter
+from bookkeeper.manifests.walk import ReadBlock, live_rows
 
 _FLOATS = {"float", "double"}
 #: no manifest of such a spec can be written
@@ -82,36 +80,18 @@ class Selection:
             self.left |= {item.file.key: why for item in self.groups.pop(group, ())}
 
 
-class Headers:
-    """Partition keys as the table's commits have them, with a cache of its own: the ledger's belongs to the ticks."""
-
-    def __init__(self, view: View) -> None:
-        self._view, self._writer = view, ManifestWriter()
-
-    def of(self, manifest: ManifestFile) -> Header | None:
-        """None when a column of its spec was dropped: then partitions have no key, and it cannot be written anew."""
-        schema = self._view.schema_for(manifest.partition_spec_id)
-        return self._writer.header(schema, self._view.specs[manifest.partition_spec_id]) if schema else None
-
-
-def live_deletes(ledger: Ledger, view: View) -> Iterator[tuple[ManifestFile, Header | None, LiveDelete]]:
+def live_deletes(ledger: Ledger, view: View) -> Iterator[tuple[ListedManifest, Header | None, LiveDelete]]:
     """
-    Every live delete file with the manifest that lists it; raises Retry, and Reject for one that does not decode.
+    Every live delete file with the manifest that lists it; raises Retry, ManifestCorrupt.
     """
-    store, headers = ledger.metadata_store(view), Headers(view)
-    for manifest in ledger.manifests(view):
-        if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
-            header = headers.of(manifest)
-            for entry in contents.live_entries(store, manifest):
-                keys = header.partition_keys([entry.data_file.partition]) if header is not None else set()
-                spec = view.specs[manifest.partition_spec_id]
-                found = delete_file(entry, entry.sequence_number or 0, spec, next(iter(keys), None))
-                yield manifest, header, LiveDelete(found, entry, manifest.partition_spec_id)
+    for item in live_files(ledger, view, ManifestContent.DELETES, ManifestWriter()):
+        found = LiveDelete(item.delete_file(view), item.entry, item.manifest.partition_spec_id)
+        yield item.manifest, item.header, found
 
 
 def select(ledger: Ledger, view: View) -> Selection:
     """
-    What may be folded of this head; raises Retry, and Reject for a manifest that does not decode.
+    What may be folded of this head; raises Retry, ManifestCorrupt.
     """
     found = Selection(view)
     for _, header, item in live_deletes(ledger, view):
@@ -151,13 +131,13 @@ def _why_not(schema: Schema, header: Header | None, item: LiveDelete) -> str:
 
 def _add_candidates(ledger: Ledger, found: Selection) -> None:
     """Reads every data manifest: also newer files matter, if one of them is a candidate a second time."""
-    view, store, headers = found.view, ledger.metadata_store(found.view), Headers(found.view)
-    read, paths = set[str](), list[str]()
+    view, writer, read, paths = found.view, ManifestWriter(), set[str](), list[str]()
     newest = {group: max(item.file.largest_number for item in items) for group, items in found.groups.items()}
-    for manifest in ledger.manifests(view):
-        if manifest.content == ManifestContent.DATA and live_file_count(manifest):
-            read.add(manifest.manifest_path)
-            paths += _read_manifest(store, manifest, headers.of(manifest), newest, found)
+    for manifest, blocks in ledger.reader(view).blocks(ledger.manifests(view), ManifestContent.DATA):
+        read.add(manifest.manifest_path)
+        groups_of = _GroupsOf(view.header_of(manifest, writer), manifest.partition_spec_id, newest)
+        for block in blocks:
+            paths += _read_block(block, manifest, groups_of, found)
     found.manifests = frozenset(read)
     double, unwritable = _double(paths), {number for number in view.specs if view.schema_for(number) is None}
     for item in found.candidates:
@@ -167,20 +147,14 @@ def _add_candidates(ledger: Ledger, found: Selection) -> None:
             found.leave(item.groups, DROPPED)
 
 
-def _read_manifest(
-    store: Store, manifest: ManifestFile, header: Header | None, newest: dict[Group, int], found: Selection
-) -> Iterator[str]:
+def _read_block(block: ReadBlock, manifest: ListedManifest, groups_of: "_GroupsOf", found: Selection) -> Iterator[str]:
     """The locations of its live files; those that a group applies to are added to the candidates."""
-    read = contents.read_manifest(store, manifest)
-    groups_of = _GroupsOf(header, manifest.partition_spec_id, newest)
-    for block, rows in zip(read.blocks, read.skimmed, strict=True):
-        for _, row, sequence in live_summaries(rows, manifest):
-            yield row.path
-            groups = groups_of(row.partition, sequence)
-            if groups:
-                entry = row.entry or decode_one(block.payload, row.start, read.layout)[0]
-                where = manifest.manifest_path, manifest.partition_spec_id
-                found.candidates.append(Candidate(file_key(row.path), *where, sequence, entry.data_file, groups))
+    for _, row, sequence in live_rows(block.rows, manifest):
+        yield row.path
+        groups = groups_of(row.partition, sequence)
+        if groups:
+            where, file = (manifest.manifest_path, manifest.partition_spec_id), block.entry(row).data_file
+            found.candidates.append(Candidate(file_key(row.path), *where, sequence, file, groups))
 
 
 class _GroupsOf:

@@ -13,13 +13,12 @@ from itertools import islice, takewhile
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Table
+from bookkeeper.core.history import counted
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.format.entries import EQUALITY_DELETES
-from bookkeeper.ledger import contents
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
-from bookkeeper.streams.main_history import counted
+from bookkeeper.manifests.reader import with_live_files
 
 #: how a fold ended: committed, dropped because the table had outrun it, failed, or it left deletes as they are
 COMMITTED, OUTDATED, FAILED, REFUSED = "committed", "outdated", "failed", "refused"
@@ -91,22 +90,21 @@ class EqualityDeletes:
 
     def list(self, view: View) -> Sequence[tuple[str, int]]:
         """
-        A look: each live one, by `file_key`, and the snapshot that added it. Raises Retry, and Reject.
+        A look: each live one, by `file_key`, and the snapshot that added it. Raises Retry, ManifestCorrupt.
 
         A manifest never changes, and is read once.
         """
-        store, listed = self.ledger.metadata_store(view), dict[str, list[tuple[str, int]]]()
-        for manifest in self.ledger.manifests(view):
-            if manifest.content == ManifestContent.DELETES and live_file_count(manifest):
-                found = self._known.get(manifest.manifest_path)
-                if found is None:  # most have none: what folds write are position deletes
-                    found = [
-                        (file_key(entry.data_file.path), entry.snapshot_id or 0)
-                        for entry in contents.live_entries(store, manifest)
-                        if entry.content == EQUALITY_DELETES
-                    ]
-                listed[manifest.manifest_path] = found
-        self._known, live = listed, [item for files in listed.values() for item in files]
+        listed = with_live_files(self.ledger.manifests(view), ManifestContent.DELETES)
+        new = [item for item in listed if item.manifest_path not in self._known]
+        # Most have none: what folds write are position deletes.
+        for manifest, entries in self.ledger.reader(view).entries(new, ManifestContent.DELETES):
+            self._known[manifest.manifest_path] = [
+                (file_key(entry.data_file.path), entry.snapshot_id or 0)
+                for entry in entries
+                if entry.content == EQUALITY_DELETES
+            ]
+        self._known = {item.manifest_path: self._known[item.manifest_path] for item in listed}
+        live = [item for files in self._known.values() for item in files]
         self.look = look_of(view, live)
         return live
 

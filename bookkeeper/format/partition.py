@@ -9,8 +9,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -107,14 +106,17 @@ def folder(field: PartitionField, source: IcebergType, value: Any) -> str:
     return f"{compatible(field.name)}={safe}"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
-    """What all tuples of a manifest have in one partition field; bounds are None when every value is null or NaN."""
+class FieldSummary(NamedTuple):
+    """
+    What all tuples of a manifest have in one partition field; bounds are None when every value is null or NaN.
+
+    `contains_nan` is None where a list does not say it.
+    """
 
     contains_null: bool
-    contains_nan: bool
-    lower: bytes | None
-    upper: bytes | None
+    contains_nan: bool | None
+    lower_bound: bytes | None
+    upper_bound: bytes | None
 
 
 def summarise(kinds: Iterable[tuple[Physical, bool]], tuples: Iterable[tuple[Any, ...]]) -> list[FieldSummary]:

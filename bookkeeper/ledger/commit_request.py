@@ -5,13 +5,11 @@ Append, delete and replace are separate snapshots in that call, each the child o
 `overwrite` snapshot, because Spark's streams stop at one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from secrets import randbits
 
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import (
@@ -24,10 +22,11 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.core import marks as marks_format
+from bookkeeper.core.history import MAIN
 from bookkeeper.core.marks import Marks
-from bookkeeper.errors import BookkeeperError
-from bookkeeper.ledger.view import MAIN, View
-from bookkeeper.stores.store import Store, create_once
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.ledger.view import View
+from bookkeeper.stores.unsent import Unsent
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +38,6 @@ class Attempt:
     tag: str
 
 
-class Unsent:
-    """
-    Takes objects to be created, under keys that no other process uses, and keeps them until the commit sends them.
-
-    It is read like the store that they will be in; `others` are more objects that the same commit sends. A crash leaves
-    files that no snapshot names; the orphan sweep deletes them. Nothing here does, because a refused attempt may have
-    been sent twice.
-    """
-
-    def __init__(self, store: Store, others: Mapping[str, bytes] | None = None) -> None:
-        self.store, self.url, self.others = store, store.url, others or {}
-        self.objects: dict[str, bytes] = {}
-
-    @property
-    def writes(self) -> list[Callable[[], None]]:
-        """What makes them durable; safe to repeat when a reply was lost."""
-        return [partial(create_once, self.store, key, data) for key, data in self.objects.items()]
-
-    def create(self, key: str, data: bytes) -> None:
-        """Keeps it."""
-        self.objects[key] = data
-
-    def read_many(self, keys: Sequence[str]) -> Mapping[str, bytes | BookkeeperError]:
-        """As in Store."""
-        here = {**self.objects, **self.others}
-        return {**self.store.read_many([key for key in keys if key not in here]), **here}
-
-
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
     """
@@ -76,7 +47,7 @@ class NewSnapshot:
 
     id: int
     operation: Operation
-    manifests: Sequence[ManifestFile]
+    manifests: Sequence[ListedManifest]
     counts: Mapping[str, str]
     unsent: Unsent
     #: its sequence number; None: the one behind that of the snapshot before it

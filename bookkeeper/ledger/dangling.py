@@ -7,38 +7,37 @@ from before. It is written anew with the right one, and a later drop finds what 
 
 from collections.abc import Sequence
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.core.delete_scope import delete_file
 from bookkeeper.core.rewrite import file_key
-from bookkeeper.errors import Reject
+from bookkeeper.errors import ManifestCorrupt
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.block_cache import BlockCache
-from bookkeeper.ledger.blocks import ManifestDelete, open_manifest, select_live
-from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.merge import live_file_count
-from bookkeeper.stores.store import Store
+from bookkeeper.manifests.blocks import ManifestDelete, open_manifest, select_live
+from bookkeeper.manifests.header import Header
+from bookkeeper.manifests.stats import StatsCache
 
 
-def least_number(manifests: Sequence[ManifestFile], drops: Sequence[ManifestDelete]) -> int:
+def least_number(manifests: Sequence[ListedManifest], drops: Sequence[ManifestDelete]) -> int:
     """
     At most the smallest data sequence number of what stays once these files are dropped; 2**63 where nothing does.
     """
     dropped = {item.manifest.manifest_path: len(item.dropped) for item in drops}
     stay = (
-        item.min_sequence_number or 0
+        item.min_sequence_number
         for item in manifests
-        if item.content == ManifestContent.DATA and live_file_count(item) > dropped.get(item.manifest_path, 0)
+        if item.content == ManifestContent.DATA and item.live_files > dropped.get(item.manifest_path, 0)
     )
     return min(stay, default=2**63)
 
 
 def dangling(
-    store: Store, manifest: ManifestFile, header: Header, least: int, gone: Sequence[EntrySummary]
+    data: bytes, manifest: ListedManifest, header: Header, least: int, gone: Sequence[EntrySummary]
 ) -> ManifestDelete | None:
     """
     The delete files of a manifest that apply to nothing, once the data files `gone` are dropped and all others have
-    at least the number `least`. None when all stay, or the manifest does not decode. Raises Retry.
+    at least the number `least`. None when all stay, or the manifest does not decode.
     """
     paths, spec_id = {file_key(row.path) for row in gone}, manifest.partition_spec_id
 
@@ -49,8 +48,8 @@ def dangling(
         return file.largest_number < least or file.scope in paths
 
     try:
-        source = open_manifest(store, manifest, header, BlockCache(), lambda _: True)
-    except Reject:
+        source = open_manifest(data, manifest, header, StatsCache(), lambda _: True)
+    except ManifestCorrupt:
         return None
     deleted = select_live(source, dangles)
     return ManifestDelete(source, header, deleted) if any(deleted) else None

@@ -27,20 +27,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.core.delete_scope import DeleteFile, Scope, scopes_of
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import FoldOutdated
-from bookkeeper.ledger import contents
-from bookkeeper.ledger.blocks import ManifestDelete, inherited_prefix, live_summaries
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger.fold_plan import FoldedData, FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.live_files import find_live
-from bookkeeper.ledger.manifests import Header
-from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.store import Reading
+from bookkeeper.manifests.blocks import ManifestDelete
+from bookkeeper.manifests.header import Header
+from bookkeeper.manifests.reader import Row, with_live_files
+from bookkeeper.manifests.walk import Heads
 
 #: its files may be in the orphan sweep's hands after an hour
 MOST_AGE = timedelta(minutes=20)
@@ -73,14 +73,12 @@ def drop_delete_file(ledger: Ledger, view: View, file: DeleteFile) -> View:
 
 def _live_files(ledger: Ledger, view: View, plan: FoldPlan) -> dict[str, FoldedData]:
     """The data files of the plan that are live; raises FoldOutdated by the rules 2 and 3."""
-    data = [item for item in ledger.manifests(view) if item.content == ManifestContent.DATA and live_file_count(item)]
+    data = with_live_files(ledger.manifests(view), ManifestContent.DATA)
     listed = {item.manifest_path for item in data}
     live = {key: item for key, item in plan.files.items() if item.manifest in listed}
     newest, new = newest_by_scope(plan.folded), [item for item in data if item.manifest_path not in plan.manifests]
-    # At once: a tick waits for it, and on an object store each takes its time.
-    read = contents.ReadTogether(ledger.metadata_store(view), new)
-    for manifest in new:
-        for key in _planned(ledger.header_for(view, manifest), manifest, read, plan, newest):
+    for manifest, rows in ledger.reader(view).live(new):
+        for key in _planned(ledger.header_for(view, manifest), manifest, rows, plan, newest):
             if key in live:
                 raise FoldOutdated(f"{key[:300]} is live twice")
             live[key] = plan.files[key]
@@ -98,12 +96,11 @@ def newest_by_scope(deletes: Iterable[DeleteFile]) -> dict[Scope, int]:
 
 
 def _planned(
-    header: Header | None, manifest: ManifestFile, store: Reading, plan: FoldPlan, newest: Mapping[Scope, int]
+    header: Header | None, manifest: ListedManifest, rows: Iterable[Row], plan: FoldPlan, newest: Mapping[Scope, int]
 ) -> Iterable[str]:
     """The files of a manifest that came since that the plan changes; raises FoldOutdated for one not examined."""
-    rows = contents.read_manifest(store, manifest).rows
-    for _, row, sequence in live_summaries(rows, manifest):
-        key = file_key(row.path)
+    for row, head in rows:
+        key, sequence = file_key(row.path), head.sequence or 0
         if key in plan.files and sequence != plan.files[key].sequence_number:
             raise FoldOutdated(f"{key[:300]} is live with another sequence number")
         if key in plan.files:
@@ -155,5 +152,5 @@ def _data_files(ledger: Ledger, view: View, dead: Mapping[str, FoldedData]) -> l
 def _versions(found: Iterable[ManifestDelete]) -> Counter[tuple[str, int | None]]:
     """How often each file with its data sequence number is among those that go."""
     return Counter(
-        (file_key(row.path), inherited_prefix(row, item.manifest).sequence) for item in found for row in item.dropped
+        (file_key(row.path), Heads(item.manifest).of(row).sequence) for item in found for row in item.dropped
     )

@@ -31,7 +31,8 @@ from pyiceberg.table.update import (
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.keyed import PROPERTY, Keyed, dumps, is_within_keys, keyed_of
 from bookkeeper.errors import NotPossible
-from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.manifests.fetch import Fetch
+from bookkeeper.manifests.reader import Manifests, with_live_files
 
 
 def set_keys(table: Table, wanted: Keyed, known: Keyed | None) -> bool:
@@ -55,8 +56,8 @@ def _covers_all(table: Table, spec: PartitionSpec, keyed: Keyed) -> bool:
     if not spec.fields or not is_within_keys(spec, keyed):
         return not spec.fields
     with catalogs.asked("read the manifest list"):
-        manifests = head.manifests(table.io) if head is not None else []
-    data = [item for item in manifests if item.content == ManifestContent.DATA and live_file_count(item)]
+        lists = Manifests(Fetch.by(table.io), foreign=True).lists([head] if head is not None else [])
+    data = (item for listed in lists for item in with_live_files(listed, ManifestContent.DATA))
     return all(item.partition_spec_id == spec.spec_id for item in data)
 
 

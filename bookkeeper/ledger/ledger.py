@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
@@ -31,16 +31,14 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.core.steady_clock import Steady
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict
+from bookkeeper.errors import BookkeeperError, ClockBehind, CommitConflict, ManifestCorrupt, PathRefused
 from bookkeeper.format.entries import DataFile, Entry
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import of_entries
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger import contents, merge, summary
-from bookkeeper.ledger.block_cache import BlockCache
-from bookkeeper.ledger.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
-from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, Unsent, guards, new_snapshot_id, updates
+from bookkeeper.ledger import merge, summary
+from bookkeeper.ledger.commit_request import Attempt, NewSnapshot, guards, new_snapshot_id, updates
 from bookkeeper.ledger.dangling import dangling, least_number
-from bookkeeper.ledger.manifests import Header, ManifestWriter, PartitionKey
 from bookkeeper.ledger.numbers import has_data, has_deletes, numbered
 from bookkeeper.ledger.rewrite_groups import RewriteGroup, grouped_rewrites
 from bookkeeper.ledger.txlog_groups import (
@@ -52,9 +50,15 @@ from bookkeeper.ledger.txlog_groups import (
 )
 from bookkeeper.ledger.view import View
 from bookkeeper.ledger.view import view as checked_view
+from bookkeeper.manifests.blocks import ManifestBody, ManifestDelete, assemble, copy_entries
+from bookkeeper.manifests.fetch import Fetch
+from bookkeeper.manifests.header import Header, ManifestWriter, PartitionKey
+from bookkeeper.manifests.reader import Manifests, with_live_files
+from bookkeeper.manifests.stats import StatsCache
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from bookkeeper.stores.together import together
+from bookkeeper.stores.unsent import Unsent
 
 log = logging.getLogger("bookkeeper")
 
@@ -81,7 +85,7 @@ class Ledger:
         self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
         self.open_store = store or stores_with(catalog.properties)
         #: of the column that retention asked for last, see `use_column`
-        self.cache = BlockCache()
+        self.cache = StatsCache()
         self.writer = ManifestWriter()
         #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
         self.unreadable: set[str] = set()
@@ -185,10 +189,10 @@ class Ledger:
         snapshot_id: int,
         sequence: int | None = None,
         content: ManifestContent = ManifestContent.DATA,
-    ) -> tuple[list[ManifestFile], set[PartitionKey]]:
+    ) -> tuple[list[ListedManifest], set[PartitionKey]]:
         """A manifest of added files for each group; all their partitions."""
         sequence = sequence or view.metadata.last_sequence_number + 1
-        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        written, partitions = list[ListedManifest](), set[PartitionKey]()
         for index, group in enumerate(groups):
             header = self.writer.header(view.schemas[group.schema_id], view.specs[group.spec_id], content)
             records = group.records(header)
@@ -202,7 +206,7 @@ class Ledger:
         if planned[-1].sequence is not None:
             sequence = planned[-1].sequence + 1
         snapshot_id = new_snapshot_id([new.id for new in planned])
-        written, replaced = list[ManifestFile](), set[str]()
+        written, replaced = list[ListedManifest](), set[str]()
         sent = {key: data for new in planned for key, data in new.unsent.objects.items()}
         unsent = Unsent(self.metadata_store(view), sent)
         self.cache.forget_unlisted(manifest.manifest_path for manifest in manifests)
@@ -217,14 +221,14 @@ class Ledger:
         return [NewSnapshot(snapshot_id, Operation.REPLACE, written + kept, counts, unsent)] if written else []
 
     def _merge_group(
-        self, view: View, unsent: Unsent, group: Sequence[ManifestFile], key: str, snapshot_id: int, sequence: int
-    ) -> ManifestFile | None:
+        self, view: View, unsent: Unsent, group: Sequence[ListedManifest], key: str, snapshot_id: int, sequence: int
+    ) -> ListedManifest | None:
         """One manifest for a group. None when the group stays as it is: a merge never makes an append fail."""
         header = self.header_for(view, group[0])
         if header is None:
             return None
         try:
-            body = merge.merge(unsent, group, header, self.cache)
+            body = merge.merge(self._reader(view, unsent), group, header, self.cache)
             return self._write(unsent, key, header, body, self.cache, snapshot_id, sequence)
         except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
             self._leave_unmerged(view, group, error)
@@ -236,48 +240,66 @@ class Ledger:
         key: str,
         header: Header,
         body: ManifestBody,
-        cache: BlockCache,
+        cache: StatsCache,
         snapshot_id: int,
         sequence: int,
-    ) -> ManifestFile:
+    ) -> ListedManifest:
         written = self.writer.write(unsent, key, header, body.records, snapshot_id, sequence)
         cache.put_manifest(written.manifest_path, body.range, body.digests)
         return written
 
-    def _leave_unmerged(self, view: View, group: Sequence[ManifestFile], error: Exception) -> None:
+    def _leave_unmerged(self, view: View, group: Sequence[ListedManifest], error: Exception) -> None:
         """Logs why a group stays as it is; manifests that no later try can read are not tried again."""
         if isinstance(error, BookkeeperError):
-            bad = contents.find_unreadable(self.metadata_store(view), group)
+            bad = self._unreadable(view, group)
         else:  # a defect of ours
             bad = [manifest.manifest_path for manifest in group]
         self.unreadable.update(bad)
         about = {"action": "merge", "table": self.identifier, "cause": str(error) or repr(error), "manifests": bad}
         log.warning("manifests left unmerged", extra=about)
 
-    def header_for(self, view: View, manifest: ManifestFile) -> Header | None:
+    def _unreadable(self, view: View, group: Sequence[ListedManifest]) -> list[str]:
+        """Manifests that will never be read: outside of all that can be reached, or in a form that we do not know."""
+        reader, found = self.reader(view), list[str]()
+        for manifest in group:
+            try:
+                [*reader.rows([manifest])]
+            except (ManifestCorrupt, PathRefused):
+                found.append(manifest.manifest_path)
+            except BookkeeperError:
+                continue  # the next try may read it
+        return found
+
+    def header_for(self, view: View, manifest: ListedManifest) -> Header | None:
         """
         The header for a new version of this manifest; None when a column of its spec was dropped: the manifest stays.
         """
-        schema, spec = view.schema_for(manifest.partition_spec_id), view.specs[manifest.partition_spec_id]
-        return self.writer.header(schema, spec, manifest.content) if schema else None
+        return view.header_of(manifest, self.writer)
 
-    def manifests(self, view: View) -> list[ManifestFile]:
+    def manifests(self, view: View) -> list[ListedManifest]:
         """The manifests of the head, empty for an empty table; raises CatalogUnavailable."""
         if view.manifests is not None:
             return list(view.manifests)
         with catalogs.asked(f"read the manifest list of {self.identifier}"):
-            found = contents.read_list(self.metadata_store(view), view.table, view.head) if view.head else []
-        return [contents.with_counts(self.metadata_store(view), manifest) for manifest in found]
+            lists = self.reader(view).lists([view.head] if view.head else [])
+        return [manifest for listed in lists for manifest in listed]
+
+    def reader(self, view: View) -> Manifests:
+        """Reads the table's manifests; one of a layout that no commit could write anew is refused."""
+        return self._reader(view, self.metadata_store(view))
+
+    def _reader(self, view: View, store: Store | Unsent) -> Manifests:
+        return Manifests(Fetch.of(store, view.table.io), foreign=False)
 
     def live_specs(self, view: View) -> set[int]:
         """The specs of manifests with live data files; raises CatalogUnavailable."""
-        live = (item for item in self.manifests(view) if merge.live_file_count(item))
+        live = (item for item in self.manifests(view) if item.live_files)
         return {item.partition_spec_id for item in live if item.content == ManifestContent.DATA}
 
-    def use_column(self, column: int | None) -> BlockCache:
+    def use_column(self, column: int | None) -> StatsCache:
         """The cache with the bounds of this column; after a change of column, everything is read again."""
         if column != self.cache.column:
-            self.cache = BlockCache(column)
+            self.cache = StatsCache(column)
         return self.cache
 
     def metadata_store(self, view: View) -> Store:
@@ -294,10 +316,8 @@ class Ledger:
 
     def live_entries(self, view: View, content: ManifestContent) -> Iterator[Entry]:
         """Every live entry of data or of deletes, with what it inherits; decodes all their manifests."""
-        store = self.metadata_store(view)
-        for manifest in self.manifests(view):
-            if manifest.content == content:
-                yield from contents.live_entries(store, manifest)
+        for _, entries in self.reader(view).entries(self.manifests(view), content):
+            yield from entries
 
     def drop(self, view: View, deletes: Sequence[ManifestDelete]) -> View:
         """
@@ -318,12 +338,10 @@ class Ledger:
         """What the manifests of delete files lose when these data files go."""
         manifests, gone = self.manifests(view), [row for item in drops for row in item.dropped]
         least = least_number(manifests, drops)
-        for manifest in manifests:
-            header = self.header_for(view, manifest) if manifest.content == ManifestContent.DELETES else None
-            if header is not None and merge.live_file_count(manifest):
-                found = dangling(self.metadata_store(view), manifest, header, least, gone)
-                if found is not None:
-                    yield found
+        for manifest, data in self.reader(view).contents(with_live_files(manifests, ManifestContent.DELETES)):
+            header = self.header_for(view, manifest)
+            if header is not None and (found := dangling(data, manifest, header, least, gone)) is not None:
+                yield found
 
     def rewrite(self, view: View, rewrites: Sequence[Rewrite], deletes: Sequence[ManifestDelete]) -> View:
         """
@@ -353,7 +371,7 @@ class Ledger:
         """
         attempt, snapshot_id, unsent = self._attempt(view), new_snapshot_id(), Unsent(self.metadata_store(view))
         manifests, counts, partitions = self._without(view, attempt, unsent, removed, snapshot_id)
-        written, sequence = list[ManifestFile](), view.metadata.last_sequence_number + 1
+        written, sequence = list[ListedManifest](), view.metadata.last_sequence_number + 1
         for spec_id in sorted({spec_id for spec_id, _ in added}):
             schema = view.schema_for(spec_id)
             assert schema is not None
@@ -369,10 +387,10 @@ class Ledger:
 
     def _without(
         self, view: View, attempt: Attempt, unsent: Unsent, deletes: Sequence[ManifestDelete], snapshot_id: int
-    ) -> tuple[list[ManifestFile], dict[str, str], set[PartitionKey]]:
+    ) -> tuple[list[ListedManifest], dict[str, str], set[PartitionKey]]:
         """The manifests of the head, without the deleted files; the counts of these, and their partitions."""
         sequence = view.metadata.last_sequence_number + 1
-        written, partitions = list[ManifestFile](), set[PartitionKey]()
+        written, partitions = list[ListedManifest](), set[PartitionKey]()
         for index, item in enumerate(deletes):
             partitions |= item.header.partition_keys(entry.partition for entry in item.dropped)
             cache = item.source.cache
@@ -489,13 +507,13 @@ def _note(write: Callable[[], None], failed: list[Exception]) -> None:
         failed.append(error)
 
 
-def _with_live_files(manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
+def _with_live_files(manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
     """
     Without manifests whose entries are all DELETED: the snapshot that wrote them lists them for expiry.
     """
-    return [item for item in manifests if merge.live_file_count(item)]
+    return [item for item in manifests if item.live_files]
 
 
-def _check_added(written: Sequence[ManifestFile], stated: int) -> None:
-    if sum(manifest.added_files_count or 0 for manifest in written) != stated:
+def _check_added(written: Sequence[ListedManifest], stated: int) -> None:
+    if sum(manifest.added_files_count for manifest in written) != stated:
         raise AssertionError("the summary does not count what the manifests hold")

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from bookkeeper.core.delete_scope import DeleteFile
 from bookkeeper.core.folder import Folder, MarksCopy
 from bookkeeper.core.marks import Marks
-from bookkeeper.ledger.blocks import ManifestDelete
 from bookkeeper.ledger.fold_commit import commit_fold, drop_delete_file
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_behind
 from bookkeeper.ledger.view import View
+from bookkeeper.manifests.blocks import ManifestDelete
 
 log = logging.getLogger("bookkeeper")
 

@@ -8,14 +8,13 @@ manifests of each tier are live beside those that have grown to TARGET_BYTES or 
 
 from collections.abc import Sequence
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.ledger import contents
-from bookkeeper.ledger.block_cache import BlockCache
-from bookkeeper.ledger.blocks import ManifestBody, assemble, copy_entries, open_manifest
-from bookkeeper.ledger.commit_request import Unsent
-from bookkeeper.ledger.manifests import Header
-from bookkeeper.stores.store import Store
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.manifests.blocks import ManifestBody, assemble, copy_entries, open_manifest
+from bookkeeper.manifests.header import Header
+from bookkeeper.manifests.reader import Manifests
+from bookkeeper.manifests.stats import StatsCache
 
 FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
@@ -23,14 +22,14 @@ TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
 MOST_FILES = 25_000
 
 
-def groups(manifests: Sequence[ManifestFile]) -> list[list[ManifestFile]]:
+def groups(manifests: Sequence[ListedManifest]) -> list[list[ListedManifest]]:
     """
     Groups of manifests of data or of deletes, each to become one manifest; oldest first in a group. Usually there are
     none.
     """
-    tiers: dict[tuple[ManifestContent, int, int], list[ManifestFile]] = {}
+    tiers: dict[tuple[ManifestContent, int, int], list[ListedManifest]] = {}
     for manifest in manifests:
-        files = live_file_count(manifest)
+        files = manifest.live_files
         room = manifest.manifest_length < TARGET_BYTES // 2 and files < MOST_FILES // 2
         if files and room:
             tiers.setdefault((manifest.content, manifest.partition_spec_id, tier(files)), []).append(manifest)
@@ -48,31 +47,22 @@ def tier(files: int) -> int:
     return level
 
 
-def live_file_count(manifest: ManifestFile) -> int:
-    """
-    How many live entries a manifest has.
-    """
-    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-
-
-def _oldest(group: Sequence[ManifestFile]) -> list[ManifestFile]:
+def _oldest(group: Sequence[ListedManifest]) -> list[ListedManifest]:
     """The oldest manifests, as many as fit in one: neighbours in time stay together."""
-    chosen: list[ManifestFile] = []
+    chosen: list[ListedManifest] = []
     size = files = 0
-    for manifest in sorted(group, key=lambda item: item.min_sequence_number or 0):
-        size, files = size + manifest.manifest_length, files + live_file_count(manifest)
+    for manifest in sorted(group, key=lambda item: item.min_sequence_number):
+        size, files = size + manifest.manifest_length, files + manifest.live_files
         if len(chosen) > 1 and (size > TARGET_BYTES or files > MOST_FILES):
             break
         chosen.append(manifest)
     return chosen
 
 
-def merge(store: Store | Unsent, group: Sequence[ManifestFile], header: Header, cache: BlockCache) -> ManifestBody:
+def merge(reader: Manifests, group: Sequence[ListedManifest], header: Header, cache: StatsCache) -> ManifestBody:
     """
     The live records of a group as EXISTING, with snapshot id and both sequence numbers written out.
-
-    The whole group is read at once: it is to become one manifest, so it fits.
     """
-    read = contents.ReadTogether(store, group)
-    sources = (open_manifest(read, manifest, header, cache, lambda _: False) for manifest in group)
+    read = reader.contents(group)
+    sources = (open_manifest(data, manifest, header, cache, lambda _: False) for manifest, data in read)
     return assemble((block for source in sources for block in copy_entries(source, header)), header, cache)

@@ -3,21 +3,14 @@ Data files and delete files that snapshots of `main` took out. Their rows may be
 is no proof that its rows never came in.
 """
 
-from collections.abc import Iterator
-
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.core.history import ancestors
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, Missing
-from bookkeeper.format.records import DELETED
-from bookkeeper.ledger import contents
-from bookkeeper.ledger.blocks import inherited_prefix
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.store import Store
 
 
 def removed_files(ledger: Ledger, view: View, expiring: bool = False) -> dict[str, int]:
@@ -25,13 +18,13 @@ def removed_files(ledger: Ledger, view: View, expiring: bool = False) -> dict[st
     The files that kept snapshots of `main` removed, by `file_key`, each with the id of the newest such snapshot.
 
     Reads the manifest list of every kept snapshot, so only a person should ask. What expired snapshots removed is not
-    known any more; with `expiring`, neither is what one removed whose list or manifest is not there. Raises Retry, and
-    Reject for a manifest that does not decode.
+    known any more; with `expiring`, neither is what one removed whose list or manifest is not there. Raises Retry,
+    ManifestCorrupt.
     """
-    store, found = ledger.metadata_store(view), dict[str, int]()
+    found = dict[str, int]()
     for snapshot in ancestors(view.metadata):
         try:
-            gone = [*_removed_by(ledger, store, view, snapshot)]
+            gone = _removed_by(ledger, view, snapshot)
         except BookkeeperError as error:
             if not (expiring and isinstance(error if isinstance(error, Missing) else error.__cause__, Missing)):
                 raise
@@ -41,15 +34,7 @@ def removed_files(ledger: Ledger, view: View, expiring: bool = False) -> dict[st
     return found
 
 
-def _removed_by(ledger: Ledger, store: Store, view: View, snapshot: Snapshot) -> Iterator[str]:
+def _removed_by(ledger: Ledger, view: View, snapshot: Snapshot) -> list[str]:
     with catalogs.asked(f"read the manifest list of snapshot {snapshot.snapshot_id} of {ledger.identifier}"):
-        listed = contents.read_list(store, view.table, snapshot)
-    for manifest in listed:
-        if manifest.added_snapshot_id == snapshot.snapshot_id and _may_remove(manifest):
-            for row in contents.read_manifest(store, manifest).rows:
-                if inherited_prefix(row, manifest).status == DELETED:
-                    yield row.path
-
-
-def _may_remove(manifest: ManifestFile) -> bool:
-    return manifest.deleted_files_count != 0
+        removed = ledger.reader(view).removed(snapshot)
+    return [row.found.path for _, rows in removed for row in rows]

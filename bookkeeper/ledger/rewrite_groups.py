@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bookkeeper.core.rewrite import Rewrite
 from bookkeeper.format.avro import Block
 from bookkeeper.format.records import ADDED, Prefix, Records, count_by_status, join_blocks, write_prefix
-from bookkeeper.ledger.manifests import Header
+from bookkeeper.manifests.header import Header
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,17 @@ no long holds (files may state impossible row counts) is written as the largest 
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from bookkeeper.core.history import NUMBERS
 from bookkeeper.core.names import TxlogName
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import LARGEST, saturate
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.manifests import PartitionKey
 from bookkeeper.ledger.view import TXLOGS
+from bookkeeper.manifests.header import PartitionKey
 
 REWRITES = "bookkeeper.rewrites"
 APPEND = "bookkeeper.append"
@@ -100,12 +101,12 @@ def partition_count(partitions: Collection[PartitionKey]) -> dict[str, str]:
 
 
 def merge_counts(
-    created: Sequence[ManifestFile], replaced: Collection[str], kept: Sequence[ManifestFile]
+    created: Sequence[ListedManifest], replaced: Collection[str], kept: Sequence[ListedManifest]
 ) -> dict[str, str]:
     """
     The counts of a merge of manifests.
     """
-    entries = sum(item.existing_files_count or 0 for item in created)
+    entries = sum(item.existing_files_count for item in created)
     return {
         "manifests-created": str(len(created)),
         "manifests-replaced": str(len(replaced)),
@@ -118,7 +119,7 @@ def merge_counts(
 def summary(
     operation: Operation,
     counts: Mapping[str, str],
-    manifests: Iterable[ManifestFile],
+    manifests: Iterable[ListedManifest],
     parent: Snapshot | None,
 ) -> Summary:
     """
@@ -128,8 +129,8 @@ def summary(
     listed = list(manifests)
     live = [item for item in listed if item.content == ManifestContent.DATA]
     totals = {
-        "total-data-files": sum((item.added_files_count or 0) + (item.existing_files_count or 0) for item in live),
-        "total-records": sum((item.added_rows_count or 0) + (item.existing_rows_count or 0) for item in live),
+        "total-data-files": sum(item.live_files for item in live),
+        "total-records": sum(item.added_rows_count + item.existing_rows_count for item in live),
     }
     known_size = parent is None or "total-files-size" in before
     if known_size:
@@ -142,14 +143,10 @@ def summary(
 
 
 def _delete_totals(
-    counts: Mapping[str, str], manifests: Iterable[ManifestFile], before: Mapping[str, str]
+    counts: Mapping[str, str], manifests: Iterable[ListedManifest], before: Mapping[str, str]
 ) -> dict[str, int]:
     """How many delete files there are, as the list says, and how many deletes of each kind, which it does not say."""
-    files = sum(
-        (item.added_files_count or 0) + (item.existing_files_count or 0)
-        for item in manifests
-        if item.content == ManifestContent.DELETES
-    )
+    files = sum(item.live_files for item in manifests if item.content == ManifestContent.DELETES)
     totals = {"total-delete-files": files}
     for kind in _DELETES.values():
         change = int(counts.get(f"added-{kind}-deletes", 0)) - int(counts.get(f"removed-{kind}-deletes", 0))

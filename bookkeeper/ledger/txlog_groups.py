@@ -13,7 +13,7 @@ from bookkeeper.format.avro import Block
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, Prefix, Records, count_by_status, join_blocks, write_prefix
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.manifests import Header
+from bookkeeper.manifests.header import Header
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import takewhile
 from typing import cast
 
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
@@ -22,13 +21,14 @@ from bookkeeper.core.history import ancestors, descends, is_ancestor, is_ours
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.remembered import remembered
+from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.store import Store
 
 TXLOGS = "bookkeeper.txlogs"
-MAIN = "main"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class View:
     table: Table
     marks: Marks
     #: the manifests of the head, when this process committed it; None: read them from its manifest list
-    manifests: tuple[ManifestFile, ...] | None = None
+    manifests: tuple[ListedManifest, ...] | None = None
 
     @property
     def metadata(self) -> TableMetadataV2:
@@ -77,6 +77,11 @@ class View:
         sources = {field.source_id for field in self.specs[spec_id].fields}
         known = (self.metadata.schema(), *reversed(self.metadata.schemas))
         return next((schema for schema in known if sources <= columns_of(schema).keys()), None)
+
+    def header_of(self, manifest: ListedManifest, writer: ManifestWriter) -> Header | None:
+        """The header for a new version of this manifest; None when the table has no schema with all of its spec."""
+        schema, spec = self.schema_for(manifest.partition_spec_id), self.specs[manifest.partition_spec_id]
+        return writer.header(schema, spec, manifest.content) if schema else None
 
     def with_manifests_of(self, known: "View | None") -> "View":
         """This view, with the manifests of `known` if both have the same head: a snapshot's manifests never change."""

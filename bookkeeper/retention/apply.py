@@ -6,18 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import LARGEST
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.blocks import ManifestDelete
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_file_count
 from bookkeeper.ledger.view import View
+from bookkeeper.manifests.blocks import ManifestDelete
+from bookkeeper.manifests.reader import with_live_files
 from bookkeeper.retention import rule as rules
 from bookkeeper.retention.scan import find, warm_cache
 from bookkeeper.retention.size_cutoff import size_cutoff
@@ -79,7 +80,7 @@ def past_retention(
     if rule.idle:
         return RetentionResult(live=_live_count(ledger, view))
 
-    def reaches(manifest: ManifestFile) -> bool:
+    def reaches(manifest: ListedManifest) -> bool:
         schema = view.schema_for(manifest.partition_spec_id)
         return schema is None or rule.reaches(manifest, view.specs[manifest.partition_spec_id], schema)
 
@@ -105,19 +106,14 @@ def _over_brake(gone: Sequence[EntrySummary], live: int, live_rows: int | None, 
 
 
 def _live_count(ledger: Ledger, view: View) -> int:
-    return sum(live_file_count(item) for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
+    return sum(item.live_files for item in ledger.manifests(view) if item.content == ManifestContent.DATA)
 
 
 def _live_rows(ledger: Ledger, view: View) -> int | None:
-    """Rows of all live data files; None where an old manifest list does not count them, or an entry lies about them."""
-    counts = [
-        count
-        for item in ledger.manifests(view)
-        if item.content == ManifestContent.DATA and live_file_count(item)
-        for count in (item.added_rows_count, item.existing_rows_count)
-    ]
-    total = sum(count or 0 for count in counts)
-    return None if None in counts or total >= LARGEST else total
+    """Rows of all live data files; None where an entry lies about them."""
+    data = with_live_files(ledger.manifests(view), ManifestContent.DATA)
+    total = sum(item.added_rows_count + item.existing_rows_count for item in data)
+    return None if total >= LARGEST else total
 
 
 def without_bounds(ledger: Ledger, view: View, settings: Retention, now: datetime) -> int:

@@ -5,7 +5,6 @@ Which whole files are dropped: pure, from their upper bound of the timestamp col
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, TimeTransform
@@ -14,7 +13,8 @@ from bookkeeper.config.settings import Retention
 from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.retention_column import retention_column
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.block_cache import Range
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.manifests.stats import Range
 
 _EPOCH_MS = timedelta(milliseconds=1)
 _TIMES = 64
@@ -65,12 +65,12 @@ class Rule:
         nulls, upper = file.null_value_counts.get(self.column), file.upper_bounds.get(self.column)
         return not replace(self, cutoff=2**63).drops(nulls, upper, self.sequence + 1)
 
-    def reaches(self, manifest: ManifestFile, spec: PartitionSpec, schema: Schema) -> bool:
+    def reaches(self, manifest: ListedManifest, spec: PartitionSpec, schema: Schema) -> bool:
         """
         Whether a manifest can hold a file that goes, by its partitions: not if they all begin after the cutoff.
         """
-        if self.cutoff is None or (manifest.min_sequence_number or 0) <= self.sequence:
-            return (manifest.min_sequence_number or 0) <= self.sequence
+        if self.cutoff is None or manifest.min_sequence_number <= self.sequence:
+            return manifest.min_sequence_number <= self.sequence
         for field, found in zip(spec.fields, manifest.partitions or (), strict=False):
             if field.source_id == self.column and isinstance(field.transform, _IN_ORDER) and found.lower_bound:
                 cutoff = field.transform.transform(schema.find_type(field.source_id))(self.cutoff)

@@ -3,20 +3,23 @@ Finds the files that a rule drops; reads only blocks of manifests that can hold 
 """
 
 from collections.abc import Callable
+from itertools import accumulate
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.block_cache import MOST_RANGES, Range
-from bookkeeper.ledger.blocks import ManifestDelete, open_manifest, select_live
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.merge import live_file_count
+from bookkeeper.ledger.live_files import selected_files
 from bookkeeper.ledger.view import View
+from bookkeeper.manifests.blocks import ManifestDelete
+from bookkeeper.manifests.cache import MOST_MANIFESTS
+from bookkeeper.manifests.stats import Range
 
 #: whether a rule drops a data file, committed with this sequence number
 Drops = Callable[[EntrySummary, int], bool]
 #: whether a rule can drop a file of this manifest, by what the manifest list says of it
-Reaches = Callable[[ManifestFile], bool]
+Reaches = Callable[[ListedManifest], bool]
 
 
 def find(
@@ -34,18 +37,13 @@ def find(
     """
     cache, manifests = ledger.use_column(column), ledger.manifests(view)
     cache.forget_unlisted(manifest.manifest_path for manifest in manifests)
-    found = []
-    for manifest in manifests:
-        known = cache.manifest_range(manifest.manifest_path)
-        wanted = reaches(manifest) if known is None else may_drop(known)
-        header = ledger.header_for(view, manifest) if wanted and manifest.content == ManifestContent.DATA else None
-        if header is None:
-            continue
-        blocks = open_manifest(ledger.metadata_store(view), manifest, header, cache, may_drop)
-        deleted = select_live(blocks, drops)
-        if any(deleted):
-            found.append(ManifestDelete(blocks, header, deleted))
-    return found
+
+    def is_read(manifest: ListedManifest) -> bool:
+        known = cache.manifest(manifest.manifest_path)
+        return reaches(manifest) if known is None else may_drop(known)
+
+    data = [item for item in manifests if item.content == ManifestContent.DATA and is_read(item)]
+    return [item for item in selected_files(ledger, view, data, may_drop, drops) if any(item.deleted)]
 
 
 def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches, most: int) -> bool:
@@ -53,16 +51,13 @@ def warm_cache(ledger: Ledger, view: View, column: int | None, reaches: Reaches,
     Reads manifests that `find` would have to read whole, until about `most` entries were read; True when none is left.
     """
     cache, manifests = ledger.use_column(column), ledger.manifests(view)
-    if len(manifests) > MOST_RANGES:  # more than the cache holds: that would never end
+    if len(manifests) > MOST_MANIFESTS:  # more than the cache holds: that would never end
         return True
-    for manifest in manifests:
-        known = manifest.content != ManifestContent.DATA or cache.manifest_range(manifest.manifest_path) is not None
-        header = ledger.header_for(view, manifest) if not known and reaches(manifest) else None
-        if header is None:
-            continue
-        if most <= 0:
-            return False
-        opened = open_manifest(ledger.metadata_store(view), manifest, header, cache, lambda _: False)
-        select_live(opened, lambda *_: False)
-        most -= live_file_count(manifest)
-    return True
+    data = [item for item in manifests if item.content == ManifestContent.DATA]
+    new = [item for item in data if cache.manifest(item.manifest_path) is None and reaches(item)]
+    left = [item for item in new if ledger.header_for(view, item) is not None]
+    before = [0, *accumulate(item.live_files for item in left)]
+    now = [item for item, files in zip(left, before, strict=False) if files < most]
+    for _ in selected_files(ledger, view, now, lambda _: False, lambda *_: False):
+        pass
+    return len(now) == len(left)

@@ -6,11 +6,13 @@ import heapq
 from collections import Counter
 from itertools import count
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.ledger.blocks import OpenManifest, StoredBlock, live_summaries, open_manifest
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
+from bookkeeper.manifests.blocks import OpenManifest, UnreadBlock, open_manifest
+from bookkeeper.manifests.walk import live_rows
 
 NOTHING = -1
 
@@ -21,11 +23,11 @@ def size_cutoff(ledger: Ledger, view: View, column: int | None, excess: int) -> 
 
     So at least `keep-bytes` stay; the files of one commit go together.
     """
-    store, cache, order = ledger.metadata_store(view), ledger.use_column(column), count()
+    cache, order = ledger.use_column(column), count()
     sizes, cutoff = Counter[int](), NOTHING
     # What may hold files, that which may hold the oldest first: manifests, and blocks of manifests that were opened.
-    heap: list[tuple[int, int, ManifestFile | tuple[OpenManifest, StoredBlock]]] = [
-        (item.min_sequence_number or 0, next(order), item)
+    heap: list[tuple[int, int, ListedManifest | tuple[OpenManifest, UnreadBlock]]] = [
+        (item.min_sequence_number, next(order), item)
         for item in ledger.manifests(view)
         if item.content == ManifestContent.DATA
     ]
@@ -36,15 +38,16 @@ def size_cutoff(ledger: Ledger, view: View, column: int | None, excess: int) -> 
         cutoff, excess, full = _taken(sizes, least - 1, cutoff, excess)
         if full:
             return cutoff
-        if isinstance(lot, ManifestFile):
-            found, manifest = open_manifest(store, lot, ledger.header_for(view, lot), cache, lambda _: False), lot
-            for part in found.stored_blocks:
+        if isinstance(lot, ListedManifest):
+            ((manifest, data),) = ledger.reader(view).contents([lot])
+            found = open_manifest(data, manifest, ledger.header_for(view, lot), cache, lambda _: False)
+            for part in found.unread_blocks:
                 heapq.heappush(heap, (part.stats.range.least_sequence, next(order), (found, part)))
             blocks = [part.entries for part in found.decoded_blocks]
         else:
             blocks, manifest = [lot[0].read(lot[1])], lot[0].manifest
         for rows in blocks:
-            for _, row, sequence in live_summaries(rows, manifest):
+            for _, row, sequence in live_rows(rows, manifest):
                 sizes[sequence] += row.size_bytes
     return _taken(sizes, max(sizes, default=NOTHING), cutoff, excess)[0]
 

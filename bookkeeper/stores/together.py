@@ -6,8 +6,11 @@ after another, in the caller's thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Thread
+
+#: read at once: so many objects, of so many bytes together
+READ_AT_ONCE, BYTES_AT_ONCE = 64, 2**26
 
 
 def together(tasks: Sequence[Callable[[], object]], at_once: int) -> None:
@@ -47,3 +50,20 @@ def together(tasks: Sequence[Callable[[], object]], at_once: int) -> None:
     if errors:
         # What must not be caught comes first.
         raise errors[min(errors, key=lambda number: (isinstance(errors[number], Exception), number))]
+
+
+def in_parts(
+    sizes: Iterable[tuple[str, int]], most_bytes: int = BYTES_AT_ONCE, most_names: int | None = None
+) -> Iterator[dict[str, int]]:
+    """
+    What is read together, each with its size: `most_names` (READ_AT_ONCE), and `most_bytes` unless one alone has more.
+    """
+    part, size = dict[str, int](), 0
+    for name, bytes_there in sizes:
+        if part and (len(part) == (most_names or READ_AT_ONCE) or size + bytes_there > most_bytes):
+            yield part
+            part, size = {}, 0
+        part[name] = bytes_there
+        size += bytes_there
+    if part:
+        yield part

@@ -18,25 +18,25 @@ from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.settings import Settings
 from bookkeeper.config.share import share_of
+from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import FileGone, Missing, NotPossible, PlaceExpired, PlaceRefused, Retry, RolledBack
-from bookkeeper.streams.added_files import AddedFiles
 from bookkeeper.streams.batches import LIMITS, Batch, Limits, gather
 from bookkeeper.streams.keepers import PlaceKeeper
-from bookkeeper.streams.live_entries import check_no_deletes
 from bookkeeper.streams.lost import Skipped, caught_up, skipped
-from bookkeeper.streams.main_history import MainHistory
-from bookkeeper.streams.place import Place, ahead, parse
+from bookkeeper.streams.place import Place, parse
+from bookkeeper.streams.place_on_main import ahead
 from bookkeeper.streams.reader import Piece, Reader
 from bookkeeper.streams.registration import FolderPlace, Registration
 from bookkeeper.streams.selection import ALL, Selection
+from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile, check_not_hidden
 from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, start_of
-from bookkeeper.streams.work import work
+from bookkeeper.streams.work import refused, work
 
 __all__ = ["LIMITS", "Batch", "Clock", "Consumer", "Limits", "Skipped"]
 
@@ -96,9 +96,10 @@ class Consumer:
         #: bounds of the next batch
         self.limits = limits
         self._load, self._keeper, self._registration = load, keeper, registration
-        self._skip_overwrites, self._columns = skip_overwrites, columns or ALL
+        self._columns = columns or ALL
+        self._overwritten: Callable[[Snapshot], object] = (lambda snapshot: None) if skip_overwrites else refused
         self._share, self._clock, self._wait = share, clock, wait
-        self._added = AddedFiles()
+        self._files = SnapshotFiles()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"consumer {self.name}")
         #: the metadata file of which everything is read
         self._read_up: str | None = None
@@ -236,7 +237,7 @@ class Consumer:
         place = start_of(table.metadata, start, self._clock())
         snapshot = table.metadata.snapshot_by_id(place.snapshot) if place.snapshot is not None else None
         if place.whole and snapshot is not None:
-            check_no_deletes(table.io, snapshot)  # before the place is given up
+            check_not_hidden(snapshot, self._files.all(table.io, snapshot))  # before the place is given up
         return place
 
     def _go_on(self, choose: Callable[[Table], T], place_of: Callable[[T], Place]) -> T:
@@ -346,18 +347,19 @@ class Consumer:
 
     def _reader(self, table: Table, wanted: Schema) -> Reader:
         limits = self.limits
-        return Reader(table, wanted, self._is_ours, self._added, self._threads, limits.rows, limits.bytes)
+        return Reader(table, wanted, self._is_ours, self._files, self._threads, limits.rows, limits.bytes)
 
     def _pieces(self, table: Table, reader: Reader) -> Generator[Piece, None, None]:
         """The rows after the place; raises what `work` and the reader raise, and FileGone."""
         try:
-            with closing(reader.read(work(MainHistory(table.metadata), self.place, self._skip_overwrites))) as pieces:
+            items = work(MainHistory(table.metadata), self.place, self._overwritten)
+            with closing(reader.read(items)) as pieces:
                 yield from pieces
         except Missing as exc:
             # Expired while it was read, or lost: the table as it is now tells which.
             ahead(MainHistory(self._table().metadata), self.place)
             raise FileGone(f"{exc}") from exc
 
-    def _is_ours(self, file: DataFile) -> bool:
+    def _is_ours(self, file: TableFile) -> bool:
         number, shares = self._share
         return shares == 1 or share_of(file.file_path, shares) == number

@@ -14,11 +14,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import epoch_ms, from_epoch_ms
+from bookkeeper.core.history import MainHistory, counted, is_append
 from bookkeeper.errors import BookkeeperError, ConfigInvalid
 from bookkeeper.streams.checkpoint import Checkpoint, Offset, read
 from bookkeeper.streams.checkpoint_store import CheckpointReading, OpenStore, open_checkpoint
 from bookkeeper.streams.looks import Looks
-from bookkeeper.streams.main_history import MainHistory, counted, is_append
 from bookkeeper.streams.registry import BEFORE_ALL, CONFIG, Consumer, Registry
 
 LIVE, NEW, UNREADABLE, ASIDE, LAPSED = "live", "not started", "unreadable", "aside", "lapsed"

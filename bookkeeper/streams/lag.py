@@ -15,12 +15,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.errors import PlaceRefused, StorageUnavailable
+from bookkeeper.core.history import MainHistory, counted, is_append
+from bookkeeper.errors import BookkeeperError, PlaceRefused, StorageUnavailable
 from bookkeeper.streams.checkpoint import Offset
 from bookkeeper.streams.consumer_state import CUT_OFF, ConsumerState
-from bookkeeper.streams.main_history import MainHistory, added_by, counted, is_append
 from bookkeeper.streams.place import parse
 from bookkeeper.streams.registry import Consumer
+from bookkeeper.streams.snapshot_files import SnapshotFiles
 
 #: a snapshot, and its unread files, rows and bytes
 Part = tuple[Snapshot, int, int, int]
@@ -112,11 +113,13 @@ def added_files(io: FileIO) -> Added:
     Reads what a snapshot added from its manifests; raises StorageUnavailable.
     """
 
+    files = SnapshotFiles()
+
     def read(snapshot: Snapshot) -> Iterable[tuple[int, int]]:
         try:
-            return [(file.record_count, file.file_size_in_bytes) for file in added_by(snapshot, io)]
-        except Exception as exc:
-            # Expired meanwhile, or the storage is unreachable: pyiceberg's file systems share no root of errors.
+            return files.sizes_added(io, snapshot)
+        except BookkeeperError as exc:
+            # Expired meanwhile, unreachable, or damaged: this consumer's lag is unknown.
             raise StorageUnavailable(f"the manifests of snapshot {snapshot.snapshot_id}: {exc}") from exc
 
     return read

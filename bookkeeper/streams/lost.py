@@ -6,18 +6,18 @@ place. A rewrite mixes rows that were read with rows that were not: so the files
 each of them still is what a txlog named.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.core.file_names import owner_of
+from bookkeeper.core.history import MainHistory, is_append
 from bookkeeper.errors import NotPossible, PlaceExpired
-from bookkeeper.streams.live_entries import has_deletes, ordered_entries
-from bookkeeper.streams.main_history import MainHistory, is_append
-from bookkeeper.streams.place import Place, after_lost, ahead
+from bookkeeper.streams.place import Place
+from bookkeeper.streams.place_on_main import after_lost, ahead
+from bookkeeper.streams.snapshot_files import AllFiles, SnapshotFiles, TableFile
 
 _HINT = "restart() reads all rows of the table again; skip_lost() passes over those that came in between."
 
@@ -40,20 +40,20 @@ class Skipped:
         return f"{most}{self.rows:,} live rows in {self.files:,} files are passed over"
 
 
-def skipped(table: Table, place: Place, is_ours: Callable[[DataFile], bool]) -> Skipped:
+def skipped(table: Table, place: Place, is_ours: Callable[[TableFile], bool]) -> Skipped:
     """
     Where a consumer of the files that are `is_ours` goes on after rows that are lost to it, and what that passes over.
 
     Raises Missing, StorageUnavailable.
     """
-    after = after_lost(table.metadata, place)
+    after = after_lost(MainHistory(table.metadata), place)
     oldest = table.metadata.snapshot_by_id(after.snapshot) if after.snapshot is not None else None
     if after == place or after.files is None or oldest is None:
         return Skipped(after)
     found = _Oldest.of(table, oldest, place)
-    passed = [entry for entry in found.unread if not found.is_read_next(entry) and is_ours(entry.data_file)]
-    rows = sum(entry.data_file.record_count for entry in passed)
-    exact = found.in_doubt(place) is None and not has_deletes(found.manifests) and all(map(_is_as_committed, passed))
+    passed = [file for file in found.unread if not found.is_read_next(file) and is_ours(file)]
+    rows = sum(file.record_count for file in passed)
+    exact = found.in_doubt(place) is None and not found.all.may_be_hidden and all(map(_is_as_committed, passed))
     return Skipped(after, len(passed), rows, exact)
 
 
@@ -71,11 +71,11 @@ def caught_up(table: Table, place: Place) -> Place:
         oldest = history.snapshots[0]
     found = _Oldest.of(table, oldest, place)
     doubt = found.in_doubt(place) or _odd(found.unread)
-    if has_deletes(found.manifests):
+    if found.all.may_be_hidden:
         doubt = "delete files hide rows of the files"
     if doubt is not None:
         raise NotPossible(f"which live rows came after the place cannot be told: {doubt}", hint=_HINT)
-    read = len(found.entries) - len(found.unread)
+    read = len(found.all.files) - len(found.unread)
     ancestors = history.ancestors(oldest.snapshot_id, place.passed)
     return Place(place.table, oldest.snapshot_id, read, whole=True, at=oldest.timestamp_ms, ancestors=ancestors)
 
@@ -83,29 +83,28 @@ def caught_up(table: Table, place: Place) -> Place:
 @dataclass(frozen=True)
 class _Oldest:
     """
-    The oldest snapshot that is kept: its manifests, and its live entries by their sequence numbers.
+    The oldest snapshot that is kept, and the files that were in the table then.
 
     `number` is the sequence number of the place's snapshot, None where nothing in the table tells it.
     """
 
     snapshot: Snapshot
-    entries: Sequence[ManifestEntry]
-    manifests: Sequence[ManifestFile]
+    all: AllFiles
     number: int | None
 
     @classmethod
     def of(cls, table: Table, snapshot: Snapshot, place: Place) -> "_Oldest":
-        entries, manifests = ordered_entries(table.io, snapshot)
-        return cls(snapshot, entries, manifests, _number_of(place, entries, manifests))
+        found = SnapshotFiles().all(table.io, snapshot)
+        return cls(snapshot, found, _number_of(place, found))
 
     @property
-    def unread(self) -> list[ManifestEntry]:
-        """The entries that came after the place, or may have."""
-        return [entry for entry in self.entries if self.number is None or _came_with(entry) > self.number]
+    def unread(self) -> list[TableFile]:
+        """The files that came after the place, or may have."""
+        return [file for file in self.all.files if self.number is None or file.file_sequence_number > self.number]
 
-    def is_read_next(self, entry: ManifestEntry) -> bool:
+    def is_read_next(self, file: TableFile) -> bool:
         """Whether this snapshot, which is read next, added the file."""
-        return entry.snapshot_id == self.snapshot.snapshot_id and is_append(self.snapshot)
+        return file.snapshot_id == self.snapshot.snapshot_id and is_append(self.snapshot)
 
     def in_doubt(self, place: Place) -> str | None:
         """Why the number does not tell what was read; None where it does."""
@@ -116,7 +115,7 @@ class _Oldest:
         return None
 
 
-def _number_of(place: Place, entries: Sequence[ManifestEntry], manifests: Sequence[ManifestFile]) -> int | None:
+def _number_of(place: Place, found: AllFiles) -> int | None:
     """
     The sequence number of the place's snapshot: what it wrote and what is still there tells, and proves that the oldest
     snapshot descends from it. Of a snapshot that is read in part all files count as unread.
@@ -125,28 +124,23 @@ def _number_of(place: Place, entries: Sequence[ManifestEntry], manifests: Sequen
         return 0
     if place.whole:
         return None
-    came = [item.sequence_number for item in manifests if item.added_snapshot_id == place.snapshot]
-    came += [_came_with(entry) for entry in entries if entry.snapshot_id == place.snapshot]
+    came = [item.sequence_number for item in found.manifests if item.added_snapshot_id == place.snapshot]
+    came += [file.file_sequence_number for file in found.files if file.snapshot_id == place.snapshot]
     number = max(came, default=0)
     return None if not number else number if place.files is None else number - 1
 
 
-def _came_with(entry: ManifestEntry) -> int:
-    """The sequence number of the snapshot that added the file."""
-    return entry.file_sequence_number or 0
-
-
-def _is_as_committed(entry: ManifestEntry) -> bool:
+def _is_as_committed(file: TableFile) -> bool:
     """
     Whether the file is what a txlog named: a rewrite's has another name, and mostly the number of an older file.
     """
-    named = owner_of(entry.data_file.file_path.rpartition("/")[2])
-    return named is not None and entry.sequence_number == entry.file_sequence_number
+    named = owner_of(file.file_path.rpartition("/")[2])
+    return named is not None and file.sequence_number == file.file_sequence_number
 
 
-def _odd(entries: Sequence[ManifestEntry]) -> str | None:
-    other = next((entry for entry in entries if not _is_as_committed(entry)), None)
+def _odd(files: Iterable[TableFile]) -> str | None:
+    other = next((file for file in files if not _is_as_committed(file)), None)
     if other is None:
         return None
-    path = other.data_file.file_path
-    return f"{path[:300]} is not named after a txlog, so a rewrite may have made it of rows that were read and others"
+    path = other.file_path[:300]
+    return f"{path} is not named after a txlog, so a rewrite may have made it of rows that were read and others"

@@ -1,23 +1,15 @@
 """
 The place of a consumer: which rows of the table it has read.
 
-A place counts files in the order in which `added_files` gives them: the manifests of a snapshot by path, the entries of
-each as they stand. A snapshot, its manifests and its files never change, so neither does the order.
+A place counts files in the order in which `snapshot_files` gives them.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.core.history import is_first, walk
-from bookkeeper.errors import PlaceExpired, PlaceRefused, RolledBack
-from bookkeeper.streams.main_history import MainHistory
+from bookkeeper.errors import PlaceRefused
 
 #: with ancestors; a place without any has version 1
 VERSION = 2
@@ -72,6 +64,13 @@ class Place:
     def passed(self) -> tuple[int, ...]:
         """The snapshots that it knows to be read, newest first."""
         return self.ancestors if self.snapshot is None or self.files is not None else (self.snapshot, *self.ancestors)
+
+    @property
+    def named(self) -> str:
+        """Its snapshot, for messages."""
+        if self.snapshot is None:
+            return "the table's beginning"
+        return f"snapshot {self.snapshot}" + (f" of {self.when}" if self.at else "")
 
     @property
     def when(self) -> str:
@@ -134,78 +133,3 @@ def _is_sound(raw: dict[str, Any]) -> bool:
         and bool(ancestors) == (raw["version"] > 1)
         and all(map(is_count, ancestors))
     )
-
-
-def ahead(history: MainHistory, place: Place) -> Sequence[Snapshot]:
-    """
-    The snapshots of main after the place, oldest first, the one that is read in part included.
-
-    Raises PlaceExpired, RolledBack.
-    """
-    if place.snapshot in history.index:
-        return history.snapshots[history.index[place.snapshot] + (place.files is None) :]
-    if place.snapshot in history.by_id or _in_common(history, place) is not None:
-        raise RolledBack(
-            f"the place is snapshot {place.snapshot} of {place.when}, which is not on main: the table was rolled back"
-        )
-    if not history.snapshots:
-        if place.snapshot is None:
-            return []
-        raise RolledBack(f"the place is snapshot {place.snapshot} of {place.when}, and main has no snapshot")
-    first = history.snapshots[0]
-    # The snapshot of the place may itself have expired, as long as no later one has.
-    complete = is_first(first) if place.snapshot is None else first.parent_snapshot_id == place.snapshot
-    if complete and place.files is None:
-        return history.snapshots
-    since = "the table's beginning" if place.snapshot is None else f"snapshot {place.snapshot} of {place.when}"
-    oldest = from_epoch_ms(first.timestamp_ms).isoformat(timespec="seconds")
-    raise PlaceExpired(
-        f"the place is {since}, and the oldest snapshot that is kept is {first.snapshot_id} of {oldest}: what was "
-        "committed in between is expired, and its rows are lost to this consumer"
-    )
-
-
-def after_lost(metadata: TableMetadata, place: Place) -> Place:
-    """
-    The first place after `place` from which a consumer can go on: `place` itself when nothing is lost.
-
-    After a rollback it is the end of the newest snapshot that `place` and main are known to have in common.
-    """
-    history, table = MainHistory(metadata), str(metadata.table_uuid)
-    try:
-        ahead(history, place)
-    except PlaceExpired:
-        return oldest(history, table)
-    except RolledBack:
-        snapshot = _in_common(history, place)
-        if snapshot is None:
-            return oldest(history, table)
-        ids = place.ancestors
-        older = ids[ids.index(snapshot.snapshot_id) + 1 :] if snapshot.snapshot_id in ids else ()
-        ancestors = history.ancestors(snapshot.snapshot_id, older)
-        return Place(table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
-    return place
-
-
-def _in_common(history: MainHistory, place: Place) -> Snapshot | None:
-    """
-    The newest snapshot of main that is known to be an ancestor of the place's, which is not on main.
-
-    By ids: numbers begin again when a catalog is restored, and clocks differ. The kept parents of the place's snapshot
-    may lead to main; where they are expired, the ancestors in the place do. Main's kept snapshots are a chain: with an
-    ancestor of the place on it, and not the place, main cannot descend from the place.
-    """
-    kept = (item.snapshot_id for item in walk(history.by_id, place.snapshot))
-    indexes = (history.index[item] for item in chain(kept, place.ancestors) if item in history.index)
-    newest = max(indexes, default=None)
-    return None if newest is None else history.snapshots[newest]
-
-
-def oldest(history: MainHistory, table: str) -> Place:
-    """
-    Before the files that the oldest kept snapshot added.
-    """
-    if not history.snapshots:
-        return Place(table)
-    first = history.snapshots[0]
-    return Place(table, first.snapshot_id, 0, at=first.timestamp_ms)

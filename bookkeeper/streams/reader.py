@@ -6,23 +6,23 @@ are fetched ahead in threads. Rows are decoded one file at a time, so that memor
 fetched ahead, and by what of one file is decoded at once.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.locations import local_path
-from bookkeeper.streams.added_files import AddedFiles
 from bookkeeper.streams.place import Place
 from bookkeeper.streams.read_ahead import each_ahead
-from bookkeeper.streams.rows import Projection, reading
+from bookkeeper.streams.reading import reading
+from bookkeeper.streams.rows import Projection
+from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile
 from bookkeeper.streams.work import Unread, Work, unread
 
 #: a file up to this size is fetched whole and ahead, where that hides round trips; no further one beyond so much
@@ -47,8 +47,8 @@ class Reader:
 
     table: Table
     wanted: Schema
-    is_ours: Callable[[DataFile], bool]
-    added: AddedFiles
+    is_ours: Callable[[TableFile], bool]
+    files: SnapshotFiles
     threads: ThreadPoolExecutor
     most_rows: int
     most_bytes: int
@@ -68,10 +68,10 @@ class Reader:
                 yield from self._pieces(item, data)
 
     def _files(self, items: Iterable[Work]) -> Generator[Unread, None, None]:
-        def added(item: Work) -> list[DataFile]:
-            return self.added.of(self.table, item.snapshot, item.whole)
+        def look(item: Work) -> Sequence[TableFile]:
+            return self.files.of(self.table.io, item.snapshot, item.whole)
 
-        listed = ((item, added(item)) for item in items) if self._is_local else each_ahead(self.threads, items, added)
+        listed = ((item, look(item)) for item in items) if self._is_local else each_ahead(self.threads, items, look)
         with closing(listed):
             for item, files in listed:
                 yield from unread(item, files, self.is_ours)

@@ -1,12 +1,11 @@
 """
-Reads the rows of one data file, in the columns that the table has now: as dictionaries, or as Arrow batches.
+Reads the rows of one data file as Arrow batches, in the columns that the table has now.
 
 pyiceberg's own scan decodes a whole file at once, and no Avro. Its projection of renamed, added or promoted columns is
 used here.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Set
 from io import BytesIO
 from itertools import islice
 from typing import IO, Any, NamedTuple, cast
@@ -16,23 +15,23 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyiceberg.io import InputStream
 from pyiceberg.io.pyarrow import (
-    _get_column_projection_values,
     _to_requested_schema,
     pyarrow_to_schema,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, MapType, PrimitiveType
 
-from bookkeeper.errors import BookkeeperError, NotPossible, StorageUnavailable
-from bookkeeper.stores.beneath import LinkRefused
-from bookkeeper.stores.local import LINKED
+from bookkeeper.errors import NotPossible
+from bookkeeper.format.partition import partition_value
 from bookkeeper.stores.locations import local_path
-from bookkeeper.stores.store import translated
+from bookkeeper.streams.reading import reading
+from bookkeeper.streams.snapshot_files import TableFile
 
 ROWS = 500
+PARQUET, AVRO = "PARQUET", "AVRO"
 Batches = Iterator[pa.RecordBatch]
 #: bytes that are decoded at once: little, or the memory of each batch comes twice; more of each column where there are
 #: many, and more where a projection takes 1.5 ms each time
@@ -40,41 +39,6 @@ PIECE_BYTES, PIECE_BYTES_OF_COLUMN, PROJECTED_BYTES = 2**18, 2**16, 2**22
 #: of each column bytes that are read at once: on a disk little, elsewhere each read is a round trip; a file with no
 #: more bytes than these is read column by column
 DISK_BUFFER, DISK_BUFFERS, REMOTE_BUFFER, SMALL_BYTES = 2**18, 2**23, 2**24, 2**20
-
-
-def rows(table: Table, file: DataFile, columns: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
-    """
-    The rows of a file of this table after the first `after`; raises Missing, StorageUnavailable, NotPossible.
-    """
-    wanted = table.schema().select(*columns) if columns else table.schema()
-    readers = {FileFormat.PARQUET: _parquet, FileFormat.AVRO: _avro}
-    if file.file_format not in readers:
-        raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
-    with reading(file.file_path), table.io.new_input(file.file_path).open() as source:
-        found = islice(readers[file.file_format](table, file, source, wanted), after, None)
-        yield from ({name: row[name] for name in columns} for row in found) if columns else found
-
-
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """
-    Turns the errors of file systems and decoders into Missing, StorageUnavailable, or NotPossible for a bad file.
-    """
-    try:
-        with translated(what):
-            try:
-                yield
-            except LinkRefused as exc:
-                raise NotPossible(f"{exc.strerror}, so {what} is not read", hint=LINKED) from exc
-    except BookkeeperError:
-        raise
-    except (pa.ArrowException, ValueError) as exc:
-        raise NotPossible(
-            f"{what} cannot be decoded: {exc}", hint="`bookkeeper verify` tells whether it is whole."
-        ) from exc
-    except Exception as exc:
-        # The file systems of pyiceberg share no root of errors.
-        raise StorageUnavailable(f"{what}: {type(exc).__name__}: {exc}") from exc
 
 
 class Projection:
@@ -90,7 +54,7 @@ class Projection:
         self._known: dict[bytes, _InFile] = {}
 
     def batches(
-        self, file: DataFile, after: int, most_rows: int, most_bytes: int, data: bytes | None = None
+        self, file: TableFile, after: int, most_rows: int, most_bytes: int, data: bytes | None = None
     ) -> Batches:
         """
         The rows of a file after the first `after`; `data` are its bytes, if they are in memory.
@@ -98,10 +62,10 @@ class Projection:
         Each batch has at most `most_rows` rows, and about `most_bytes` bytes when a row is smaller than that. Raises
         Missing, StorageUnavailable, NotPossible.
         """
-        if file.file_format not in (FileFormat.PARQUET, FileFormat.AVRO):
+        if file.file_format not in (PARQUET, AVRO):
             raise NotPossible(f"{file.file_path}: {file.file_format} cannot be read here")
         with reading(file.file_path), self._opened(file, data) as source:
-            if file.file_format == FileFormat.AVRO:
+            if file.file_format == AVRO:
                 yield from _avro_batches(self._table, file, source, self._wanted, after, most_rows)
                 return
             parquet = parquet_file(source if data is None else pa.BufferReader(data), self._table)
@@ -114,22 +78,13 @@ class Projection:
                     yield from _slices(batch.slice(first) if first else batch, most_bytes)
                 first = max(0, first - batch.num_rows)
 
-    def _opened(self, file: DataFile, data: bytes | None) -> InputStream:
+    def _opened(self, file: TableFile, data: bytes | None) -> InputStream:
         return self._table.io.new_input(file.file_path).open() if data is None else cast(InputStream, BytesIO(data))
 
-    def shown(self, file: DataFile, parquet: pq.ParquetFile, size: int) -> Batches:
-        """All rows, `size` at a time."""
-        return self._shown(file, self._in_file(parquet), parquet, size, list(range(parquet.num_row_groups)))
-
     def _shown(
-        self, file: DataFile, found: "_InFile", parquet: pq.ParquetFile, size: int, groups: list[int]
+        self, file: TableFile, found: "_InFile", parquet: pq.ParquetFile, size: int, groups: list[int]
     ) -> Batches:
-        spec = self._table.metadata.specs().get(file.spec_id)
-        absent = (
-            {}
-            if found.is_wanted
-            else _get_column_projection_values(file, self._wanted, self._table.schema(), spec, found.ids)
-        )
+        absent = {} if found.is_wanted else self._constants(file, self._wanted.field_ids - found.ids)
         # Without threads: each of them keeps memory of its own, and they are no faster.
         for batch in parquet.iter_batches(size, row_groups=groups, columns=found.columns, use_threads=False):
             yield (
@@ -144,6 +99,16 @@ class Projection:
                     allow_timestamp_tz_mismatch=True,
                 )
             )
+
+    def _constants(self, file: TableFile, ids: Set[int]) -> dict[int, Any]:
+        """The values of those of these columns by which the file is partitioned as they are, by field id."""
+        spec = self._table.metadata.specs().get(file.spec_id)
+        pairs = zip(spec.fields, file.partition, strict=True) if spec is not None else ()
+        return {
+            part.source_id: partition_value(value, self._wanted.find_type(part.source_id))
+            for part, value in pairs
+            if part.source_id in ids and isinstance(part.transform, IdentityTransform) and value is not None
+        }
 
     def _in_file(self, parquet: pq.ParquetFile) -> "_InFile":
         written = parquet.schema_arrow
@@ -224,7 +189,7 @@ def _slices(batch: pa.RecordBatch, most_bytes: int) -> Batches:
 
 
 def _avro_batches(
-    table: Table, file: DataFile, source: InputStream, wanted: Schema, after: int, most_rows: int
+    table: Table, file: TableFile, source: InputStream, wanted: Schema, after: int, most_rows: int
 ) -> Batches:
     target = schema_to_pyarrow(wanted, include_field_ids=False)
     found = islice(_avro(table, file, source, wanted), after, None)
@@ -232,13 +197,7 @@ def _avro_batches(
         yield pa.RecordBatch.from_pylist(some, schema=target)
 
 
-def _parquet(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
-    parquet = parquet_file(source, table)
-    for batch in Projection(table, wanted).shown(file, parquet, ROWS):
-        yield from batch.to_pylist()
-
-
-def _avro(table: Table, file: DataFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
+def _avro(table: Table, file: TableFile, source: InputStream, wanted: Schema) -> Iterator[dict[str, Any]]:
     reader = fastavro.reader(cast(IO[bytes], source))
     schema: Any = reader.writer_schema  # JSON, of a record
     names = {field["field-id"]: field["name"] for field in schema["fields"]}

@@ -3,7 +3,7 @@ The table that a consumer reads, and the place where it begins.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,19 +15,20 @@ from bookkeeper.config.load import load
 from bookkeeper.config.settings import Settings
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.core.history import MainHistory
 from bookkeeper.core.known_table import advising
 from bookkeeper.errors import ConfigInvalid, NotPossible, PlaceExpired, StorageUnavailable, WrongFolder
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from bookkeeper.streams import follow
 from bookkeeper.streams.keepers import PlaceKeeper
-from bookkeeper.streams.main_history import MainHistory
-from bookkeeper.streams.place import Place, ahead, oldest, parse
+from bookkeeper.streams.place import Place, parse
+from bookkeeper.streams.place_on_main import ahead, beginning, end, oldest, since
 from bookkeeper.streams.registration import Registration
 from bookkeeper.streams.selection import ALL, Selection
 
 Clock = Callable[[], datetime]
 BEGINNING, OLDEST, END = "beginning", "oldest", "end"
+STARTS: Mapping[str, Callable[[MainHistory], Place]] = {BEGINNING: beginning, OLDEST: oldest, END: end}
 _NOT_YET = 'Take "end" for what is committed from now on, or a time that has come.'
 _ZONE = "Name its zone: datetime(..., tzinfo=UTC), or on the command line 2026-01-31T12:00:00Z."
 _TRIES = 5
@@ -114,19 +115,13 @@ def start_of(metadata: TableMetadata, start: str | datetime, now: datetime) -> P
     The first place of a consumer; raises ConfigInvalid for a time that has not come or names no zone, and NotPossible
     when it cannot be told any more.
     """
-    if start == OLDEST:
-        return oldest(MainHistory(metadata), str(metadata.table_uuid))
+    history = MainHistory(metadata)
     if isinstance(start, datetime):
-        found = follow.since(metadata, checked_time(start, now))
-    elif start in (BEGINNING, END):
-        found = follow.beginning(metadata) if start == BEGINNING else follow.end(metadata)
-    else:
+        return since(history, checked_time(start, now))
+    if start not in STARTS:
         words = f'"{BEGINNING}", "{OLDEST}", "{END}" or a datetime'
         raise ConfigInvalid(f"start = {start!r}: {words} is expected")
-    snapshot = metadata.snapshot_by_id(found.snapshot) if found.snapshot is not None else None
-    at = snapshot.timestamp_ms if snapshot is not None else 0
-    ancestors, table = MainHistory(metadata).ancestors(found.snapshot), str(metadata.table_uuid)
-    return Place(table, found.snapshot, found.rows, whole=found.whole, at=at, ancestors=ancestors)
+    return STARTS[start](history)
 
 
 def checked_time(start: datetime, now: datetime) -> datetime:

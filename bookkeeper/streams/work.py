@@ -1,19 +1,20 @@
 """
 What a consumer has to read: the snapshots after its place, and the files of each with the places around them.
 
-Nothing here reads anything: the history comes with the table, the files of a snapshot from `added_files`.
+Nothing here reads anything: the history comes with the table, the files of a snapshot from `snapshot_files`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from bookkeeper.core.history import MainHistory, is_append
 from bookkeeper.errors import Overwritten, PlaceRefused
-from bookkeeper.streams.main_history import MainHistory, is_append
-from bookkeeper.streams.place import Place, ahead
+from bookkeeper.streams.place import Place
+from bookkeeper.streams.place_on_main import ahead
+from bookkeeper.streams.snapshot_files import TableFile
 
 
 class Work(NamedTuple):
@@ -32,16 +33,23 @@ class Work(NamedTuple):
 class Unread(NamedTuple):
     """A file after the place (None: nothing to read), and the places before and after what is unread of it."""
 
-    file: DataFile | None
+    file: TableFile | None
     start: Place
     end: Place
 
 
-def work(history: MainHistory, place: Place, skip_overwrites: bool = False) -> Iterator[Work]:
+def refused(snapshot: Snapshot) -> None:
     """
-    The snapshots that are read after `place`, oldest first.
+    Raises Overwritten.
+    """
+    raise Overwritten(f"snapshot {snapshot.snapshot_id} is an overwrite")
 
-    Raises PlaceExpired, RolledBack; Overwritten after what comes before an overwrite.
+
+def work(history: MainHistory, place: Place, overwritten: Callable[[Snapshot], object] = refused) -> Iterator[Work]:
+    """
+    The snapshots that are read after `place`, oldest first; `overwritten` is called with each overwrite between them.
+
+    Raises PlaceExpired, RolledBack, and what `overwritten` raises, after what comes before the overwrite.
     """
     for snapshot in ahead(history, place):
         within = place if place.snapshot == snapshot.snapshot_id else None
@@ -51,11 +59,11 @@ def work(history: MainHistory, place: Place, skip_overwrites: bool = False) -> I
             end = Place(place.table, snapshot.snapshot_id, at=snapshot.timestamp_ms, ancestors=ancestors)
             files, rows = (within.files or 0, within.rows) if within else (0, 0)
             yield Work(snapshot, replace(end, files=files, rows=rows, whole=whole), end)
-        elif snapshot.summary and snapshot.summary.operation == Operation.OVERWRITE and not skip_overwrites:
-            raise Overwritten(f"snapshot {snapshot.snapshot_id} is an overwrite")
+        elif snapshot.summary and snapshot.summary.operation == Operation.OVERWRITE:
+            overwritten(snapshot)
 
 
-def unread(item: Work, files: Sequence[DataFile], is_ours: Callable[[DataFile], bool]) -> Iterator[Unread]:
+def unread(item: Work, files: Sequence[TableFile], is_ours: Callable[[TableFile], bool]) -> Iterator[Unread]:
     """
     The `files` of a snapshot after its place; what is not `is_ours` only moves the place. Raises PlaceRefused.
     """

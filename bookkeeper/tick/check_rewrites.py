@@ -22,6 +22,7 @@ from bookkeeper.core.history import ancestors, is_ancestor
 from bookkeeper.core.rewrite import FileVersion, Rewrite, comparable, file_key
 from bookkeeper.errors import (
     DeletesNotApplied,
+    ManifestCorrupt,
     Missing,
     PathRefused,
     Reject,
@@ -34,12 +35,13 @@ from bookkeeper.errors import (
 )
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.format.skim import EntrySummary
-from bookkeeper.ledger.blocks import ManifestDelete, inherited_prefix
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.live_files import find_live, live_delete_files
-from bookkeeper.ledger.manifests import Header, PartitionKey
 from bookkeeper.ledger.summary import rewrites_of
 from bookkeeper.ledger.view import View
+from bookkeeper.manifests.blocks import ManifestDelete
+from bookkeeper.manifests.header import Header, PartitionKey
+from bookkeeper.manifests.walk import Heads
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.store import Store, key_in
 from bookkeeper.stores.together import together
@@ -103,7 +105,7 @@ def _manifests_decode() -> Iterator[None]:
     """A manifest of the table that does not decode is no fault of a rewrite."""
     try:
         yield
-    except Reject as error:
+    except (ManifestCorrupt, PathRefused) as error:
         raise StorageUnavailable(f"a manifest of the table cannot be read: {error}") from error
 
 
@@ -124,8 +126,9 @@ def _find(ledger: Ledger, view: View, rewrites: Sequence[Rewrite]) -> list[Manif
 def _by_key(found: Iterable[ManifestDelete]) -> dict[str, list[_LiveFile]]:
     live: dict[str, list[_LiveFile]] = {}
     for item in found:
+        heads = Heads(item.manifest)
         for row in item.dropped:
-            prefix = inherited_prefix(row, item.manifest)
+            prefix = heads.of(row)
             version = FileVersion(prefix.sequence or 0, prefix.file_sequence or 0)
             file = _LiveFile(version, item.manifest.partition_spec_id, item.header, row)
             live.setdefault(file_key(row.path), []).append(file)

@@ -91,7 +91,7 @@ def footer_error(entry: Entry, footer: Footer, keys: Sequence[NestedField], alon
     """
     What is wrong with an equality-delete file of these keys, as the table has them now; None: nothing.
 
-    Unless `alone`, it may have other columns beside them, as those of other programs.
+    Unless `alone`, it may have other columns beside them, as those of other programs, and nulls, which a fold reads.
 
     Storage that does not answer says nothing: None.
     """
@@ -132,7 +132,7 @@ def _wrong_in(footer: bytes, file: DataFile, keys: Sequence[NestedField], alone:
             yield f"its column {number} is {_shown(column)}, which is not read as {key.field_type} ({key.name[:60]!r})"
         repetition = column.get(_REPETITION)
         if repetition not in (_REQUIRED, _OPTIONAL) or (
-            repetition == _OPTIONAL and key.required and file.null_value_counts.get(number)
+            alone and repetition == _OPTIONAL and key.required and file.null_value_counts.get(number)
         ):
             yield f"its column {number} holds nulls or lists; the key {key.name[:60]!r} is required"
 

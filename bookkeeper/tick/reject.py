@@ -10,11 +10,10 @@ from typing import Any
 from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import BookkeeperError, Missing, NameMismatch, NotMoved, TxlogTooLarge
 from bookkeeper.tick.state import Tick
-
-log = logging.getLogger("bookkeeper")
 
 #: after this long a tick leaves txlogs that are rejected for their size to the next one
 MOVING = timedelta(seconds=2)
@@ -25,6 +24,7 @@ class Rejects:
 
     def __init__(self, settings: Table, folder: Folder, pending: PendingIndex, clock: Callable[[], datetime]) -> None:
         self.settings, self.folder, self.pending, self.clock = settings, folder, pending, clock
+        self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "reject")
         #: to be rejected, but too large to be moved: not tried again at every tick
         self.unmoved: set[str] = set()
 
@@ -61,7 +61,7 @@ class Rejects:
         except NotMoved as error:
             self.unmoved.add(text)
             self._is_left_alone(tick, name)
-            log.error("txlog not moved", extra=self._about("hold", text, why) | {"hint": error.hint})
+            self.log.error("txlog not moved", action="hold", txlog=text, cause=str(why), hint=error.hint)
             return None
         except BookkeeperError as error:
             result.trouble = error  # it stays where it is
@@ -72,7 +72,7 @@ class Rejects:
             result.settle([name])
             self.pending.forget([name])
             result.waiting -= 1
-        log.warning("txlog rejected", extra=self._about("reject", text, why))
+        self.log.warning("txlog rejected", txlog=text, cause=str(why))
         return None
 
     def _is_left_alone(self, tick: Tick, name: TxlogName | str) -> bool:
@@ -81,6 +81,3 @@ class Rejects:
             tick.result.settle([name])
             tick.result.held.append(name)
         return str(name) in self.unmoved
-
-    def _about(self, action: str, txlog: str, why: BookkeeperError) -> dict[str, object]:
-        return {"action": action, "table": self.settings.name, "txlog": txlog, "cause": str(why)}

@@ -10,10 +10,9 @@ from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.steady_clock import SMALL, keeps_time
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, ClockAhead
 from bookkeeper.ledger.ledger import Ledger
-
-log = logging.getLogger("bookkeeper")
 
 CLOCK_SKEW = timedelta(minutes=5)
 CLOCK_AHEAD = timedelta(hours=1)
@@ -26,6 +25,7 @@ class StorageClock:
 
     def __init__(self, settings: Table, folder: Folder, ledger: Ledger) -> None:
         self.settings, self.folder, self.ledger = settings, folder, ledger
+        self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "clock")
         self.now = self.began = ledger.clock()
         #: the time of the last comparison, and how far our clock was ahead then
         self.compared: datetime | None = None
@@ -80,10 +80,10 @@ class StorageClock:
         try:
             skew = self.folder.clock_skew(self.now + (self.ledger.clock() - self.began))
         except BookkeeperError as error:
-            log.warning("storage clock unknown", extra=self._about(cause=str(error)))
+            self.log.warning("storage clock unknown", cause=str(error))
             return False
         if abs(skew) > CLOCK_SKEW:
-            log.warning("clocks differ", extra=self._about(seconds=skew.total_seconds()))
+            self.log.warning("clocks differ", seconds=skew.total_seconds())
         self._compared(self.now, -skew)
         return abs(skew) <= CLOCK_SKEW
 
@@ -98,7 +98,7 @@ class StorageClock:
                 f"this clock is {format_duration(ahead)} ahead of the storage's: "
                 "commits are stamped with the storage's time"
             )
-            log.warning("clock ahead", extra=self._about(cause=cause, hint=ClockAhead.hint))
+            self.log.warning("clock ahead", cause=cause, hint=ClockAhead.hint)
         elif abs(ahead) <= SMALL and keeps_time(self.folder.store):
             self.ledger.steady.trust()
 
@@ -108,10 +108,7 @@ class StorageClock:
         if self.jumped and not before:
             cause = f"this machine's clock went {format_duration(ahead)} further ahead than time passed"
             hint = "Set the clock right (NTP). If it is right: restart the bookkeeper. Until then nothing is dropped."
-            log.warning("clock jumped", extra=self._about(cause=cause, hint=hint))
+            self.log.warning("clock jumped", cause=cause, hint=hint)
         elif before and not self.jumped:
-            log.info("clock is right again", extra=self._about())
+            self.log.info("clock is right again")
         return self.jumped
-
-    def _about(self, **more: object) -> dict[str, object]:
-        return {"action": "clock", "table": self.settings.name, **more}

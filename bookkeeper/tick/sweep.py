@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder, Found
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.storage_clock import StorageClock
-
-log = logging.getLogger("bookkeeper")
 
 SWEEP_EVERY = timedelta(minutes=1)
 UNFINISHED_EVERY = timedelta(hours=1)
@@ -23,6 +22,7 @@ class Sweep:
 
     def __init__(self, settings: Table, folder: Folder, clock: StorageClock) -> None:
         self.settings, self.folder, self.clock = settings, folder, clock
+        self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "sweep")
         self.due, self.unfinished_due = Due(), Due()
 
     def run(self, view: View, now: datetime) -> None:
@@ -33,7 +33,7 @@ class Sweep:
             self._sweep_rejected(view, now)
             self._sweep_unfinished(now)
         except BookkeeperError as error:
-            log.warning("sweep postponed", extra=self._about(cause=str(error)))
+            self.log.warning("sweep postponed", cause=str(error))
 
     def _sweep_rejected(self, view: View, now: datetime) -> None:
         """
@@ -47,7 +47,7 @@ class Sweep:
             unneeded += lost
         if unneeded:
             self.folder.discard_rejected(unneeded)
-            log.info("rejected txlogs swept", extra=self._about(txlogs=len(unneeded)))
+            self.log.info("rejected txlogs swept", txlogs=len(unneeded))
 
     def _sweep_unfinished(self, now: datetime) -> None:
         if not self.unfinished_due.take(UNFINISHED_EVERY, now):
@@ -55,11 +55,8 @@ class Sweep:
         left = self.folder.unfinished(now - self.settings.orphan_age)
         if left and self.clock.allows_destroying():
             self.folder.store.delete_many(left)
-            log.info("unfinished writes swept", extra=self._about(files=len(left)))
+            self.log.info("unfinished writes swept", files=len(left))
 
     def _lost_its_position(self, item: Found, now: datetime) -> bool:
         old = item.modified < now - self.settings.orphan_age
         return old and self.folder.reason(item.name).get("error") == "PositionTaken"
-
-    def _about(self, **more: object) -> dict[str, object]:
-        return {"action": "sweep", "table": self.settings.name, **more}

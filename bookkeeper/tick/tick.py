@@ -20,6 +20,7 @@ from bookkeeper.core.file_names import LOOSE
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.keyed import keyed_of
 from bookkeeper.core.names import IncarnationKey, TxlogName
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.pending_index import PendingIndex
@@ -63,8 +64,6 @@ from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.writer_order import WriterOrder
 from bookkeeper.tick.writer_room import WriterRoom
 
-log = logging.getLogger("bookkeeper")
-
 ATTEMPTS = 5
 #: what is read beside the listed sizes: a second listing may show more than the first
 MORE_BYTES = 2**20
@@ -101,6 +100,7 @@ class Bookkeeper:
         folds: Spawn | None = None,
     ) -> None:
         self.settings, self.folder, self.ledger, self.reload = settings, folder, ledger, reload
+        self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "tick")
         self.open_store = store or ledger.open_store
         self.lease = lease or NoLease()
         self.read_budget = read_budget or ReadBudget()
@@ -219,11 +219,11 @@ class Bookkeeper:
             self.view = None
             view, card, marks_copy = load(self.ledger, self.folder, known=known)
             if mend_delete_spec(view.table):
-                log.warning("the delete spec was gone or does not fit; another is used", extra=self._about("keys"))
+                self.log.warning("the delete spec was gone or does not fit; another is used", action="keys")
                 view, card, marks_copy = load(self.ledger, self.folder, known=known)
             self.publisher.compare(view, marks_copy)
             if self.folder.write_card(card_of(view, self.settings, card.folder, card.file_names)):
-                log.info("card changed", extra=self._about("card"))
+                self.log.info("card changed", action="card")
             self.strict_names = is_strict(self.settings, card)
             self.view, self.loaded_at, tick.fresh = view, tick.now, True
             known = view
@@ -378,7 +378,7 @@ class Bookkeeper:
         if isinstance(error, CommitConflict | CommitUnknown):
             tick.refusal = error
             tick.result.refused += 1
-            log.warning("commit not confirmed", extra=self._about("retry", cause=str(error)))
+            self.log.warning("commit not confirmed", action="retry", cause=str(error))
             return
         found = (
             {}
@@ -396,9 +396,9 @@ class Bookkeeper:
         for name, why in batch.held.items():
             if (str(name), str(why)) not in self.reported:
                 self.reported.add((str(name), str(why)))
-                log.warning("txlog held", extra=self._about("hold", txlog=str(name), cause=str(why), hint=why.hint))
+                self.log.warning("txlog held", action="hold", txlog=str(name), cause=str(why), hint=why.hint)
         for name in batch.holes:
-            log.warning("txlog missing", extra=self._about("gap", txlog=str(name), hint=_MISSING))
+            self.log.warning("txlog missing", action="gap", txlog=str(name), hint=_MISSING)
         result.held, result.holes = list(batch.held), batch.holes
         result.waiting -= len(batch.names)
         result.trouble = result.trouble or next(iter(tick.intake.troubles.values()), None)
@@ -422,11 +422,10 @@ class Bookkeeper:
         for name in names:
             if (name.writer, LOOSE) not in self.reported:
                 self.reported.add((name.writer, LOOSE))
-                about = self._about("file-names", txlog=str(name), file=tick.intake.loose[name][:300], hint=_RENAME)
-                log.warning("data files of a writer are not called after their txlog", extra=about)
-
-    def _about(self, action: str, **more: object) -> dict[str, object]:
-        return {"action": action, "table": self.settings.name, **more}
+                about = {"txlog": str(name), "file": tick.intake.loose[name][:300], "hint": _RENAME}
+                self.log.warning(
+                    "data files of a writer are not called after their txlog", action="file-names", **about
+                )
 
 
 class _NotConfirmed(Exception):

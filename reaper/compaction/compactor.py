@@ -19,6 +19,7 @@ from pyiceberg.table import Table
 
 from bookkeeper.config.compaction import OWN, engine_of
 from bookkeeper.config.settings import Table as TableSettings
+from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.leases.lease import Lease, lease_on
 from reaper.compaction.group import CannotRewrite
@@ -27,8 +28,6 @@ from reaper.compaction.policy import Candidate
 from reaper.context import ReaperContext
 from reaper.files.manifest_reader import ManifestReader
 from reaper.files.storage import OpenStore, Pace, data_path
-
-log = logging.getLogger(__name__)
 
 LEASE, RENEW = timedelta(seconds=60), timedelta(seconds=20)
 #: a table that is not compacted here is looked at this often: its property may change
@@ -85,6 +84,11 @@ class Compactor:
     #: until when a table that does not want it is not looked at again
     _rests: tuple[datetime, Compacted] | None = None
 
+    @property
+    def log(self) -> TableLog:
+        """Writes of this table's compaction."""
+        return TableLog(logging.getLogger(__name__), self.settings.name or self.settings.identifier, "compact")
+
     def round(self, catalog: Catalog, now: datetime, stopped: Callable[[], bool] = lambda: False) -> Compacted:
         """
         Rewrites what the policy wants rewritten, for about BUDGET; ends between two groups once `stopped`.
@@ -131,7 +135,7 @@ class Compactor:
             opened = context, _place(look.table)
         self._context, context = opened, opened[0]
         # A reader remembers every manifest list that it read.
-        return replace(context, reader=ManifestReader(look.table.io, context.storage.read)), look
+        return replace(context, reader=ManifestReader(look.table.io, context.storage.read_together)), look
 
     def _run(self, context: ReaperContext, plan: Plan, now: datetime, held: "_Held") -> Compacted:
         done, files, left, retries = _seen(plan), plan.pending_files, plan.bytes, 0
@@ -159,7 +163,7 @@ class Compactor:
         if done.rewrites:
             about = {name: getattr(done, name) for name in ("rewrites", "replaced_files", "new_files")}
             size = {"read_bytes": done.read_bytes, "written_bytes": done.written_bytes}
-            log.info("rewrites published", extra=self._about(**about, **size, pending=done.pending))
+            self.log.info("rewrites published", **about, **size, pending=done.pending)
         return done
 
     def _rewrite(
@@ -189,15 +193,12 @@ class Compactor:
         cause = f"{type(error).__name__}: {error}"
         culprit = error.path if isinstance(error, CannotRewrite) else None
         self.planner.set_aside.add([file.path for file in candidate.files], cause, self.clock(), culprit)
-        about = self._about(files=len(candidate.files), first=candidate.files[0].path, cause=cause)
+        about = {"files": len(candidate.files), "first": candidate.files[0].path, "cause": cause}
         if isinstance(error, BookkeeperError):
-            log.warning("files are left alone for a while", extra=about)
+            self.log.warning("files are left alone for a while", **about)
         else:
-            log.error("a defect of the compactor", extra=about, exc_info=error)
+            self.log.error("a defect of the compactor", error, **about)
         return replace(done, failed=done.failed + 1)
-
-    def _about(self, **more: object) -> dict[str, object]:
-        return {"action": "compact", "table": self.settings.name or self.settings.identifier, **more}
 
 
 def _seen(plan: Plan) -> Compacted:

@@ -3,53 +3,56 @@ The live files of a snapshot, without decoding everything anew each time.
 
 A manifest never changes: one that was listed before is not read again. Most blocks of a manifest are passed on as they
 are when it is written anew, so a block that was read before is known by its bytes, and by the manifest's sequence
-number where a file inherits that. Kept between two reads: the files of the last head, about 400 bytes each.
+number where a file inherits that. Kept between two reads: the files of the last head, about 400 bytes each, within a
+bound.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 
 from bookkeeper.core.delete_scope import DeleteFile, Scope, delete_file, scopes_of
 from bookkeeper.core.retention_column import RetentionColumn
 from bookkeeper.core.rewrite import file_key
-from bookkeeper.format import avro
-from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DATA
-from bookkeeper.format.manifest_list import Line
-from bookkeeper.format.records import DELETED, Prefix, read_prefix
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.format.records import DELETED
 from bookkeeper.format.skim import EntrySummary
+from bookkeeper.manifests.cache import BlockCache
+from bookkeeper.manifests.walk import Heads, StoredBlock, read_in_turn, split, with_inherited
 from reaper.compaction.policy import LiveFile, partition_key
 from reaper.files.manifest_reader import ManifestReader, reading
 
-#: of a manifest, decompressed
-_MOST_BYTES = 2**31
-_DELETES = 1
+#: of the files that are remembered from one plan to the next, and what a file takes
+MOST_BYTES, _FILE_BYTES = 2**28, 400
 _Files = tuple[LiveFile, ...]
 
 
 class _Manifest(NamedTuple):
-    """What a manifest holds: the files of each block, or delete files."""
+    """What a manifest holds: the data files of each block, or delete files."""
 
-    blocks: dict[bytes, _Files]
-    deletes: tuple[DeleteFile, ...]
+    blocks: Sequence[_Files]
+    deletes: Sequence[DeleteFile]
 
 
+def _cache() -> BlockCache[str, Sequence[DeleteFile], _Files]:
+    return BlockCache(lambda files: _FILE_BYTES * (1 + len(files)), MOST_BYTES)
+
+
+@dataclass
 class LiveFiles:
     """Reads the live files of one table again and again."""
 
-    def __init__(self) -> None:
-        self._column: RetentionColumn | None = None
-        #: of the last head, by location, and their blocks by what they are known by
-        self._manifests: dict[str, _Manifest] = {}
-        self._blocks_known: dict[bytes, _Files] = {}
-        #: file formats: one string for all
-        self._formats: dict[str, str] = {}
+    _column: RetentionColumn | None = None
+    #: the delete files of each manifest, and the data files of each block
+    _known: BlockCache[str, Sequence[DeleteFile], _Files] = field(default_factory=_cache)
+    #: file formats: one string for all
+    _formats: dict[str, str] = field(default_factory=dict)
 
     def read(
         self, reader: ManifestReader, table: Table, column: RetentionColumn | None
@@ -60,74 +63,69 @@ class LiveFiles:
         Raises StorageUnavailable, also for a manifest that does not decode.
         """
         if column != self._column:
-            self._column, self._blocks_known, self._manifests = column, {}, {}
+            self._column, self._known = column, _cache()
         head, specs = table.metadata.current_snapshot(), table.specs()
-        (lines,) = reader.lists([head]) if head is not None else ((),)
-        manifests = {line.path: found for line in lines if (found := self._manifests.get(line.path)) is not None}
-        for line, data in reader.contents(line for line in lines if line.path not in manifests):
-            with reading(line.path):
-                manifests[line.path] = self._manifest(data, line, specs)
-        self._manifests, self._formats = manifests, {}
-        self._blocks_known = {key: files for item in manifests.values() for key, files in item.blocks.items()}
-        deletes = [delete for item in manifests.values() for delete in item.deletes]
-        return [files for item in manifests.values() for files in item.blocks.values()], deletes
+        (listed,) = reader.lists([head]) if head is not None else ((),)
+        found = {item.manifest_path: self._remembered(item.manifest_path) for item in listed}
+        for item, data in reader.contents(item for item in listed if found[item.manifest_path] is None):
+            with reading(item.manifest_path):
+                found[item.manifest_path] = self._read(data, item, specs)
+        self._known.keep_only(found)
+        self._formats = {}
+        read = [item for item in found.values() if item is not None]
+        return [files for item in read for files in item.blocks], [delete for item in read for delete in item.deletes]
 
-    def _manifest(self, data: bytes, line: Line, specs: Mapping[int, PartitionSpec]) -> "_Manifest":
-        if line.content == _DELETES:
-            return _Manifest({}, tuple(_deletes(data, line, specs[line.spec_id])))
-        blocks = dict[bytes, _Files]()
-        for key, decode in self._blocks(data, line):
-            inheriting = key + b"%d" % line.sequence
-            if known := next((name for name in (key, inheriting) if name in self._blocks_known), None):
-                blocks[known] = self._blocks_known[known]
-            else:
-                files, inherits = decode()
-                blocks[inheriting if inherits else key] = files
-        return _Manifest(blocks, ())
+    def _remembered(self, path: str) -> _Manifest | None:
+        deletes, digests = self._known.manifest(path), self._known.blocks_of(path)
+        blocks = [files for digest in digests if (files := self._known.block(digest)) is not None]
+        return _Manifest(blocks, deletes) if deletes is not None and len(blocks) == len(digests) else None
 
-    def _blocks(self, data: bytes, line: Line) -> Iterator[tuple[bytes, Callable[[], tuple[_Files, bool]]]]:
-        """What each block of a manifest is known by, and how to decode it."""
-        header = avro.read_header(data)
-        skims = manifest_format.skimmer_of(header.meta, self._column.field_id if self._column else None)
-        about = b"%d:" % line.spec_id + header.meta["avro.schema"]
-        if header.meta.get(avro.CODEC) != b"deflate":
-            blocks = avro.decode(data, _MOST_BYTES, header).blocks
-            yield sha256(about + data).digest(), lambda: self._live(manifest_format.prove(blocks, skims).rows, line)
-            return
-        for packed in avro.packed_blocks(data, header.end):
+    def _read(self, data: bytes, manifest: ListedManifest, specs: Mapping[int, PartitionSpec]) -> _Manifest:
+        path = manifest.manifest_path
+        if manifest.content == ManifestContent.DELETES:
+            deletes = [*_deletes(data, manifest, specs[manifest.partition_spec_id])]
+            self._known.put_manifest(path, deletes)
+            return _Manifest([], deletes)
+        column = self._column.field_id if self._column else None
+        stored = split(data, column, b"%d:" % manifest.partition_spec_id)
+        blocks = [self._block(block, manifest) for block in stored]
+        self._known.put_manifest(path, (), [key for key, _ in blocks])
+        return _Manifest([files for _, files in blocks], ())
 
-            def decode(packed: avro.PackedBlock = packed) -> tuple[_Files, bool]:
-                block = Block(packed.count, avro.payload_of(packed))
-                return self._live(manifest_format.prove((block,), skims).rows, line)
+    def _block(self, block: StoredBlock, manifest: ListedManifest) -> tuple[bytes, _Files]:
+        """What a block is known by, and its files; where one inherits a number, that of the manifest belongs to it."""
+        digest = block.digest
+        inheriting = digest + b"%d" % manifest.sequence_number
+        for key in (digest, inheriting):
+            if (known := self._known.block(key)) is not None:
+                return key, known
+        files, inherits = self._live(block.rows(), manifest)
+        key = inheriting if inherits else digest
+        self._known.put_block(key, files)
+        return key, files
 
-            yield sha256(about + b"%d:" % packed.count + packed.packed).digest(), decode
-
-    def _live(self, rows: Iterable[EntrySummary], line: Line) -> tuple[_Files, bool]:
-        """The live files, and whether one of them inherits a number from the manifest."""
-        prefixes, inherits = dict[bytes, Prefix](), False
-        found = list[LiveFile]()
+    def _live(self, rows: Iterable[EntrySummary], manifest: ListedManifest) -> tuple[_Files, bool]:
+        """The live files, and whether a record inherits a number from the manifest."""
+        heads, found = Heads(manifest), list[LiveFile]()
         for row in rows:
-            prefix = _prefix_of(row) if row.entry is not None else prefixes.get(row.prefix)
-            if prefix is None:
-                prefix = prefixes[row.prefix] = read_prefix(row.prefix)
-            if prefix.status == DELETED or (row.entry is not None and row.entry.content != DATA):
+            head = heads.of(row)
+            if head.status == DELETED or (row.entry is not None and row.entry.content != DATA):
                 continue
-            inherits = inherits or None in (prefix.sequence, prefix.file_sequence)
             found.append(
                 LiveFile(
                     row.path,
                     self._formats.setdefault(row.file_format, row.file_format),
-                    line.spec_id,
+                    manifest.partition_spec_id,
                     row.partition,
                     row.record_count,
                     row.size_bytes,
-                    line.sequence if prefix.sequence is None else prefix.sequence,
-                    line.sequence if prefix.file_sequence is None else prefix.file_sequence,
+                    head.sequence or 0,
+                    head.file_sequence or 0,
                     row.sort_order_id,
                     self._newest(row),
                 )
             )
-        return tuple(found), inherits
+        return tuple(found), heads.inherited
 
     def _newest(self, row: EntrySummary) -> int | None:
         """The upper bound of the retention column; None where retention.keep cannot judge the file."""
@@ -139,17 +137,13 @@ class LiveFiles:
         return int.from_bytes(upper, "little", signed=True)
 
 
-def _prefix_of(row: EntrySummary) -> Prefix:
-    entry = row.entry
-    assert entry is not None
-    return Prefix(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-
-
-def _deletes(data: bytes, line: Line, spec: PartitionSpec) -> Iterator[DeleteFile]:
-    for entry in manifest_format.decode(data, _MOST_BYTES).entries:
-        if entry.status != DELETED:
-            number = line.sequence if entry.sequence_number is None else entry.sequence_number
-            yield delete_file(entry, number, spec, partition_key(entry.data_file.partition))
+def _deletes(data: bytes, manifest: ListedManifest, spec: PartitionSpec) -> Iterator[DeleteFile]:
+    for block in read_in_turn(data):
+        for entry in block.entries():
+            if entry.status != DELETED:
+                whole = with_inherited(entry, manifest)
+                number, partition = whole.sequence_number or 0, partition_key(entry.data_file.partition)
+                yield delete_file(entry, number, spec, partition)
 
 
 class Deleted:

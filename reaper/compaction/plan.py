@@ -18,18 +18,19 @@ from bookkeeper.config.settings import MOST_TXLOG_BYTES
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
-from bookkeeper.core.pending_rewrites import FoundRewrite, pending_rewrites
+from bookkeeper.core.pending_rewrites import pending_rewrites
 from bookkeeper.core.retention_column import RetentionColumn, retention_column
 from bookkeeper.core.rewrite import REWRITES, Base, decode, file_key, parse_key
+from bookkeeper.core.tray import FoundObject
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
+from bookkeeper.stores.together import in_parts
 from reaper.compaction.lifetime import Lifetime, Times, lifetime
 from reaper.compaction.live_files import Deleted, LiveFiles, all_of
 from reaper.compaction.new_files import target_bytes
 from reaper.compaction.policy import Candidate, Limits, LiveFile, choose
 from reaper.compaction.set_aside import SetAside
 from reaper.context import ReaperContext
-from reaper.files.storage import in_parts
 
 #: why a small file is left alone
 PENDING, DELETES, RETENTION, FORMAT, FAILED = REASONS = ("pending", "deletes", "retention", "format", "failed")
@@ -52,7 +53,7 @@ class Plan:
     candidates: Sequence[Candidate]
     live_files: int
     live_bytes: int
-    pending: Sequence[FoundRewrite]
+    pending: Sequence[FoundObject]
     pending_files: int
     #: small files by reason, each of REASONS
     left_alone: Mapping[str, int]
@@ -71,7 +72,7 @@ class PendingFiles:
     def __init__(self) -> None:
         self._known: dict[str, frozenset[str]] = {}
 
-    def read(self, store: Store, found: Iterable[FoundRewrite]) -> dict[str, frozenset[str]]:
+    def read(self, store: Store, found: Iterable[FoundObject]) -> dict[str, frozenset[str]]:
         """
         The files of each, by `file_key`, of the oldest MOST_PENDING; none of one that the bookkeeper will reject.
 
@@ -105,7 +106,7 @@ def _replaced(name: str, data: object) -> frozenset[str]:
 class Look(NamedTuple):
     """Pending rewrites, the files that each replaces by `file_key`, and the table as it was loaded after that."""
 
-    pending: Sequence[FoundRewrite]
+    pending: Sequence[FoundObject]
     replaced: Mapping[str, frozenset[str]]
     table: Table
 
@@ -152,7 +153,7 @@ class Planner:
         )
 
     def _notice_rejected(
-        self, found: Sequence[FoundRewrite], blocks: Sequence[Sequence[LiveFile]], now: datetime
+        self, found: Sequence[FoundObject], blocks: Sequence[Sequence[LiveFile]], now: datetime
     ) -> None:
         """A rewrite that is not pending any more and whose files are live was rejected, or is lost."""
         pending = {item.name for item in found}

@@ -19,9 +19,10 @@ from bookkeeper.errors import BookkeeperError, CannotRead, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.projection import Projection, constants
 from bookkeeper.format.read_parquet import batches
+from bookkeeper.stores.together import in_parts
 from reaper.compaction.group import CannotRewrite
 from reaper.compaction.pacing import Pacing
-from reaper.files.storage import Storage, in_parts
+from reaper.files.storage import Storage
 
 #: a file is read whole
 MOST_FILE_BYTES = 512 * 2**20

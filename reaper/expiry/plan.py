@@ -22,9 +22,8 @@ from bookkeeper.config.settings import Reaper
 from bookkeeper.config.units import format_duration, millis
 from bookkeeper.core import marks
 from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.history import is_older, is_ours, walk
+from bookkeeper.core.history import MAIN, MainHistory, is_append, is_older, is_ours, walk
 from bookkeeper.errors import HistoryChanged, MarksLost
-from bookkeeper.streams.main_history import MAIN, MainHistory, is_append
 from reaper.clock import EPOCH
 from reaper.consumer_guard import Hold
 

@@ -8,8 +8,8 @@ as many as the plan keeps. It deletes the files itself, so there is no journal.
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import NotPossible, Retry
-from bookkeeper.streams.main_history import MainHistory
 from reaper.context import ReaperContext
 from reaper.expiry.plan import Plan
 from reaper.spark_command import job_runner

@@ -168,7 +168,7 @@ def _readable(context: ReaperContext, table: Table, files: Files) -> frozenset[s
     oldest = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id not in ids]
     later = [snapshot for snapshot in snapshots if snapshot.parent_snapshot_id in ids]
     by_hash, added = {hash(path): path for path in files.data}, set[int]()
-    for _, hashes in context.reader.added(later):
+    for _, hashes in context.reader.hashes_added(later):
         added |= by_hash.keys() & hashes
     live = context.live_paths.among(files.data, str(table.metadata.table_uuid), oldest)
     return live.union(by_hash[value] for value in added)
@@ -182,7 +182,9 @@ def _named_since(reader: ManifestReader, table: Table, journal: Journal) -> Iter
     later = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
     ids = {snapshot.snapshot_id for snapshot in later}
     yield from (normalize(snapshot.manifest_list) for snapshot in later)
-    named = {path: line for path, line in reader.by_path(later).items() if line.snapshot_id in ids or path in planned}
+    named = {
+        path: line for path, line in reader.by_path(later).items() if line.added_snapshot_id in ids or path in planned
+    }
     yield from named
-    for _, entries in reader.entries(named.values()):
+    for _, entries in reader.files(named.values()):
         yield from (entry.path for entry in entries if entry.status != DELETED)

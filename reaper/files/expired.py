@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, fields
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.format.manifest_list import Line
+from bookkeeper.core.history import MAIN, MainHistory
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import DELETED
-from bookkeeper.streams.main_history import MAIN, MainHistory
 from reaper.files.manifest_reader import ManifestReader, normalize
 
 Sizes = Mapping[str, int]
@@ -87,7 +87,7 @@ def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collectio
     return Files(
         data=data,
         statistics=_statistics(metadata, expire),
-        manifests={path: manifest.length for path, manifest in unused.items()},
+        manifests={path: manifest.manifest_length for path, manifest in unused.items()},
         manifest_lists={normalize(item.manifest_list): reader.list_bytes[item.manifest_list] for item in expiring},
     ).without(used.keys() | needed)
 
@@ -98,20 +98,20 @@ def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str
 
 
 def _deletions(
-    reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]
+    reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ListedManifest]
 ) -> dict[int, dict[str, int]]:
     """What each snapshot that expires deleted: location -> bytes."""
     found: dict[int, dict[str, int]] = {snapshot.snapshot_id: {} for snapshot in expiring}
-    deleting = (line for line in listed.values() if line.snapshot_id in found and line.deleted_files != 0)
-    for line, rows in reader.with_status(deleting, DELETED):
+    deleting = (item for item in listed.values() if item.added_snapshot_id in found and item.deleted_files_count)
+    for item, rows in reader.with_status(deleting, DELETED):
         for written in {snapshot for snapshot, _, _ in rows}:
-            if (snapshot := written or line.snapshot_id or 0) in found:
+            if (snapshot := written or item.added_snapshot_id) in found:
                 found[snapshot] |= {path: size for its, path, size in rows if its == written}
     return found
 
 
 def _data_on_one_line(
-    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, Line]
+    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ListedManifest]
 ) -> dict[str, int]:
     """The files that an expiring snapshot deleted and none added again since."""
     deletions = _deletions(reader, expiring, listed)
@@ -136,7 +136,7 @@ def _added_again(history: MainHistory, reader: ManifestReader, hashes_at: Mappin
     """
     indexes, again, gone = sorted(hashes_at), set[int](), set[int]()
     # Oldest first: what is deleted by then grows, and hardly ever has anything in common with what is added.
-    for snapshot, hashes in reader.added(history.snapshots[indexes[0] :] if indexes else ()):
+    for snapshot, hashes in reader.hashes_added(history.snapshots[indexes[0] :] if indexes else ()):
         while indexes and indexes[0] <= history.index[snapshot]:
             gone.update(hashes_at[indexes.pop(0)])
         if not gone.isdisjoint(hashes):
@@ -148,17 +148,17 @@ def _data_beside_others(
     reader: ManifestReader,
     expiring: list[Snapshot],
     staying: list[Snapshot],
-    listed: Mapping[str, Line],
-    unused: Mapping[str, Line],
+    listed: Mapping[str, ListedManifest],
+    unused: Mapping[str, ListedManifest],
 ) -> dict[str, int]:
     """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
     sizes = {path: size for deleted in _deletions(reader, expiring, listed).values() for path, size in deleted.items()}
-    for _, entries in reader.entries(unused.values()):
+    for _, entries in reader.files(unused.values()):
         sizes |= {entry.path: entry.bytes for entry in entries}
     if not sizes:
         return {}
     ids = {item.snapshot_id for item in staying}
-    for _, entries in reader.entries(reader.by_path(staying).values()):
+    for _, entries in reader.files(reader.by_path(staying).values()):
         for entry in entries:
             # Deleted by a snapshot that stays: the file goes when that snapshot goes.
             if entry.status != DELETED or entry.snapshot_id in ids:

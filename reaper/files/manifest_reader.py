@@ -1,34 +1,31 @@
 """
-Reads manifest lists and manifests of a table, several at once; one that cannot be read now ends the run.
+Reads manifest lists and manifests of a table for the reaper; one that cannot be read now ends the run.
+
+What a run has read it remembers: each step of it looks at the same lists, and at everything that was added since.
 """
 
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.errors import BookkeeperError, PathRefused, StorageUnavailable
-from bookkeeper.format import avro, manifest_list
-from bookkeeper.format import manifest as manifest_format
-from bookkeeper.format.avro import Header, PackedBlock
-from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.manifest_list import KnownLines, Line
-from bookkeeper.format.records import ADDED, DELETED, EXISTING, read_prefix
+from bookkeeper.errors import PathRefused, StorageUnavailable
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.format.records import ADDED, DELETED
 from bookkeeper.format.skim import StatusRow
+from bookkeeper.manifests.cache import BlockCache
+from bookkeeper.manifests.fetch import Fetch, Together
+from bookkeeper.manifests.reader import Manifests
+from bookkeeper.manifests.walk import Walked
 from bookkeeper.stores.locations import are_normal, normal
 
-_MOST_BYTES = 2**31
-_LIVE = (EXISTING, ADDED)
-#: a manifest list of more bytes is read alone: 64 of them at once are no more than 64 MiB
-LIST_BYTES = 2**20
-#: reads several files at once, each up to the number of bytes given; None for one that has to be read alone
-ReadMany = Callable[[Mapping[str, int]], Iterator[tuple[str, bytes | None]]]
+#: of what is known of blocks, and what it takes for one
+_KNOWN_BYTES, _BLOCK_BYTES = 2**26, 500
 
 
 class Entry(NamedTuple):
@@ -65,227 +62,102 @@ def reading(location: str) -> Iterator[None]:
         ) from exc
 
 
-class ManifestReader:
+class ManifestReader(Manifests):
     """
-    Reads manifest lists and manifests. A list never changes: each is read once in a run.
+    The manifest lists and manifests of a table, in one run: a list never changes, and each is read once.
 
-    What `read_many` leaves out, because it is too large or lies elsewhere, is read alone through the table's FileIO.
+    What `together` does not reach is read through the table's FileIO, and a layout that we do not know by pyiceberg.
+    Raises StorageUnavailable for anything that cannot be read.
     """
 
-    def __init__(self, io: FileIO, read_many: ReadMany) -> None:
-        self._io, self._read_many = io, read_many
-        #: manifests and manifest lists that were read alone
-        self.reads = 0
+    def __init__(self, io: FileIO, together: Together) -> None:
+        super().__init__(Fetch(together, io, reading), foreign=True)
         #: bytes of the manifest lists read so far, by location
         self.list_bytes: dict[str, int] = {}
-        self._lists: dict[str, tuple[Line, ...]] = {}
-        self._known: KnownLines = {}
-        self._hashes: dict[str, array[int]] = {}
+        self._lists: dict[str, tuple[ListedManifest, ...]] = {}
         #: by snapshot and its list: the manifests with files that it added
-        self._own: dict[tuple[int, str], list[Line]] = {}
-        #: of blocks that have no entry of some statuses: digest of the block's bytes and schema, and those statuses
-        self._without: set[tuple[bytes, tuple[int, ...]]] = set()
+        self._own: dict[tuple[int, str], list[ListedManifest]] = {}
+        #: hash() of each file that a manifest added, in 8 bytes; of a block the statuses that none of its entries has:
+        #: retention passes most blocks of a manifest on as they are, behind that of its deletions
+        self._known: BlockCache[str, array[int], frozenset[int]] = BlockCache(lambda _: _BLOCK_BYTES, _KNOWN_BYTES)
 
-    def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, Line]:
-        """Every manifest of these snapshots, by its normalized location; raises StorageUnavailable."""
-        lines = {line.path: line for line in chain.from_iterable(self.lists(snapshots))}
-        return {normalize(path): line for path, line in lines.items()}
+    @property
+    def reads(self) -> int:
+        """Manifests and manifest lists that were read alone."""
+        return self.fetch.alone
 
-    def lists(self, snapshots: Iterable[Snapshot]) -> list[tuple[Line, ...]]:
-        """The manifests of each snapshot; raises StorageUnavailable."""
-        locations = [snapshot.manifest_list for snapshot in snapshots]
-        missing = {location: LIST_BYTES for location in locations if location not in self._lists}
-        for location, data in self._read(missing):
-            self.list_bytes[location] = len(data)
-            # Lists share nearly all their lines; kept once each, memory does not grow with their product.
-            self._lists[location] = tuple(self._decoded_list(location, data))
-        return [self._lists[location] for location in locations]
+    def lists(self, snapshots: Iterable[Snapshot]) -> list[tuple[ListedManifest, ...]]:
+        """See Manifests."""
+        asked = [*snapshots]
+        missing = [snapshot for snapshot in asked if snapshot.manifest_list not in self._lists]
+        for location, size, listed in self.sized_lists(missing):
+            self.list_bytes[location], self._lists[location] = size, listed
+        return [self._lists[snapshot.manifest_list] for snapshot in asked]
 
-    def entries(self, manifests: Iterable[Line]) -> Iterator[tuple[Line, Iterator[Entry]]]:
-        """Each manifest, and its entries (deleted ones too) with what they inherit; raises StorageUnavailable."""
-        for line, data in self.contents(manifests):
-            with reading(line.path):
-                found = self._entries_of(data, line)
-            yield line, found
+    def by_path(self, snapshots: Iterable[Snapshot]) -> dict[str, ListedManifest]:
+        """Every manifest of these snapshots, by its normalized location."""
+        listed = {item.manifest_path: item for item in chain.from_iterable(self.lists(snapshots))}
+        return {normalize(path): item for path, item in listed.items()}
 
-    def with_status(self, manifests: Iterable[Line], *statuses: int) -> Iterator[tuple[Line, list[StatusRow]]]:
+    def files(self, manifests: Iterable[ListedManifest]) -> Iterator[tuple[ListedManifest, Iterator[Entry]]]:
+        """Each manifest, and its entries, deleted ones too."""
+        for manifest, rows in self.rows(manifests):
+            yield (
+                manifest,
+                (Entry(head.status, head.snapshot_id or 0, normalize(row.path), row.size_bytes) for row, head in rows),
+            )
+
+    def with_status(
+        self, manifests: Iterable[ListedManifest], *statuses: int
+    ) -> Iterator[tuple[ListedManifest, Sequence[StatusRow]]]:
         """
         Each manifest, and what of its entries has one of these statuses: their snapshots as written (None: the
-        manifest's), normalized locations and bytes. Raises StorageUnavailable.
+        manifest's), normalized locations and bytes.
 
         Of deletions as many as the list states: where it states too few, files are left for the orphan sweep.
         """
-        for line, data in self.contents(manifests):
-            with reading(line.path):
-                found = self._rows_of(data, line, statuses)
-            yield line, found if are_normal([path for _, path, _ in found]) else _normalized(found)
+        for manifest, found in self.each(manifests, partial(self._with_status, statuses)):
+            yield manifest, normalized(found)
 
-    def added(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[int, Sequence[int]]]:
+    def hashes_added(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[int, Sequence[int]]]:
         """
         (snapshot, hash() of the normalized location of each file that it added), for each manifest with such files.
-
-        Kept for a run, in 8 bytes a file: each step of a run looks at everything that was added since.
         """
         keys = {(item.snapshot_id, item.manifest_list): item for item in snapshots}
         missing = [key for key in keys if key not in self._own]
-        for key, lines in zip(missing, self.lists(keys[key] for key in missing), strict=True):
-            self._own[key] = [line for line in lines if _adds(line, key[0])]
-        own = [line for key in keys for line in self._own[key]]
-        new = [line for line in own if line.path not in self._hashes]
-        for line, rows in self.with_status(new, ADDED):
-            paths = (path for snapshot, path, _ in rows if snapshot in (None, line.snapshot_id))
-            self._hashes[line.path] = array("q", map(hash, paths))
-        for line in own:
-            yield line.snapshot_id or 0, self._hashes[line.path]
+        for key, listed in zip(missing, self.lists(keys[key] for key in missing), strict=True):
+            self._own[key] = [item for item in listed if item.added_snapshot_id == key[0] and item.added_files_count]
+        own = [item for key in keys for item in self._own[key]]
+        found = {item.manifest_path: self._known.manifest(item.manifest_path) for item in own}
+        for item, rows in self.with_status((item for item in own if found[item.manifest_path] is None), ADDED):
+            paths = (path for snapshot, path, _ in rows if snapshot in (None, item.added_snapshot_id))
+            hashes = found[item.manifest_path] = array("q", map(hash, paths))
+            self._known.put_manifest(item.manifest_path, hashes)
+        for item in own:
+            yield item.added_snapshot_id, found[item.manifest_path] or ()
 
-    def live(
-        self, manifests: Iterable[Line], known: Container[bytes]
-    ) -> Iterator[tuple[Line, list[tuple[bytes, list[str] | None]]]]:
-        """
-        Each manifest by its blocks: a block's digest, and the normalized locations of its files that are not deleted;
-        None for a block that is `known`. Raises StorageUnavailable.
-        """
-        for line, data in self.contents(manifests):
-            with reading(line.path):
-                found = [
-                    (digest, None if rows is None else _paths(rows))
-                    for digest, rows in self._live_of(data, line, known)
-                ]
-            yield line, found
-
-    def _live_of(
-        self, data: bytes, line: Line, known: Container[bytes]
-    ) -> Sequence[tuple[bytes, Sequence[StatusRow] | None]]:
-        try:
-            header = avro.read_header(data)
-            if header.meta.get(avro.CODEC) != b"deflate":
-                return [(sha256(data).digest(), self._rows_of(data, line, _LIVE))]
-            skims = manifest_format.skimmer_of(header.meta)
-            blocks = [(_digest(header, block), block) for block in avro.packed_blocks(data, header.end)]
-            return [
-                (digest, None if digest in known else manifest_format.with_status(block, skims, *_LIVE))
-                for digest, block in blocks
-            ]
-        except BookkeeperError:
-            return [(sha256(data).digest(), self._rows_of(data, line, _LIVE))]
-
-    def _read(self, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-        for location, data in self._read_many(most):
-            yield location, self._alone(location) if data is None else data
-
-    def _alone(self, location: str) -> bytes:
-        self.reads += 1
-        with reading(location), self._io.new_input(location).open() as file:
-            return file.read()
-
-    def _decoded_list(self, location: str, data: bytes) -> list[Line]:
-        with reading(location):
-            try:
-                return manifest_list.decode(data, _MOST_BYTES, self._known)
-            except BookkeeperError:
-                # A layout of another writer: pyiceberg reads every layout, more slowly.
-                return [_line(item) for item in read_manifest_list(self._io.new_input(location))]
-
-    def contents(self, manifests: Iterable[Line]) -> Iterator[tuple[Line, bytes]]:
-        """Each manifest, and its bytes; raises StorageUnavailable."""
-        lines = {line.path: line for line in manifests}
-        for path, data in self._read({path: max(0, line.length) for path, line in lines.items()}):
-            yield lines[path], data
-
-    def _entries_of(self, data: bytes, line: Line) -> Iterator[Entry]:
-        try:
-            return _skimmed(manifest_format.decode(data, _MOST_BYTES), line)
-        except BookkeeperError:
-            return map(_entry, self._foreign(line))
-
-    def _rows_of(self, data: bytes, line: Line, statuses: tuple[int, ...]) -> list[StatusRow]:
-        try:
-            return self._skimmed_rows(data, statuses, line.deleted_files if statuses == (DELETED,) else None)
-        except BookkeeperError:
-            found = map(_entry, self._foreign(line))
-            return [(item.snapshot_id, item.path, item.bytes) for item in found if item.status in statuses]
-
-    def _skimmed_rows(self, data: bytes, statuses: tuple[int, ...], most: int | None) -> list[StatusRow]:
-        """
-        The rows of these statuses, up to the end of a block with which there are `most`.
-
-        A block that was read before and had none is known by its bytes, and not read again: retention passes most
-        blocks of a manifest on as they are, behind that of its deletions.
-        """
-        header = avro.read_header(data)
-        codec, skims = header.meta.get(avro.CODEC, b"null"), manifest_format.skimmer_of(header.meta)
-        if codec != b"deflate":
-            blocks = avro.read_blocks(data, header.end, codec, _MOST_BYTES)
-            return [row for block in blocks for row in manifest_format.with_status(block, skims, *statuses)]
-        found = list[StatusRow]()
-        for block in avro.packed_blocks(data, header.end):
+    def _with_status(
+        self, statuses: tuple[int, ...], manifest: ListedManifest, blocks: Iterable[Walked]
+    ) -> list[StatusRow]:
+        """Of deletions, those up to the end of the block with which there are as many as the list states."""
+        most, found = manifest.deleted_files_count if statuses == (DELETED,) else None, list[StatusRow]()
+        for block in blocks:
             if most is not None and len(found) >= most:
                 break
-            known = _digest(header, block), statuses
-            if known in self._without:
-                continue
-            rows = manifest_format.with_status(block, skims, *statuses)
-            found += rows
-            if not rows:
-                self._without.add(known)
+            digest = block.digest
+            lacks = self._known.block(digest) or frozenset()
+            if not lacks.issuperset(statuses):
+                rows = block.with_status(*statuses)
+                found += rows
+                if not rows:
+                    self._known.put_block(digest, lacks.union(statuses))
         return found
 
-    def _foreign(self, line: Line) -> Iterable[ManifestEntry]:
-        """The entries of a layout of another writer: pyiceberg reads every layout, more slowly."""
-        manifest = ManifestFile.from_args(
-            manifest_path=line.path,
-            partition_spec_id=line.spec_id,
-            added_snapshot_id=line.snapshot_id,
-            sequence_number=line.sequence,
-        )
-        return manifest.fetch_manifest_entry(self._io, discard_deleted=False)
 
-
-def _digest(header: Header, block: PackedBlock) -> bytes:
-    """Of what a block says: its bytes, and the schema that they are read by."""
-    return sha256(header.meta["avro.schema"] + b"%d:" % block.count + block.packed).digest()
-
-
-def _adds(line: Line, snapshot_id: int) -> bool:
-    return line.snapshot_id == snapshot_id and (line.added_files is None or line.added_files > 0)
-
-
-def _line(manifest: ManifestFile) -> Line:
-    return Line(
-        manifest.manifest_path,
-        manifest.manifest_length,
-        manifest.partition_spec_id,
-        manifest.added_snapshot_id,
-        manifest.sequence_number,
-        manifest.added_files_count,
-        manifest.deleted_files_count,
-        int(manifest.content),
-    )
-
-
-def _paths(rows: Sequence[StatusRow]) -> list[str]:
-    paths = [path for _, path, _ in rows]
-    return paths if are_normal(paths) else [normalize(path) for path in paths]
-
-
-def _normalized(rows: list[StatusRow]) -> list[StatusRow]:
+def normalized(rows: Sequence[StatusRow]) -> Sequence[StatusRow]:
+    """
+    The rows, with normalized locations.
+    """
+    if are_normal([path for _, path, _ in rows]):
+        return rows
     return [(snapshot, normalize(path), size) for snapshot, path, size in rows]
-
-
-def _skimmed(found: Manifest, line: Line) -> Iterator[Entry]:
-    prefixes: dict[bytes, tuple[int, int]] = {}
-    for row in found.rows:
-        if row.entry is not None:  # decoded in full: its prefix may have another layout
-            status, snapshot = row.entry.status, row.entry.snapshot_id or line.snapshot_id or 0
-        elif row.prefix in prefixes:
-            status, snapshot = prefixes[row.prefix]
-        else:
-            prefix = read_prefix(row.prefix)
-            status, snapshot = prefix.status, prefix.snapshot_id or line.snapshot_id or 0
-            prefixes[row.prefix] = status, snapshot
-        yield Entry(status, snapshot, normalize(row.path), row.size_bytes)
-
-
-def _entry(entry: ManifestEntry) -> Entry:
-    file = entry.data_file
-    return Entry(int(entry.status), entry.snapshot_id or 0, normalize(file.file_path), file.file_size_in_bytes)

@@ -15,13 +15,12 @@ from bookkeeper.errors import BookkeeperError, Missing, PathRefused
 from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import common_folder, inside, join, normal
 from bookkeeper.stores.store import Listed, Store, key_in
+from bookkeeper.stores.together import in_parts
 from reaper.files.manifest_reader import normalize
 
 OpenStore = Callable[[str], Store]
 #: deleted at once: what an object store takes in four requests (S3: 1,000 files each), which are on their way together
 AT_ONCE = 4000
-#: read at once: so many files, of so many bytes together
-READ_AT_ONCE, BYTES_AT_ONCE = 64, 2**26
 #: locations that are compared together
 _COMPARED = 256
 _OPERATIONS = ("read", "read_tagged", "create", "replace", "size", "sizes", "modified", "list", "delete_many", "upload")
@@ -214,21 +213,6 @@ class _CountedStore:
         if name in _OPERATIONS:
             self._requests[name] += 1
         return getattr(self._inner, name)
-
-
-def in_parts(sizes: Iterable[tuple[str, int]], most_bytes: int = BYTES_AT_ONCE) -> Iterator[dict[str, int]]:
-    """
-    What is read together, each with its size: READ_AT_ONCE names, and `most_bytes` unless one alone has more.
-    """
-    part, size = dict[str, int](), 0
-    for name, bytes_there in sizes:
-        if part and (len(part) == READ_AT_ONCE or size + bytes_there > most_bytes):
-            yield part
-            part, size = {}, 0
-        part[name] = bytes_there
-        size += bytes_there
-    if part:
-        yield part
 
 
 def _root(url: str) -> str:

@@ -19,8 +19,8 @@ from bookkeeper.format import avro
 from bookkeeper.format.locations import locations
 from bookkeeper.stores.disk import TEMPORARY
 from bookkeeper.stores.store import Store
+from bookkeeper.stores.together import in_parts
 from reaper.files.manifest_reader import normalize
-from reaper.files.storage import in_parts
 
 
 def named(store: Store) -> set[str]:

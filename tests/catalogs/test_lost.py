@@ -5,6 +5,8 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -478,3 +480,18 @@ def test_a_catalog_in_memory_is_no_file(tmp_path: Path) -> None:
 
     catalog.create_namespace("a")
     assert catalog.list_namespaces() == [("a",)]
+
+
+def test_a_catalog_that_is_opened_twice_to_be_made_keeps_its_locks(tmp_path: Path) -> None:
+    """Else the next process that closes it deletes the write-ahead log: then each use was a `disk I/O error`."""
+    settings = Catalog("lake", {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/wh"})
+    first = open_catalog(settings, create=True)
+    first.create_namespace("demo")
+    second = open_catalog(settings, create=True)
+    another = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('select 1 from iceberg_tables'); db.close()"
+    )
+    subprocess.run([sys.executable, "-c", another, f"{tmp_path}/catalog.db"], check=True, timeout=60)
+    assert (tmp_path / "catalog.db-wal").exists()
+    second.create_namespace("more")
+    assert sorted(first.list_namespaces()) == [("demo",), ("more",)]

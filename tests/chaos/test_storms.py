@@ -2,11 +2,7 @@
 
 from random import Random
 
-import pytest
-
-from tests.chaos import broken
-from tests.chaos.crashes import on_stage
-from tests.chaos.storms import Storm, faults_of, storm, storms
+from tests.chaos.storms import faults_of, storms
 from tests.chaos.tally import Budget
 from tests.support.faults import Faults
 
@@ -30,10 +26,3 @@ def test_the_same_seed_is_the_same_storm() -> None:
     (one, noted), (two, again) = faults_of(Random("x")), faults_of(Random("x"))
     assert drawn(one) == drawn(two)
     assert noted == again != []
-
-
-def test_a_storm_shows_a_bookkeeper_that_deletes_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.lake.Bookkeeper", broken.HastyBookkeeper)
-    with on_stage(Storm) as scene:
-        assert isinstance(scene, Storm)
-        assert any(storm(scene, Random(number), "storm").missing for number in range(10))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bookkeeper.core.column_requests import ColumnRequest, encode, publish, reject
+from bookkeeper.core.column_requests import TRAY, ColumnRequest, encode, publish
 from bookkeeper.core.rewrite import key_of
 from bookkeeper.errors import ColumnRefused
 from tests.support.compactor import base_of, encoded, live, published
@@ -119,7 +119,7 @@ def test_rejected_lists_refused_requests_for_columns(lake: Lake, run, asked) -> 
     name, _ = encode(request)
     why = ColumnRefused("the name '_file' is reserved", hint="Rename the field.")
     publish(lake.folder, request)
-    reject(lake.folder, name, why, lake.clock.now)
+    TRAY.reject(lake.folder, name, why, lake.clock.now)
     unread = "0" * 64 + ".json"
     lake.put(f"rejected/{unread}", b"garbage")
     one, other = sorted(asked("rejected"), key=lambda row: row["request"] != name)

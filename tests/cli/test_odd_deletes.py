@@ -10,14 +10,15 @@ import pytest
 
 from bookkeeper.commands.odd_deletes import drop, odd_delete
 from bookkeeper.commands.verify import ERROR, Audit, Finding, verify
+from bookkeeper.core.history import counted
 from bookkeeper.errors import CommitConflict, FoldOutdated, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import EQUALITY_DELETES
-from bookkeeper.streams.main_history import counted
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, Rule
 from tests.support.folds import fold, live, paths
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import rows
 from tests.support.lake import Lake
+from tests.tick.test_bad_deletes import rewritten
 
 
 @pytest.fixture
@@ -95,6 +96,19 @@ def test_a_delete_file_that_can_be_read_or_is_none_is_refused(lake: Lake) -> Non
     for path in (min(paths(live(lake, 0))), "nowhere.parquet", ""):
         with pytest.raises(NotPossible, match="has no such delete file"):
             odd_delete(ledger, view, path)
+
+
+def test_a_null_as_key_of_a_version_that_did_not_look_is_folded(tmp_path: Path) -> None:
+    lake = keyed_lake(tmp_path, check_files=False)
+    Steps(lake).publish_rows({1: "a", 3: "c"})
+    lake.tick()
+    field = pa.field("id", pa.int64(), True, {"PARQUET:field_id": "1"})
+    nulls = rewritten(pa.table([pa.array([1, None])], schema=pa.schema([field])), null_value_counts={1: 1})
+    lake.folder.publish(*nulls(Steps(lake, "earlier")))
+    lake.tick(lake.book(check_files=False))
+    assert len(live(lake, EQUALITY_DELETES)) == 2 and found(lake) == []
+    assert fold(lake).left == {} and live(lake, EQUALITY_DELETES) == []
+    assert [key for key, _ in seen(lake)] == [2, 3]
 
 
 def test_storage_that_does_not_answer_makes_no_file_odd(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

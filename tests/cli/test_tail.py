@@ -23,8 +23,10 @@ from bookkeeper import errors
 from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console.pipe import Pipe
-from bookkeeper.streams.follow import Follower, Position, PositionExpired, ahead
-from bookkeeper.streams.rows import rows
+from bookkeeper.core.history import MainHistory
+from bookkeeper.streams.follow import Follower, Position
+from bookkeeper.streams.place_on_main import ahead
+from bookkeeper.streams.selection import Selection
 from reaper.run import reap
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -37,8 +39,7 @@ def lake(tmp_path: Path) -> Lake:
 def follower(lake: Lake, start: str = "beginning", columns: tuple[str, ...] = ("key",)) -> Follower:
     table = lake.table()
     place = start_of(table, start, lake.clock.now)
-    read = lambda there, file, after: rows(there, file, columns, after)  # noqa: E731
-    return Follower(lake.table, read, place, str(table.metadata.table_uuid))
+    return Follower(lake.table, Selection.of(table, columns), place, str(table.metadata.table_uuid))
 
 
 def keys(following: Follower, most: int | None = None) -> list[str]:
@@ -110,10 +111,10 @@ def test_an_empty_table_is_followed_from_its_first_row_on(lake: Lake, writer: Wr
 
 @pytest.mark.parametrize("start", ["4711", "4711:3", "4711:all:3"])
 def test_a_snapshot_that_is_not_there_is_refused(lake: Lake, writer: Writes, start: str) -> None:
-    with pytest.raises(PositionExpired):
+    with pytest.raises(errors.RolledBack, match="main has no snapshot"):
         follower(lake, start)
     commit(lake, writer, "a")
-    with pytest.raises(PositionExpired, match="4711"):
+    with pytest.raises(errors.PlaceExpired, match="the place is snapshot 4711, and"):
         follower(lake, start)
 
 
@@ -146,9 +147,9 @@ def test_an_expired_position_is_said_and_nothing_is_guessed(lake: Lake, writer: 
     commit(lake, writer, "e", "f")
     expire(lake)
     for late in (following, part):
-        with pytest.raises(PositionExpired, match="reaper has removed"):
+        with pytest.raises(errors.PlaceExpired, match="is expired"):
             keys(late)
-    with pytest.raises(PositionExpired, match="is unknown"):
+    with pytest.raises(errors.PlaceExpired, match="is unknown"):
         follower(lake, "30d")
 
 
@@ -157,10 +158,11 @@ def test_a_position_whose_own_snapshot_alone_is_expired_goes_on(lake: Lake, writ
     metadata = lake.table().metadata
     first, second, third = metadata.snapshots
     java = metadata.model_copy(update={"snapshots": [second, third]})  # which leaves the parent of the oldest named
-    assert ahead(java, Position(first.snapshot_id)) == [second, third]
+    history, uuid = MainHistory(java), str(metadata.table_uuid)
+    assert ahead(history, Position(first.snapshot_id).before(uuid)) == [second, third]
     for gone in (Position(first.snapshot_id, 1), Position(first.parent_snapshot_id), Position()):
-        with pytest.raises(PositionExpired):
-            ahead(java, gone)
+        with pytest.raises(errors.PlaceExpired):
+            ahead(history, gone.before(uuid))
 
 
 def test_a_file_that_is_expired_while_it_is_read_is_a_position_that_is_expired(lake: Lake, writer: Writes) -> None:
@@ -175,7 +177,7 @@ def test_a_file_that_is_expired_while_it_is_read_is_a_position_that_is_expired(l
         path.unlink()
     for path in lake.root.rglob("snap-*.avro"):
         path.unlink()
-    with pytest.raises(PositionExpired):
+    with pytest.raises(errors.PlaceExpired):
         list(news)
 
 
@@ -192,7 +194,7 @@ def test_a_rollback_is_said(lake: Lake, writer: Writes) -> None:
     following = follower(lake, "end")
     first = lake.table().metadata.snapshots[0].snapshot_id
     lake.table().manage_snapshots().set_current_snapshot(first).commit()
-    with pytest.raises(PositionExpired, match="rolled back"):
+    with pytest.raises(errors.RolledBack, match="rolled back"):
         keys(following)
 
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
-from bookkeeper.errors import DuplicatePath, NotPossible
+from bookkeeper.errors import DuplicatePath, NotPossible, PositionTaken
 from tests.support.compactor import commit, compacted, live
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes, append_by_others
@@ -62,6 +60,17 @@ def test_a_replay_that_is_still_bad_is_rejected_again(lake: Lake, writer: Writes
     assert (lake.rejected(), lake.pending()) == ({str(name): "WrongTable"}, [])
 
 
+def test_a_txlog_whose_position_was_taken_is_not_replayed(lake: Lake, writer: Writes) -> None:
+    lost = Writes(lake).goes_on(b"x", "b")
+    lake.clock.move(seconds=-1)
+    writer.goes_on(b"1", "a")
+    lake.tick()
+    assert lake.rejected() == {str(lost): "PositionTaken"}
+    with pytest.raises(PositionTaken):
+        give_back(lake, lost)
+    assert (lake.pending(), lake.keys()) == ([], ["a"])
+
+
 def test_a_txlog_whose_file_was_compacted_since_is_not_replayed(lake: Lake, writer: Writes) -> None:
     file = writer.file(["a"])
     future = int(lake.clock.now.timestamp() * 1000) + 2 * 3_600_000
@@ -103,19 +112,13 @@ def rejected_double_of_a_compacted_file(lake: Lake, writer: Writes) -> TxlogName
     return name
 
 
-@pytest.mark.parametrize("broken", [False, True], ids=["", "without the rule its row is double"])
-def test_what_a_double_named_was_compacted_and_expired(
-    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch, broken: bool
-) -> None:
+def test_what_a_double_named_was_compacted_and_expired(lake: Lake, writer: Writes) -> None:
     name = rejected_double_of_a_compacted_file(lake, writer)
     assert (lake.rejected(), lake.keys()) == ({str(name): "DuplicatePath"}, ["a", "b"])
-    if broken:
-        monkeypatch.setattr(Folder, "reason", lambda *_: {})
     with suppress(NotPossible):
         replay(lake.folder, lake.book().ledger, lake.settings, name, lake.clock.now, force=True)
-    monkeypatch.undo()
     lake.tick()
-    assert lake.keys() == (["a", "a", "b"] if broken else ["a", "b"])
+    assert lake.keys() == ["a", "b"]
 
 
 def test_a_txlog_that_names_files_of_another_is_never_replayed(lake: Lake, writer: Writes) -> None:
@@ -174,17 +177,6 @@ def test_a_forced_replay_lets_no_pending_txlog_of_its_run_in_once_more(lake: Lak
     late.force()
     late.assert_once()
     assert lake.rejected() == {str(late.first): "IncarnationPruned"}
-
-
-def test_without_the_rule_of_remade_marks_its_row_is_double(
-    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    late = Late.arrives(lake, writer)
-    late.again()
-    late.force()
-    monkeypatch.setattr(Marks, "is_pruned", lambda marks, name, _: marks.mark(name) is None)
-    lake.tick()
-    assert lake.keys() == ["late", "old", "old", "other"]
 
 
 def test_a_crash_in_the_middle_of_a_reject_before_a_forced_replay_doubles_nothing(

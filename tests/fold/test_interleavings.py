@@ -13,7 +13,6 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.errors import FoldOutdated
-from bookkeeper.ledger import fold_commit
 from tests.fold.test_races import drop, files_of, ids, rewrite_of, rows
 from tests.support import compactor
 from tests.support.folds import committed, data, keys, lake_of, live, planned, put
@@ -136,11 +135,3 @@ def wrong(root: Path, names: Sequence[str]) -> tuple[list[str], int, int]:
 def test_no_deleted_row_returns_in_any_order(tmp_path: Path, names: tuple[str, ...]) -> None:
     found, tried, refused = wrong(tmp_path / "lake", names)
     assert found == [] and tried >= 6 and refused
-
-
-def test_without_its_checks_a_fold_brings_rows_back_in_some_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fold_commit, "_planned", lambda *given: iter(()))
-    found, _, _ = wrong(tmp_path / "lake", ("fold", "blind"))
-    assert any("2" in each for each in found)

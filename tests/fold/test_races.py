@@ -17,15 +17,14 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.delete_scope import DeleteFile
-from bookkeeper.core.rewrite import decode, encode, file_key
+from bookkeeper.core.rewrite import decode, encode
 from bookkeeper.errors import DeletesNotApplied, FoldOutdated
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES, DataFile
-from bookkeeper.ledger import fold_commit, merge
+from bookkeeper.ledger import merge
 from bookkeeper.retention.scan import find
 from tests.support import compactor
 from tests.support.compactor import base_of
-from tests.support.folds import Put, committed, data, fold, keys, lake_of, live, planned, positions, put, state
+from tests.support.folds import Put, committed, data, fold, keys, lake_of, live, planned, put, state
 from tests.support.lake import Lake
 
 
@@ -201,32 +200,3 @@ def test_two_folds_of_one_table_are_one(lake: Lake) -> None:
     with pytest.raises(FoldOutdated):
         committed(lake, second)
     assert ids(lake) == [1, 3, 4, 5] and len(live(lake, POSITION_DELETES)) == 1
-
-
-# each rule, broken on purpose
-
-
-def unchecked(*given: Any) -> Any:
-    return iter(())
-
-
-def test_without_the_examination_a_deleted_row_returns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, rewrite = planned(lake), blind(lake)
-    compactor.commit(lake, rewrite)
-    monkeypatch.setattr(fold_commit, "_planned", unchecked)
-    committed(lake, computed)
-    assert ids(lake) == [1, 2, 3, 4, 5]
-
-
-def test_a_fold_that_takes_a_partition_wide_position_delete_brings_rows_back(lake: Lake) -> None:
-    first, second = files_of(lake)
-    wide = positions(lake, {first.file.path: [0], second.file.path: [0]}, referenced=False)
-    put(lake, wide)
-    assert ids(lake) == [3, 5]
-    computed = planned(lake)
-    assert computed.plan is not None
-    (found,) = [item for item in live(lake, POSITION_DELETES) if item.file["file_path"] == wide.path]
-    taken = DeleteFile(file_key(wide.path), POSITION_DELETES, found.sequence, None)
-    worse = {key: replace(item, predecessors=(taken,)) for key, item in computed.plan.files.items()}
-    committed(lake, replace(computed, plan=replace(computed.plan, files=worse)))
-    assert ids(lake) != [3, 5]

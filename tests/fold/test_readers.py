@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from pyiceberg.types import LongType
 
-from bookkeeper.fold.write import NewFiles
 from tests.histories.decoded import local
 from tests.histories.readers import duckdb_session, rust_rows
 from tests.support.folds import NAME, data, fold, keys, lake_of, positions, put, state
@@ -74,20 +73,6 @@ def test_iceberg_rust_reads_the_table_before_a_fold_and_after_it(lake: Lake) -> 
     assert by_rust(lake) == before
     fold(lake)
     assert by_rust(lake) == before
-
-
-def test_each_reader_sees_a_position_that_a_fold_forgot(
-    lake: Lake, duckdb: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, whole = state(lake), NewFiles.add
-
-    def all_but_the_first(self: NewFiles, file: Any, positions: Any) -> Any:
-        return whole(self, file, positions.slice(len(positions) > 1))
-
-    monkeypatch.setattr(NewFiles, "add", all_but_the_first)
-    fold(lake)
-    for found in (by_pyiceberg(lake), by_duckdb(lake, duckdb), by_rust(lake)):
-        assert found == state(lake) and len(found) > len(before)
 
 
 # What iceberg-rust (pyiceberg-core 0.11) gets wrong before a fold: docs/upserts.md, "Readers".

@@ -141,7 +141,7 @@ class World:
 
     def tick(self, minutes: float = 1, book: int = 0) -> None:
         """A tick of one of two bookkeepers that know nothing of each other."""
-        self.books[book].duties.rewrites.due.again()  # or their time comes only once a minute
+        self.books[book].duties.rewrites.turns.due.again()  # or their time comes only once a minute
         turn = self.lake.tick(self.books[book], minutes=minutes)
         assert turn.trouble is None, turn.trouble
         self.model.commit()

@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.format import avro
 from bookkeeper.format import manifest as manifest_format
-from bookkeeper.ledger import merge
+from bookkeeper.ledger import merge, summary
 from bookkeeper.retention.scan import find
 from tests.support.lake import Lake, Writes
 
@@ -104,6 +104,21 @@ def test_a_txlog_in_another_layout_is_committed_beside_ours(lake: Lake) -> None:
     lake.folder.publish(name, without_field_143(data))
     lake.tick()
     assert lake.keys() == ["a", "b"]
+
+
+def test_a_summary_that_counts_another_number_of_files_is_never_committed(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's stream would lose the rows of a file that is not counted."""
+    writer = Writes(lake)
+    writer.publish("a")
+    counts = summary.append_counts
+    monkeypatch.setattr(summary, "append_counts", lambda rows: counts(rows) | {"added-data-files": "0"})
+    assert lake.tick().commit is None
+    monkeypatch.undo()
+    assert (lake.keys(), lake.pending()) == ([], [str(writer.name)])
+    lake.tick()
+    assert lake.keys() == ["a"]
 
 
 def without_field_143(data: bytes) -> bytes:

@@ -1,25 +1,21 @@
 """Which manifests are merged: full tiers, neighbours in time, and never more than one process should hold."""
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.ledger.merge import FAN, MOST_FILES, TARGET_BYTES, groups
+from tests.support.manifest_lists import listed_manifest
 
-from bookkeeper.ledger.merge import FAN, MOST_FILES, TARGET_BYTES, groups, live_file_count
 
-
-def manifest(number: int, files: int, size: int = 1000) -> ManifestFile:
-    counts = {"added_files_count": files, "existing_files_count": 0, "deleted_files_count": 0}
-    return ManifestFile.from_args(
-        manifest_path=f"m{number}",
+def manifest(number: int, files: int, size: int = 1000) -> ListedManifest:
+    return listed_manifest(
+        f"m{number}",
         manifest_length=size,
-        partition_spec_id=0,
-        content=ManifestContent.DATA,
         sequence_number=number,
         min_sequence_number=number,
-        added_snapshot_id=1,
-        **counts,
+        added_files_count=files,
     )
 
 
-def merged(*manifests: ManifestFile) -> list[list[str]]:
+def merged(*manifests: ListedManifest) -> list[list[str]]:
     return [[item.manifest_path for item in group] for group in groups(manifests)]
 
 
@@ -32,7 +28,7 @@ def test_a_full_tier_is_merged_oldest_first() -> None:
 def test_a_merged_manifest_has_a_bounded_number_of_entries() -> None:
     made = [manifest(number, MOST_FILES * 2 // 5) for number in range(FAN)]
     assert merged(*made) == [["m0", "m1"]]
-    assert all(sum(map(live_file_count, group)) <= MOST_FILES for group in groups(made))
+    assert all(sum(item.live_files for item in group) <= MOST_FILES for group in groups(made))
 
 
 def test_a_merged_manifest_has_a_bounded_size() -> None:

@@ -12,7 +12,7 @@ from bookkeeper.fold.budget import OVER_BUDGET, Computed
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.fold.stats import EqualityDeletes, Look, unfolded
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES
-from bookkeeper.ledger import contents
+from bookkeeper.manifests.reader import Manifests
 from tests.support.folds import damaged, fold, live, paths
 from tests.support.keyed import KEYED, Step, Upserts
 from tests.support.lake import Lake, Writes
@@ -250,11 +250,12 @@ def test_each_delete_manifest_is_read_once(
     watched: Watched, lake: Lake, writer: Upserts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those without equality deletes too, which folds leave."""
-    read, read_entries = Counter[str](), contents.live_entries
+    read, real = Counter[str](), Manifests.contents
 
-    def counting(store: Any, manifest: Any) -> Any:
-        read[manifest.manifest_path] += 1
-        return read_entries(store, manifest)
+    def counting(reader: Manifests, manifests: Any) -> Any:
+        for manifest, data in real(reader, manifests):
+            read[manifest.manifest_path] += 1
+            yield manifest, data
 
     known = EqualityDeletes(lake.book().ledger)
     for values in ("ab", "c"):
@@ -264,7 +265,7 @@ def test_each_delete_manifest_is_read_once(
     writer.publish("d")
     watched.turn(seconds=20)
     with monkeypatch.context() as patch:
-        patch.setattr(contents, "live_entries", counting)
+        patch.setattr(Manifests, "contents", counting)
         for _ in range(3):
             assert len(known.list(lake.view())) == 1
     assert len(read) == 2 and set(read.values()) == {1}

@@ -1,4 +1,7 @@
-"""Runs of the code are runs of the model, and what breaks a rule is refused where it does."""
+"""
+Runs of the code are runs of the model, and doctored ones are refused where they break a rule. Runs of broken code:
+tests/rules.
+"""
 
 import os
 from collections.abc import Callable
@@ -11,7 +14,6 @@ import pytest
 from tests.model.conformance import refusal, seeds
 from tests.servers import installed
 from tests.servers.process import Unavailable
-from tests.simulation.mutations import MUTATIONS
 from tests.simulation.schedule import Event
 from tests.simulation.trace import record, steps
 
@@ -19,17 +21,6 @@ Lines = list[dict[str, Any]]
 #: of one tick of a bookkeeper that commits two txlogs of one writer, and of a reject
 QUIET = [Event("plain-1", 1.0), Event("plain-1", 1.0), Event("chain-1", 1.0), Event("book-1", 1.0)]
 FORK = [Event("chain-1", 1.0, 0, 4), Event("chain-1b", 1.0), Event("chain-1", 1.0), Event("book-1", 1.0)]
-#: rules of the code, and how many runs may pass before one without it is refused
-BROKEN = {
-    "the guard of main is left out": 24,
-    "marks in a commit after that of the files": 1,
-    "marks in a commit before that of the files": 1,
-    "old marks after an unknown outcome": 12,
-    "delete before the commit": 1,
-    "out of pending/ before it is in rejected/": 8,
-    "positions are not compared": 8,
-    "a txlog before its data files are durable": 2,
-}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,9 +112,3 @@ def test_a_doctored_run_is_refused_at_its_line(doctor: Callable[[Lines], None], 
     refused = refusal(lines, tmp_path / "doctored")
     assert f'"do": "{do}"' in refused.splitlines()[0]
     assert why in refused
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_run_of_broken_code_is_refused(name: str, tmp_path: Path) -> None:
-    found = seeds(2, BROKEN[name])
-    assert any(refusal(record(seed, steps(seed), MUTATIONS[name]), tmp_path / "run") for seed in found)

@@ -12,12 +12,14 @@ from tests.packaging.project import ROOT, packages, run
 
 FLOORS = "A package imports only from the floors below its own"
 GUESTS = "writers, reaper and spark_jobs import nothing of the bookkeeper's tick"
+MANIFESTS = "Manifest entries are decoded in format and manifests only"
 KERNEL = "The contract between programs imports no CLI, scheduler or Spark"
 
 FORBIDDEN = [
     ("writers/__init__.py", "import bookkeeper.tick.tick", GUESTS),
     ("writers/__init__.py", "import bookkeeper.ledger", GUESTS),
     ("writers/__init__.py", "import bookkeeper.catalogs.open", "A writer opens no catalog"),
+    ("writers/__init__.py", "import bookkeeper.manifests.reader", "A writer opens no catalog and reads no manifest"),
     ("reaper/__init__.py", "import bookkeeper.cli", GUESTS),
     ("reaper/__init__.py", "import bookkeeper.retention", GUESTS),
     ("reaper/__init__.py", "import writers", "writers, reaper and spark_jobs never import each other"),
@@ -26,6 +28,11 @@ FORBIDDEN = [
     ("bookkeeper/stores/__init__.py", "import click", KERNEL),
     ("bookkeeper/format/__init__.py", "import pyspark", KERNEL),
     ("bookkeeper/core/names.py", "import bookkeeper.ledger", FLOORS),
+    ("bookkeeper/core/names.py", "import bookkeeper.manifests", FLOORS),
+    ("bookkeeper/manifests/__init__.py", "import bookkeeper.ledger", FLOORS),
+    ("bookkeeper/ledger/__init__.py", "import bookkeeper.format.decoder", MANIFESTS),
+    ("bookkeeper/streams/__init__.py", "import bookkeeper.manifests.foreign", MANIFESTS),
+    ("reaper/__init__.py", "import bookkeeper.format.decoder", MANIFESTS),
     ("bookkeeper/stores/__init__.py", "import bookkeeper.core.names", FLOORS),
     ("bookkeeper/format/__init__.py", "import bookkeeper.core.names", FLOORS),
     ("bookkeeper/errors.py", "import bookkeeper.format", FLOORS),

@@ -78,7 +78,7 @@ def _go(program: str, version: str, module: str, environ: Environ, say: Say) -> 
 
 
 def model(environ: Environ, say: Say) -> None:
-    """The model of the protocol by Cargo, with room for recorded runs (docs/model.md)."""
+    """The model of the protocol by Cargo, twice: with room for recorded runs, and to be searched (docs/model.md)."""
     cargo = shutil.which("cargo", path=environ.get("PATH"))
     if cargo is None:
         raise Unavailable("no Cargo on the PATH to build it with: install Rust, https://rustup.rs")
@@ -87,12 +87,14 @@ def model(environ: Environ, say: Say) -> None:
     toolchains = {"RUSTUP_HOME": str(rustup)} if rustup.is_dir() else {}
     target = installed.cache(environ) / "model"
 
-    def fetch(folder: Path) -> None:
-        build = [cargo, "build", "--release", "--features", "long", "--target-dir", str(target)]
-        _run(build, {**toolchains, **environ}, say, installed.MODEL_SOURCES)
-        shutil.copy2(target / "release" / installed.MODEL_PROGRAM, folder)
+    for kind, features in (("model", ["--features", "long"]), ("checker", [])):
 
-    once(installed.model_folder(environ), installed.MODEL_PROGRAM, fetch)
+        def fetch(folder: Path, features: Sequence[str] = features) -> None:
+            build = [cargo, "build", "--release", *features, "--target-dir", str(target)]
+            _run(build, {**toolchains, **environ}, say, installed.MODEL_SOURCES)
+            shutil.copy2(target / "release" / installed.MODEL_PROGRAM, folder)
+
+        once(installed.model_folder(kind, environ), installed.MODEL_PROGRAM, fetch)
 
 
 def promtool(environ: Environ, say: Say) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
-from bookkeeper.format import avro
 from bookkeeper.ledger import merge
 from reaper import orphans, reap
 from reaper.context import ReaperContext
@@ -68,22 +67,6 @@ def test_the_sweep_keeps_live_delete_files_and_those_of_a_waiting_txlog(lake: La
     sweep_twice(lake)
     assert not orphan.exists()
     assert needed <= files(lake)
-
-
-def test_a_sweep_that_looks_at_data_files_only_takes_delete_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test of the test."""
-    whole = avro.read_header
-    writer = history(lake)
-    waiting = writer.publish_steps(Step(upserts={50: "w"}), Step(deletes=[1]))
-    needed = {path.rpartition("/")[2] for path in named_by(lake, str(waiting))}
-
-    def without_deletes(data: bytes) -> avro.Header:
-        found = whole(data)
-        return found._replace(meta={key: value for key, value in found.meta.items() if key != "bookkeeper.deletes"})
-
-    monkeypatch.setattr(avro, "read_header", without_deletes)
-    sweep_twice(lake)
-    assert not needed <= files(lake)
 
 
 def named_by(lake: Lake, waiting: str) -> set[str]:

@@ -14,11 +14,16 @@ from pyiceberg.io import FileIO
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.format import avro, manifest_list
 from bookkeeper.format import manifest as manifest_format
+from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import ADDED, DELETED
+from bookkeeper.manifests import reader
+from bookkeeper.stores import together
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from reaper.files import manifest_reader, storage
-from reaper.files.storage import in_parts
+from bookkeeper.stores.together import in_parts
+from reaper.files import storage
+from reaper.files.manifest_reader import ManifestReader
+from tests.support.manifest_lists import listed_manifest
 from tests.support.reaper_lake import Lake
 
 
@@ -56,7 +61,7 @@ def opened(made: list[Counting], inner: Callable[[str], Store] = open_store) -> 
 def test_parts_are_bounded_in_files_and_in_bytes() -> None:
     assert [*in_parts([])] == []
     assert [len(part) for part in in_parts((str(number), 1) for number in range(130))] == [64, 64, 2]
-    half = storage.BYTES_AT_ONCE // 2
+    half = together.BYTES_AT_ONCE // 2
     sizes = {"a": half, "b": half, "c": 1, "huge": 10 * half, "d": 1}
     assert [[*part] for part in in_parts(sizes.items())] == [["a", "b"], ["c"], ["huge"], ["d"]]
 
@@ -72,7 +77,7 @@ def test_a_run_reads_lists_and_manifests_together_and_deletes_every_kind_in_one_
     assert done.snapshots == 40 and done.data_files == 1
     reads = [count for store in made for count in store.reads]
     assert max(reads) >= 40 and len(reads) < 10
-    assert max(total for store in made for total in store.bytes) <= storage.BYTES_AT_ONCE
+    assert max(total for store in made for total in store.bytes) <= together.BYTES_AT_ONCE
     deletes = [count for store in made for count in store.deletes if count > 1]
     assert max(deletes) == done.data_files + done.manifests
 
@@ -85,7 +90,7 @@ def test_five_thousand_files_go_in_two_batches(lake: Lake) -> None:
 
 
 def test_a_list_larger_than_it_may_be_among_others_is_read_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_reader, "LIST_BYTES", 100)
+    monkeypatch.setattr(reader, "LIST_BYTES", 100)
     before = lake.append()
     for _ in range(4):
         lake.append()
@@ -106,8 +111,8 @@ def test_a_manifest_whose_length_is_stated_wrong_is_read_all_the_same(
         lake.append()
     decode = manifest_list.decode
 
-    def lying(*given: Any) -> list[manifest_list.Line]:
-        return [line._replace(length=length) for line in decode(*given)]
+    def lying(*given: Any) -> list[ListedManifest]:
+        return [line._replace(manifest_length=length) for line in decode(*given)]
 
     monkeypatch.setattr(manifest_list, "decode", lying)
     assert lake.reap().data_files == 1
@@ -150,8 +155,11 @@ def test_one_that_is_not_there_ends_the_run_before_anything_is_journaled(lake: L
 
 def test_a_block_without_an_entry_of_a_status_is_not_read_for_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     data = (Path(__file__).parents[1] / "golden/many.txlog.avro").read_bytes()
-    lines = [manifest_list.Line(f"file:///{number}.avro", len(data), 0, 7, 1, 1, 1) for number in range(2)]
-    reader = manifest_reader.ManifestReader(FileIO, lambda most: ((path, data) for path in most))  # type: ignore[arg-type]
+    lines = [
+        listed_manifest(f"file:///{number}.avro", manifest_length=len(data), added_files_count=1, deleted_files_count=1)
+        for number in range(2)
+    ]
+    reader = ManifestReader(FileIO, lambda most: dict.fromkeys(most, data))  # type: ignore[arg-type]
     read: list[int] = []
     with_status = manifest_format.with_status
 
@@ -175,10 +183,10 @@ def test_behind_as_many_deletions_as_the_list_states_nothing_is_read() -> None:
     deleted = [replace(entry, status=DELETED, snapshot_id=7) for entry in rows]
     (block,) = manifest_format.encode_blocks(header["avro.schema"], deleted)
     data = avro.encode(header, [block, avro.Block(1, b"no record")])
-    reader = manifest_reader.ManifestReader(FileIO, lambda most: ((path, data) for path in most))  # type: ignore[arg-type]
-    stated = manifest_list.Line("file:///m.avro", len(data), 0, 7, 1, 0, 3)
+    reader = ManifestReader(FileIO, lambda most: dict.fromkeys(most, data))  # type: ignore[arg-type]
+    stated = listed_manifest(manifest_length=len(data), deleted_files_count=3)
     paths = [entry.data_file.path for entry in deleted]
     assert [[path for _, path, _ in found] for _, found in reader.with_status([stated], DELETED)] == [paths]
-    for line, status in ((stated._replace(deleted_files=None), DELETED), (stated, ADDED)):
+    for line, status in ((stated._replace(deleted_files_count=4), DELETED), (stated, ADDED)):
         with pytest.raises(StorageUnavailable):
             list(reader.with_status([line], status))

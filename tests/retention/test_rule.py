@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.manifest import ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, parse_transform
@@ -13,8 +12,11 @@ from pyiceberg.types import DateType, LongType, NestedField, TimestampType, Time
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid
-from bookkeeper.ledger.block_cache import Range
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.format.partition import FieldSummary
+from bookkeeper.manifests.stats import Range
 from bookkeeper.retention.rule import braked, rule, with_commit
+from tests.support.manifest_lists import listed_manifest
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -127,11 +129,8 @@ def test_a_manifest_that_holds_a_file_past_the_cutoff_is_read(newest: int, cutof
         assert not made.reaches(listed, spec, schema())
 
 
-def manifest(lower: bytes, sequence: int = 1) -> ManifestFile:
-    summary = PartitionFieldSummary(False, None, lower, lower)
-    return ManifestFile.from_args(
-        manifest_path="m", manifest_length=1, partition_spec_id=0, min_sequence_number=sequence, partitions=[summary]
-    )
+def manifest(lower: bytes, sequence: int = 1) -> ListedManifest:
+    return listed_manifest(min_sequence_number=sequence, partitions=(FieldSummary(False, None, lower, lower),))
 
 
 def test_a_manifest_is_read_for_files_that_go_by_their_commit() -> None:

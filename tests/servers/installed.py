@@ -126,16 +126,27 @@ def containers(environ: Mapping[str, str]) -> None:
 
 def model(environ: Mapping[str, str]) -> Path:
     """
-    The model of the protocol, built of the sources as they are; raises Unavailable.
+    The model of the protocol with room for recorded runs, built of the sources as they are; raises Unavailable.
     """
-    found = model_folder(environ) / MODEL_PROGRAM
+    return _of_the_model("model", environ)
+
+
+def checker(environ: Mapping[str, str]) -> Path:
+    """
+    The model with numbers so small that every interleaving can be searched; raises Unavailable.
+    """
+    return _of_the_model("checker", environ)
+
+
+def _of_the_model(kind: str, environ: Mapping[str, str]) -> Path:
+    found = model_folder(kind, environ) / MODEL_PROGRAM
     if not found.is_file():
         raise missing("the model", found.parent, "model")
     return found
 
 
-def model_folder(environ: Mapping[str, str]) -> Path:
-    """Where `make prepare` puts what Cargo has built of these sources."""
+def model_folder(kind: str, environ: Mapping[str, str]) -> Path:
+    """Where `make prepare` puts what Cargo has built of these sources: `model` or `checker`."""
     sources = [*MODEL_SOURCES.glob("Cargo.*"), *MODEL_SOURCES.glob("src/**/*.rs")]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sorted(sources)))
-    return cache(environ) / f"model-{digest.hexdigest()[:12]}"
+    return cache(environ) / f"{kind}-{digest.hexdigest()[:12]}"

@@ -70,6 +70,7 @@ LEFT_OUT = {
         "CannotRead",
         "CatalogMissing",
         "FileGone",
+        "ManifestCorrupt",
         "MarksLost",
         "Overwritten",
         "PlaceRefused",

@@ -1,6 +1,6 @@
 """
 Duties that are left undone, one at a time: the simulation objects, in what it says of liveness. What is done wrong:
-`mutations`.
+`tests/rules`.
 """
 
 from contextlib import ExitStack
@@ -11,10 +11,11 @@ from bookkeeper.tick.state import Next
 from reaper.compaction.compactor import Compacted
 from reaper.result import Reaped
 from tests.simulation.events import events
-from tests.simulation.mutations import Patches
 from tests.simulation.play import play
 from tests.simulation.schedule import Event
 
+#: where names are looked up, and what is found there instead
+Patches = list[tuple[str, Any]]
 #: of a world, before its quiet end
 EVENTS = 40
 

@@ -42,7 +42,7 @@ PURE: dict[str, tuple[Key, Callable[[Any], Any]]] = {
         lambda data, most, entries=None, header=None, column=None: (data, most, entries, column),
         lambda found: found,
     ),
-    "bookkeeper.ledger.contents.decode_manifests": (lambda data, most: (data, most), list),
+    "bookkeeper.format.manifest_list.decode": (lambda data, most, known: (data, most), list),
     "bookkeeper.core.folder._marks_from": (lambda data: data, lambda found: found),
     # pyiceberg's, by which other programs read
     "pyiceberg.avro.file.AvroFileHeader.get_schema": (lambda header: header.meta["avro.schema"], lambda found: found),

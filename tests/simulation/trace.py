@@ -6,7 +6,7 @@ txlog, two bookkeepers, retention, the reaper, other committers.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -58,7 +58,6 @@ WEIGHTS = {
     "reaper": 2.5,
 }
 DIES = frozenset({CRASH, CRASH_AFTER})
-Patches = Sequence[tuple[str, Any]]
 
 
 class Within(Scheduler):
@@ -337,20 +336,18 @@ def steps(seed: int, count: int = EVENTS) -> Iterator[Event]:
         yield Event(who, seconds, dice.getrandbits(32), calls, fault, dice.choice((0, 1, 1, 2, 2, 3, 4, 5, 7, 10, 15)))
 
 
-def record(seed: int, events: Iterable[Event], patches: Patches = ()) -> list[dict[str, Any]]:
-    """The header and the events of a run; of code that `patches` broke, up to what the oracle finds wrong."""
+def record(seed: int, events: Iterable[Event], broken: bool = False) -> list[dict[str, Any]]:
+    """The header and the events of a run; of code that is `broken`, up to what the oracle finds wrong."""
     with ExitStack() as stack:
         dice = stack.enter_context(repeatable(seed))
         stack.enter_context(mock.patch.object(worlds, "Scheduler", Within))
-        for where, what in patches:
-            stack.enter_context(mock.patch(where, what))
         world = RecordedWorld(seed, dice)
         stack.callback(world.end)
         try:
             for event in events:
                 world.run(event)
         except Wrong:
-            if not patches:
+            if not broken:
                 raise
         lines = [dict(line) for line in world.trace.lines]
     return [{"run": seed, "incarnations": INCARNATIONS, "sequences": SEQUENCES}, *lines]

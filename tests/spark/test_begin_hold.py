@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
-from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import JOB, Consumer, spark
 from spark_jobs.begin_hold import RENEW_EVERY, Batch, Record, Watch, alone
 from tests.support.lake import Clock

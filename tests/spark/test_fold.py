@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.ledger import ledger as ledgers
 from tests.support.compactor import live
 from tests.support.folds import COLUMNS, NAME, committed, data, keys, planned, put, state
 from tests.support.lake import Lake as Queue
@@ -91,18 +90,3 @@ def test_a_compaction_by_java_that_began_before_a_fold_is_refused(spark: Any, pl
     with pytest.raises(Exception, match="found new"):
         compaction.commit()
     assert [row[0] for row in seen(spark, plain)] == [1, 3, 4, 5]
-
-
-def test_labelled_replace_a_fold_would_let_the_compaction_bring_the_row_back(spark: Any, plain: Queue) -> None:
-    class Mislabelled:
-        """Operation, with REPLACE for DELETE."""
-
-        APPEND, REPLACE, DELETE = Operation.APPEND, Operation.REPLACE, Operation.REPLACE
-
-    def mislabelled(queue: Queue) -> None:
-        with pytest.MonkeyPatch.context() as broken:
-            broken.setattr(ledgers, "Operation", Mislabelled)
-            committed(queue, planned(queue))
-
-    raced(spark, plain, mislabelled).commit()
-    assert [row[0] for row in seen(spark, plain)] == [1, 2, 3, 4, 5]

@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.types import LongType, StringType
 
 from bookkeeper.config.settings import Retention
+from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import (
     ConfigInvalid,
     ConsumerFenced,
@@ -34,8 +35,8 @@ from bookkeeper.streams import Consumer, ConsumerGroup, DuckDBPlace, FolderPlace
 from bookkeeper.streams.consumer import Limits
 from bookkeeper.streams.consumer_state import CUT_OFF, LIVE
 from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.main_history import MainHistory
-from bookkeeper.streams.place import Place, after_lost, parse
+from bookkeeper.streams.place import Place, parse
+from bookkeeper.streams.place_on_main import after_lost
 from bookkeeper.streams.registry import Registry, key_of, spark
 from tests.streams.consumers import (
     NAME,
@@ -380,18 +381,18 @@ def test_of_a_long_history_a_place_knows_the_last_snapshots_and_some_of_those_be
     place = Place(UUID, 200, ancestors=MainHistory(table_of(*range(1, 201))).ancestors(200))
     assert len(str(place)) < 3000
     rolled_back = table_of(*range(1, kept + 1), 300)
-    found = after_lost(rolled_back, parse(str(place), UUID, "here"))
+    found = after_lost(MainHistory(rolled_back), parse(str(place), UUID, "here"))
     assert (found.snapshot, found.files) == ((last, None) if last else (1, 0))
 
 
 def test_a_place_that_knows_no_ancestors_goes_on_with_the_oldest_that_is_kept() -> None:
-    found = after_lost(table_of(1, 2, 5), Place(UUID, 4))
+    found = after_lost(MainHistory(table_of(1, 2, 5)), Place(UUID, 4))
     assert (found.snapshot, found.files) == (1, 0)
 
 
 def test_after_an_older_table_was_restored_its_new_snapshots_are_read() -> None:
     place = Place(UUID, 10, ancestors=MainHistory(table_of(*range(1, 11))).ancestors(10))
-    assert after_lost(table_of(1, 2, 3, 104, 105, 106), place).snapshot == 3
+    assert after_lost(MainHistory(table_of(1, 2, 3, 104, 105, 106)), place).snapshot == 3
 
 
 def test_a_file_that_is_gone_is_an_error(lake: Lake, writer: Writes) -> None:

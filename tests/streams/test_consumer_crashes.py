@@ -7,7 +7,6 @@ After the kill the reaper expires what it may, and the table goes on, before the
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -104,49 +103,3 @@ def test_an_error_at_any_operation_loses_no_row_and_doubles_none(stage: Stage) -
 
         erred(act, point, _of_its_kind)
         assert stage.wrong() == ([], []), point
-
-
-def test_a_place_that_moves_without_its_rows_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same matrix is red when rows and place are two transactions."""
-    (tmp_path / "lake").mkdir()
-
-    class Apart(SqliteOutput):
-        def run(self, *given: Any, **how: Any) -> Any:
-            return _apart(super().run(*given, **how))
-
-    stage = Stage(tmp_path, Apart, monkeypatch)
-    found = []
-    commits = [point for point in points(stage, crash_points) if point.operation.startswith("commit")]
-    # Those of the first batches; the last ones are of the close.
-    for point in commits[12:21]:
-        stage.begin()
-        crashed(stage.run, point)
-        found.append(stage.wrong())
-    assert any(double for _, double in found)
-
-
-class _apart:
-    """Rows first, in a transaction of their own."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __enter__(self) -> Any:
-        run = self.inner.__enter__()
-        put = run.put
-
-        def apart(consumer: Any, batch: Any) -> None:
-            connection = consumer._keeper._connection
-            with connection:
-                connection.executemany(
-                    "INSERT INTO output VALUES (?)", [(key,) for key in batch.table["key"].to_pylist()]
-                )
-            with connection:
-                consumer.commit(batch)
-
-        assert put is not None
-        run.put = apart
-        return run
-
-    def __exit__(self, *error: Any) -> Any:
-        return self.inner.__exit__(*error)

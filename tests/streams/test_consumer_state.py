@@ -11,11 +11,11 @@ import pytest
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.settings import Reaper
+from bookkeeper.core.history import MainHistory
 from bookkeeper.stores.open import open_store
 from bookkeeper.streams import consumer_state as states
 from bookkeeper.streams.consumer_state import ConsumerState, evaluate, hold_limit, read_all
 from bookkeeper.streams.lag import Lag, lag
-from bookkeeper.streams.main_history import MainHistory
 from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from tests.support.checkpoints import BEGINNING, Query, offset
 from tests.support.table_metadata import line, minute, ref, snapshot, table

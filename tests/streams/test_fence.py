@@ -14,7 +14,7 @@ from bookkeeper.errors import ConsumerFenced, NotPossible
 from bookkeeper.stores.local import LocalStore
 from bookkeeper.streams import DuckDBPlace, FolderPlace, ParquetPlace, SqlitePlace
 from bookkeeper.streams.consumer import Batch
-from bookkeeper.streams.keepers import TABLE, SqlPlace
+from bookkeeper.streams.keepers import SqlPlace
 from bookkeeper.streams.registry import key_of
 from tests.streams.consumers import NAME, Output, ParquetOutput, SqliteOutput, commit, keys, opened, take
 from tests.support.lake import Lake, Writes
@@ -68,27 +68,6 @@ def test_a_run_is_fenced_once_another_has_opened_also_before_that_moves_the_plac
             with pytest.raises(ConsumerFenced), transaction(keeper):
                 first.commit(batch)
             assert second.place == first.place, "it can begin with these rows"
-
-
-def test_a_place_that_does_not_compare_epochs_would_let_both_runs_write(
-    lake: Lake, writer: Writes, tmp_path: Path
-) -> None:
-    class Careless(SqlitePlace):
-        def _swap(self, consumer: str, before: str, after: str) -> None:
-            where = "consumer = ? AND place = ?"
-            if self._changed(f"UPDATE {TABLE} SET place = ? WHERE {where}", after, consumer, before) != 1:
-                raise ConsumerFenced("another run has taken over")
-
-    commit(lake, writer, "ab")
-    keepers = [Careless(sqlite3.connect(tmp_path / "output.db")) for _ in range(2)]
-    with opened(lake, keepers[0]) as first:
-        batch = next(first.batches(follow=False))
-        with opened(lake, keepers[1]):
-            with transaction(keepers[0]):
-                first.commit(batch)
-            assert first.place == batch.place
-    for keeper in keepers:
-        keeper._connection.close()
 
 
 def test_of_two_runs_the_later_one_has_the_greater_epoch_and_its_batches_carry_it(

@@ -12,7 +12,7 @@ from bookkeeper.cli.tail import start_of
 from bookkeeper.core.history import is_first
 from bookkeeper.errors import NotPossible
 from bookkeeper.streams.follow import Follower
-from bookkeeper.streams.rows import rows
+from bookkeeper.streams.selection import Selection
 from tests.streams.consumers import expire, opened
 from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -40,8 +40,8 @@ def commit(lake: Lake, writer: Steps, *steps: Step) -> None:
 
 def follower(lake: Lake, start: str) -> Follower:
     table = lake.table()
-    read = lambda there, file, after: rows(there, file, ("id", "value"), after)  # noqa: E731
-    return Follower(lake.table, read, start_of(table, start, lake.clock.now), str(table.metadata.table_uuid))
+    columns, place = Selection.of(table, ("id", "value")), start_of(table, start, lake.clock.now)
+    return Follower(lake.table, columns, place, str(table.metadata.table_uuid))
 
 
 def new(following: Follower) -> list[tuple[Any, Any]]:

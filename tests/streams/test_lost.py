@@ -6,23 +6,22 @@ import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.cli.main import main
 from bookkeeper.config.settings import Retention
 from bookkeeper.errors import ConfigInvalid, NotPossible, PlaceExpired, RolledBack
-from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace, lost
+from bookkeeper.ledger import merge
+from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace
 from bookkeeper.streams.consumer import Batch
 from bookkeeper.streams.consumer_state import CUT_OFF
 from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.live_entries import ordered_files
 from bookkeeper.streams.lost import Skipped
 from bookkeeper.streams.registry import Registry
+from bookkeeper.streams.snapshot_files import SnapshotFiles
 from tests.streams.consumers import (
     NAME,
     Output,
@@ -216,17 +215,6 @@ def test_files_that_a_rewrite_made_of_read_and_unread_rows_are_refused_and_the_p
     assert sorted(output.keys()) == ["a", "b", "z"]
 
 
-def test_without_that_rule_rows_would_be_read_twice(
-    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost, "_odd", lambda entries: None)
-    found = list[str]()
-    mixed(lake, writer, lambda: found.extend(taken(lake)))
-    with opened(lake) as consumer:
-        consumer.catch_up()
-        assert sorted(found + take(consumer)) != [*"abcdefgz"]
-
-
 def test_a_rewrite_of_rows_that_were_read_changes_nothing(lake: Lake, writer: Writes) -> None:
     commit(lake, writer, "ab", "cd")
     committed_rewrite(lake)
@@ -338,18 +326,16 @@ def test_members_of_a_group_catch_up_with_their_shares(lake: Lake, writer: Write
     assert all(parts) and sorted(parts[0] + parts[1]) == [*"ijklmnop"]
 
 
-def test_files_are_counted_by_their_numbers_wherever_merges_put_them() -> None:
-    def manifest(*numbers: int) -> Any:
-        entries = [SimpleNamespace(sequence_number=number, data_file=number) for number in numbers]
-        read = {"manifest_path": "m", "fetch_manifest_entry": lambda io, discard_deleted: entries}
-        counts = {"added_files_count": len(numbers), "existing_files_count": 0}
-        return SimpleNamespace(content=ManifestContent.DATA, min_sequence_number=min(numbers), **counts, **read)
-
-    snapshot: Any = SimpleNamespace(
-        manifest_list="l", manifests=lambda io: [manifest(3), manifest(5, 1, 2), manifest(4)]
-    )
-    files: Any = ordered_files(None, snapshot)  # type: ignore[arg-type]
-    assert files == [1, 2, 3, 4, 5]
+def test_files_are_counted_by_their_numbers_wherever_merges_put_them(
+    lake: Lake, writer: Writes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "FAN", 3)
+    commit(lake, writer, *"abcdefgh")
+    table = lake.table()
+    files = SnapshotFiles().of(table.io, table.current_snapshot(), whole=True)  # type: ignore[arg-type]
+    assert "replace" in lake.operations()
+    assert [file.file_path.removesuffix(".parquet")[-1] for file in files] == [*"abcdefgh"]
+    assert [file.sequence_number for file in files] == sorted(file.sequence_number for file in files)
 
 
 # All rows again.

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.core.pending_rewrites import publish
 from bookkeeper.core.rewrite import Base, ReplacedFile, Rewrite, decode, encode
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger import contents
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.check_rewrites import CheckedRewrites, check_rewrites
 from tests.support.lake import Lake, described
@@ -23,15 +23,10 @@ MOST = 2**26
 
 def live(lake: Lake) -> list[ReplacedFile]:
     """Every live data file with its sequence numbers, oldest first."""
-    view, ledger = lake.view(), lake.book().ledger
-    store, found = ledger.metadata_store(view), list[ReplacedFile]()
-    for manifest in ledger.manifests(view):
-        if manifest.content == 0:
-            entries = contents.live_entries(store, manifest)
-            found += [
-                ReplacedFile(entry.data_file, entry.sequence_number or 0, entry.file_sequence_number or 0)
-                for entry in entries
-            ]
+    found = [
+        ReplacedFile(entry.data_file, entry.sequence_number or 0, entry.file_sequence_number or 0)
+        for entry in lake.book().ledger.live_entries(lake.view(), ManifestContent.DATA)
+    ]
     return sorted(found, key=lambda item: (item.sequence_number, item.file.path))
 
 

@@ -9,15 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import ADDED, DataFile, Entry
-from bookkeeper.ledger.commit_request import NewSnapshot, Unsent, new_snapshot_id
+from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.ledger.commit_request import NewSnapshot, new_snapshot_id
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
+from bookkeeper.stores.unsent import Unsent
 from tests.support.lake import Lake
 
 POSITIONS, EQUALITY = 1, 2
@@ -89,7 +91,7 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
         data, key = manifest_format.encode(meta, [entry]), f"{attempt.tag}-d{index}.avro"
         ledger.metadata_store(view).create(key, data)
         written.append(
-            ManifestFile.from_args(
+            ListedManifest(
                 manifest_path=f"{view.metadata_path}/{key}",
                 manifest_length=len(data),
                 partition_spec_id=delete.spec.spec_id,
@@ -104,7 +106,6 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
                 existing_rows_count=0,
                 deleted_rows_count=0,
                 partitions=ledger.writer.header(view.metadata.schema(), delete.spec).summaries([delete.file.partition]),
-                key_metadata=None,
             )
         )
     manifests = [*ledger.manifests(view), *written]

@@ -27,9 +27,10 @@ from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, POSITION_DE
 from bookkeeper.format.footer import metrics
 from bookkeeper.format.open_file import RowCounts
 from bookkeeper.format.records import Records, count_by_status
-from bookkeeper.ledger.commit_request import NewSnapshot, Unsent, new_snapshot_id
+from bookkeeper.ledger.commit_request import NewSnapshot, new_snapshot_id
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.view import View
+from bookkeeper.stores.unsent import Unsent
 from tests.histories.decoded import DELETED, Decoder, local
 from tests.support.deletes import FILE_PATH, POSITION
 from tests.support.lake import Lake

@@ -6,6 +6,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
 
 from bookkeeper.catalogs.file_io import DiskFirst
+from bookkeeper.format.manifest_list import ListedManifest
 
 COUNTS = [f"{status}_{what}_count" for status in ("added", "existing", "deleted") for what in ("files", "rows")]
 
@@ -30,6 +31,21 @@ def listed(count: int, path: str = "file:///{}.avro", **more: Any) -> list[Manif
         )
         for number in range(count)
     ]
+
+
+def listed_manifest(path: str = "file:///m.avro", **more: Any) -> ListedManifest:
+    """A manifest as a list names it: of data, without files, unless it is said otherwise."""
+    values: dict[str, Any] = {
+        "manifest_length": 10,
+        "partition_spec_id": 0,
+        "content": ManifestContent.DATA,
+        "sequence_number": 1,
+        "min_sequence_number": 1,
+        "added_snapshot_id": 7,
+        **dict.fromkeys(COUNTS, 0),
+        **more,
+    }
+    return ListedManifest(path, **values)
 
 
 def write(path: Path, manifests: list[ManifestFile], version: Any = 2, codec: Any = "deflate") -> None:

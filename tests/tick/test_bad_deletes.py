@@ -313,8 +313,10 @@ def test_a_txlog_whose_delete_file_is_gone_is_not_committed(tmp_path: Path) -> N
         keys(pa.int16(), [1, 2]),
         keys(pa.int64(), [1, 2], nullable=True),
         LONGS.replace_schema_metadata({"long": "x" * 20_000}),
+        # No footer shows what the entry does not say. No row has such a key.
+        keys(pa.int64(), [1, None], nullable=True),
     ],
-    ids=["int", "short", "optional", "a footer longer than the end that is read"],
+    ids=["int", "short", "optional", "a footer longer than the end that is read", "a null that no entry counts"],
 )
 def test_delete_files_that_a_fold_reads_get_in(tmp_path: Path, table: pa.Table) -> None:
     lake = keyed_lake(tmp_path)

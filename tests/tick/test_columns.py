@@ -14,7 +14,7 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 from bookkeeper.config.settings import Evolve, Retention
 from bookkeeper.core import card as cards
 from bookkeeper.core import column_requests
-from bookkeeper.core.column_requests import ADD, COLUMNS, WIDEN, ColumnRequest, encode, pending_requests, publish
+from bookkeeper.core.column_requests import ADD, COLUMNS, TRAY, WIDEN, ColumnRequest, encode, publish
 from bookkeeper.core.folder import REASON, REJECTED
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.tick import check_columns
@@ -75,7 +75,7 @@ def test_a_column_that_is_asked_for_is_added_and_the_card_has_it(lake: Lake) -> 
     assert (str(added.field_type), added.required, added.field_id) == ("double", False, before.last_column_id + 1)
     assert lake.folder.card().schema.find_field("wind") == added
     assert (result.columns.added, result.commit.txlogs) == (1, 1)
-    assert (pending_requests(lake.folder), answers(lake)) == ([], {})
+    assert (TRAY.pending(lake.folder), answers(lake)) == ([], {})
     writer.publish("b")
     lake.drain()
     assert lake.keys() == ["a", "b"]
@@ -121,7 +121,7 @@ def test_a_table_whose_schema_does_not_grow_looks_at_no_request_and_its_card_say
     ask(lake, (ADD, "wind", "double"))
     run(lake)
     assert "wind" not in names(lake)
-    assert len(pending_requests(lake.folder)) == 1
+    assert len(TRAY.pending(lake.folder)) == 1
     assert b"evolve" not in lake.folder.store.read("card.json")
 
 
@@ -142,7 +142,7 @@ def test_a_request_for_what_is_there_is_settled_whatever_its_type(lake: Lake) ->
     ask(lake, (ADD, "n", "string"), (WIDEN, "n", "int"), (WIDEN, "price", "decimal(5, 2)"))
     run(lake)
     assert lake.table().metadata.schemas == schemas
-    assert (pending_requests(lake.folder), answers(lake)) == ([], {})
+    assert (TRAY.pending(lake.folder), answers(lake)) == ([], {})
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_hostile_requests_are_refused_and_others_go_on(lake: Lake, data: bytes, 
     lake.put(f"{COLUMNS}{name}", data)
     ask(lake, (ADD, "wind", "double"))
     run(lake)
-    assert (names(lake)[-1], pending_requests(lake.folder)) == ("wind", [])
+    assert (names(lake)[-1], TRAY.pending(lake.folder)) == ("wind", [])
     (said,) = answers(lake).values()
     assert why in said
     assert column_requests.refusals(lake.folder, [name]).keys() == {name}
@@ -260,7 +260,7 @@ def test_a_request_of_a_newer_version_waits_and_others_go_on(lake: Lake, caplog:
     lake.put(f"{COLUMNS}{hashlib.sha256(data).hexdigest()}.json", data)
     ask(lake, (ADD, "wind", "double"))
     run(lake, ticks=3)
-    assert (names(lake)[-1], len(pending_requests(lake.folder)), answers(lake)) == ("wind", 1, {})
+    assert (names(lake)[-1], len(TRAY.pending(lake.folder)), answers(lake)) == ("wind", 1, {})
     assert [record.getMessage() for record in caplog.records].count("request for a column held") == 1
 
 
@@ -293,7 +293,7 @@ def test_requests_add_no_schemas_beyond_a_size_of_all_whichever_bookkeeper_grant
     ask(lake, (WIDEN, "n", "long"), (ADD, "c0", "long"))
     run(lake)
     assert isinstance(lake.table().schema().find_type("n"), IntegerType)
-    assert (len(answers(lake)), pending_requests(lake.folder)) == (6, []), "a column that is there is granted"
+    assert (len(answers(lake)), TRAY.pending(lake.folder)) == (6, []), "a column that is there is granted"
 
 
 def test_no_writer_starts_a_retention_that_has_no_column_yet(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_foreign_schema_change_between_load_and_commit_is_a_conflict_and_then_
     run(lake, book)
     assert names(lake)[-2:] == ["theirs", "wind"]
     assert str(lake.table().schema().find_type("theirs")) == "string"
-    assert (pending_requests(lake.folder), answers(lake)) == ([], {})
+    assert (TRAY.pending(lake.folder), answers(lake)) == ([], {})
 
 
 def test_a_request_that_knows_more_than_our_view_is_not_refused_for_it(lake: Lake) -> None:
@@ -374,7 +374,7 @@ def test_two_bookkeepers_at_once_add_one_column(lake: Lake) -> None:
     faults.hooks.append((lambda operation: operation.startswith("commit"), lambda: other.tick(lake.clock.now)))
     run(lake, book, ticks=3)
     assert names(lake).count("wind") == 1
-    assert (pending_requests(lake.folder), answers(lake)) == ([], {})
+    assert (TRAY.pending(lake.folder), answers(lake)) == ([], {})
 
 
 def scene(lake: Lake) -> Any:
@@ -402,7 +402,7 @@ def check(lake: Lake, point: Any) -> None:
     assert names(lake) == [*(column["name"] for column in NUMBERED), "wind"], point
     assert isinstance(schema.find_type("n"), LongType), point
     assert lake.folder.card().schema == schema, point
-    assert (pending_requests(lake.folder), lake.keys(), lake.pending()) == ([], ["a"], []), point
+    assert (TRAY.pending(lake.folder), lake.keys(), lake.pending()) == ([], ["a"], []), point
     assert ["case only" in why for why in answers(lake).values()] == [True], point
 
 
@@ -439,7 +439,7 @@ def test_what_was_granted_and_refused_is_counted(tmp_path: Path) -> None:
 def test_equal_requests_are_one_object(lake: Lake) -> None:
     for _ in range(3):
         ask(lake, (ADD, "wind", "double"))
-    assert [item.name for item in pending_requests(lake.folder)] == [encode(ColumnRequest(ADD, "wind", "double"))[0]]
+    assert [item.name for item in TRAY.pending(lake.folder)] == [encode(ColumnRequest(ADD, "wind", "double"))[0]]
 
 
 def test_of_two_look_alikes_in_one_tick_one_is_added_and_honest_names_of_other_scripts_are(lake: Lake) -> None:

@@ -14,7 +14,6 @@ from bookkeeper.core.file_names import LOOSE, STRICT, check_names, owner_of
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import DuplicatePath, FileNameRefused
 from bookkeeper.format.entries import DataFile
-from bookkeeper.tick import check
 from reaper.run import reap
 from tests.support.lake import Lake, Writes
 
@@ -209,14 +208,3 @@ def test_a_card_with_a_key_of_a_later_version_is_read(strict: Lake) -> None:
     """As versions before `file-names` read this one's; what they do not know they leave out where they write it."""
     card = json.loads(dumps(strict.folder.card()))
     assert loads(json.dumps(card | {"of-a-later-version": "strict"}).encode()) == strict.folder.card()
-
-
-def test_the_rule_is_what_keeps_the_rows(strict: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the forged txlog is committed, and the row is in the table twice."""
-    monkeypatch.setattr(check, "check_names", lambda *_: None)
-    victim = Writes(strict, "victim")
-    publish(victim, file := own_file(victim, "a"))
-    strict.tick()
-    publish(victim, file)
-    strict.tick()
-    assert strict.keys() == ["a", "a"]

@@ -313,27 +313,6 @@ def linked_at(lake: Lake, writer: Writes, at: Any, behind: Behind) -> DataFile:
     return replace(file, path=f"file://{behind(local(file.path), lake.root / 'other')}")
 
 
-def test_the_rule_is_what_keeps_the_other_tables_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where links are followed, the txlog is committed, its rows are shown, and the other table's file is deleted."""
-
-    def follow(root: str, path: str, flags: int, mode: int = 0o666) -> int:
-        return os.open(f"{root}/{path}", flags, mode)
-
-    monkeypatch.setattr("bookkeeper.stores.local.best", lambda: follow)
-    monkeypatch.setattr("bookkeeper.stores.beneath.best", lambda: follow)
-    lake = Lake(tmp_path / "lake", partition_by=(), retention=RETENTION)
-    writer, old = Writes(lake, "bad"), lake.clock.now - timedelta(days=3)
-    publish(writer, linked_at(lake, writer, old, behind_a_directory))
-    book = lake.book()
-    assert lake.tick(book).commit.txlogs == 1 and len(others(lake)) == 1
-    Writes(lake, "good").publish("new")
-    for _ in range(3):
-        lake.tick(book, hours=1)
-    eager = replace(lake.settings, reaper=Reaper(older_than=timedelta(0), retain_last=1))
-    reap(open_catalog(lake.catalog_settings), eager, lake.clock.now, open_store=lake.store)
-    assert others(lake) == {}
-
-
 def test_of_a_data_folder_that_is_a_link_nothing_is_deleted_until_it_is_a_folder_again(lake: Lake) -> None:
     Writes(lake).publish("old", at=lake.clock.now - timedelta(days=3))
     lake.tick()

@@ -182,15 +182,16 @@ def test_forgetting_a_writer_condemns_no_run_that_starts_afterwards(lake: Lake, 
     assert (lake.keys(), lake.rejected()) == (["a", "b", "c"], {})
 
 
-def test_a_change_of_marks_alone_conflicts_with_a_commit_in_between(lake: Lake, writer: Writes) -> None:
+def test_a_change_of_marks_alone_conflicts_with_a_commit_in_between(either: Lake) -> None:
+    writer = Writes(either)
     writer.publish("a")
-    lake.tick()
-    seen = lake.view()
+    either.tick()
+    seen = either.view()
     writer.publish("b")
-    lake.tick()
+    either.tick()
     with pytest.raises(CommitConflict):
-        lake.book().ledger.record(seen, seen.marks.forgotten(["w1"], 0), "forget w1")
-    assert lake.keys() == ["a", "b"]
+        either.book().ledger.record(seen, seen.marks.forgotten(["w1"], 0), "forget w1")
+    assert either.keys() == ["a", "b"]
 
 
 def test_marks_of_more_than_256_kib_are_said_once_with_what_to_do(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:

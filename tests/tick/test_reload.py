@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.errors import CatalogUnavailable, CommitUnknown, HistoryChanged, Missing
-from bookkeeper.ledger import contents
+from bookkeeper.manifests.reader import Manifests
 from tests.support.faults import AFTER, BEFORE, Faults
 from tests.support.lake import Lake, Writes, append_by_others
 
@@ -16,13 +15,14 @@ from tests.support.lake import Lake, Writes, append_by_others
 def lists(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The snapshots whose manifest lists were read."""
     read: list[int] = []
-    real = contents.read_list
+    real = Manifests.lists
 
-    def counted(store: Any, table: Any, snapshot: Snapshot) -> Any:
-        read.append(snapshot.snapshot_id)
-        return real(store, table, snapshot)
+    def counted(reader: Manifests, snapshots: Any) -> Any:
+        asked = [*snapshots]
+        read.extend(snapshot.snapshot_id for snapshot in asked)
+        return real(reader, asked)
 
-    monkeypatch.setattr(contents, "read_list", counted)
+    monkeypatch.setattr(Manifests, "lists", counted)
     return read
 
 

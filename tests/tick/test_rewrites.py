@@ -14,10 +14,10 @@ from bookkeeper.cli import repair, status
 from bookkeeper.config.settings import Retention
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.pending_rewrites import (
+    TRAY,
     pending_rewrites,
     publish,
     rejected_rewrites,
-    settle,
     withdraw,
 )
 from bookkeeper.core.rewrite import encode, key_of
@@ -269,7 +269,7 @@ def test_one_that_the_storage_denies_for_ever_keeps_no_other_from_its_turn(
     book = lake.book(faults)
     run(lake, book, ticks=20)
     assert [item.name for item in pending_rewrites(lake.folder)] == [f"{ids[0]}.avro", f"{ids[2]}.avro"]
-    assert book.duties.rewrites.held == {f"{ids[2]}.avro"}
+    assert book.duties.rewrites.turns.held == {f"{ids[2]}.avro"}
     assert "rewrite postponed" in caplog.messages
     faults.clear()
     run(lake, book, ticks=9)
@@ -330,7 +330,7 @@ def test_after_a_conflict_fewer_rewrites_are_taken_at_once_by_the_next_tick(lake
     for item in live(lake):
         published(lake, [item])
     book = lake.book(faults)
-    book.duties.rewrites.at_once = 2
+    book.duties.rewrites.turns.at_once = 2
     faults.between("commit_table", lambda: others_commit(lake))
     pending = []
     for _ in range(4):
@@ -345,15 +345,14 @@ def test_rewrites_are_read_and_looked_up_together(lake: Lake, monkeypatch: pytes
     for item in live(lake):
         published(lake, [item])
     trips = Trips()
-    for place in (duty, check_rewrites):
-        monkeypatch.setattr(place, "together", trips.together)
+    monkeypatch.setattr(check_rewrites, "together", trips.together)
     book = lake.book()
     far: Any = [FarStore(lake.store(url), trips, "") for url in (lake.made.folder, lake.view().data_root)]
     book.duties.rewrites.folder, book.duties.rewrites.open_store = Folder(far[0]), lambda _: far[1]
     lake.tick(book)
     assert pending_rewrites(lake.folder) == []
-    asked = {what.partition(" ")[0]: len(trips.of(what)) for what in ("read ", "heads ", "modified ")}
-    assert asked == {"read": 12, "heads": 12, "modified": 12}
+    asked = {what.partition(" ")[0]: len(trips.of(what)) for what in ("read_many ", "heads ", "modified ")}
+    assert asked == {"read_many": 12, "heads": 12, "modified": 12}
     assert trips.now == 9  # two listings; 8 and 4 reads, heads and times; the delete
 
 
@@ -435,7 +434,7 @@ def test_new_files_of_pending_rewrites_are_named_for_the_reaper(lake: Lake) -> N
     rewrite_id = published(lake, live(lake))
     named = txlogs.named(lake.folder.store)
     assert [path for path in named if f"{rewrite_id}-00001.parquet" in path]
-    settle(lake.folder, [f"{rewrite_id}.avro"])
+    TRAY.settle(lake.folder, [f"{rewrite_id}.avro"])
     assert not [path for path in txlogs.named(lake.folder.store) if rewrite_id in path]
 
 

@@ -5,9 +5,8 @@ Each writer has keys of its own: between writers only the order of commits count
 """
 
 import random
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import Retry
 from bookkeeper.ledger import merge
-from bookkeeper.ledger.txlog_groups import numbered_data
 from tests.support.faults import AFTER, BEFORE, MIDDLE, Crash, Faults, crash
 from tests.support.keyed import Step, Steps, keyed_lake, replayed
 from tests.support.keyed_rows import state, streamed
@@ -132,47 +130,3 @@ def test_the_table_is_what_its_txlogs_make_of_it_in_the_order_of_their_writers(
     world = history(tmp_path, seed)
     assert world.checks > 15
     assert {"delete", "append", "replace"} <= {*world.lake.operations()}
-
-
-# the rules broken on purpose
-
-
-def inherited_numbers(txlogs: Any, first: Any) -> Any:
-    """Every entry has the number of the snapshot that adds it."""
-    groups = numbered_data(txlogs, first)
-    most = max(first.values()) + 100
-    return [
-        replace(group, bodies=[(body, [most] * len(numbers)) for body, numbers in group.bodies]) for group in groups
-    ]
-
-
-def version_1_inherits(txlogs: Any, first: Any) -> Any:
-    """Only txlogs of version 2 get numbers; the others get that of the append."""
-    listed = list(txlogs)
-    plain = [txlog for txlog in listed if txlog.deletes is None]
-    last = max(first[txlog.name] + txlog.span for txlog in listed)
-    return numbered_data(listed, {**first, **{txlog.name: last for txlog in plain}})
-
-
-def shadows_at_their_step(txlogs: Any, first: Any) -> Any:
-    """Rows of version 2 that are below their step's delete get its number."""
-    groups = numbered_data(txlogs, first)
-    return [
-        replace(group, bodies=[(body, [n + 1 for n in numbers]) for body, numbers in group.bodies]) for group in groups
-    ]
-
-
-BROKEN: dict[str, tuple[str, Callable[..., Any]]] = {
-    "numbers are inherited": ("bookkeeper.ledger.ledger.numbered_data", inherited_numbers),
-    "version 1 inherits beside deletes": ("bookkeeper.ledger.ledger.numbered_data", version_1_inherits),
-    "shadow rows at their own step's number": ("bookkeeper.ledger.ledger.numbered_data", shadows_at_their_step),
-}
-
-
-@pytest.mark.parametrize("rule", BROKEN)
-def test_a_rule_that_is_broken_is_seen(tmp_path: Path, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, what = BROKEN[rule]
-    monkeypatch.setattr(where, what)
-    with pytest.raises(AssertionError):
-        for seed in range(6):
-            history(tmp_path, seed, actions=40)

@@ -11,7 +11,6 @@ from bookkeeper.core.folder import PENDING
 from bookkeeper.core.marks import Mark, Marks, WriterMarks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import IncarnationPruned, OutOfOrder, TxlogCorrupt
-from bookkeeper.tick import writer_order
 from bookkeeper.tick.plan import CheckedTxlogs
 from bookkeeper.tick.writer_order import WriterOrder, is_overtaken
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -60,20 +59,14 @@ def test_an_older_run_s_txlog_that_appears_after_a_newer_one_s_is_rejected(lake:
     assert state(lake) == {1: "new"}
 
 
-@pytest.mark.parametrize("overtaken", [True, False], ids=["the rule", "without it"])
-def test_without_the_rule_an_insert_would_be_back_after_its_delete(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, overtaken: bool
-) -> None:
-    """The test of the tests, for a late txlog as for a replayed one."""
-    if not overtaken:
-        monkeypatch.setattr(writer_order, "is_overtaken", lambda *_: False)
+def test_an_insert_is_not_back_after_its_delete_though_it_comes_late(lake: Lake) -> None:
     late = Steps(lake).publish_rows({1: "old"})
     data = take(lake, late)
     later_run(lake).publish_steps(Step(deletes=[1]))
     drain(lake)
     lake.folder.publish(late, data)
     drain(lake)
-    assert state(lake) == ({} if overtaken else {1: "old"})
+    assert state(lake) == {}
 
 
 def test_a_newer_run_waits_while_a_txlog_of_an_older_one_cannot_be_read(lake: Lake) -> None:

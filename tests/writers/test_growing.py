@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.config.settings import Evolve
-from bookkeeper.core.column_requests import COLUMNS, pending_requests
+from bookkeeper.core.column_requests import COLUMNS, TRAY
 from bookkeeper.errors import Backpressure, SchemaRefused
 from tests.support.lake import Lake
 from writers import Writer
@@ -75,7 +75,7 @@ def test_a_writer_asks_for_an_unknown_column_and_goes_on_with_it(lake: Growing) 
         assert writer.publish() is not None
     assert lake.columns() == {"wind": "double", "note": "string"}
     assert [(row["key"], row["wind"], row["note"]) for row in lake.rows()] == [("a", None, None), ("b", 1.5, "x")]
-    assert (lake.rejected(), pending_requests(lake.folder)) == ({}, [])
+    assert (lake.rejected(), TRAY.pending(lake.folder)) == ({}, [])
 
 
 def test_a_table_that_does_not_grow_refuses_the_rows_and_is_asked_for_nothing(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_hundred_writers_add_ten_columns_at_once_and_every_row_is_in_once_with
         futures = [pool.submit(run, number) for number in range(count)]
         with turn:
             assert turn.wait_for(lambda: len(waiting) == count, 120)  # all have asked, and none was answered
-        assert len(pending_requests(lake.folder)) == 10
+        assert len(TRAY.pending(lake.folder)) == 10
         while not all(future.done() for future in futures):
             lake.tick(lake.daemon, seconds=6)
             with turn:

@@ -20,7 +20,7 @@ from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
 from writers.lines import BadLines, Loader
-from writers.source import SourcePosition, position_of, source_of_bad_lines
+from writers.source import source_of_bad_lines
 from writers.values.formats import Format
 
 
@@ -487,20 +487,3 @@ def test_each_line_is_loaded_once_by_a_loader_that_dies_twenty_times(desk: Desk,
     assert deaths >= 20
     assert ledger.keys() == keys
     assert {text for _, text in _bad(tmp_path / "bad")} == {"bad 1"}
-
-
-def _end_of_file(files: list[str], place: SourcePosition) -> bytes:
-    return position_of(files, SourcePosition(place.index, os.path.getsize(files[place.index]), 99))
-
-
-@pytest.mark.parametrize("wrong", ["too early", "not at all"])
-def test_a_position_that_moves_wrongly_would_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    if wrong == "not at all":
-        monkeypatch.setattr("writers.lines.place_of", lambda files, position: SourcePosition())
-    else:
-        monkeypatch.setattr("writers.lines.position_of", _end_of_file)
-    with pytest.raises(AssertionError):
-        for at in range(1, 30):
-            _dies_and_starts_again(tmp_path / f"{at}", at, "after", Ledger.tick)

@@ -139,6 +139,19 @@ def test_an_unknown_outcome_stops_the_run(desk: Desk, applied: bool) -> None:
     assert desk.keys() == (["a"] if applied else [])
 
 
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_publish_with_an_unknown_outcome_leaves_its_data_files_where_they_are(desk: Desk, applied: bool) -> None:
+    """Nothing even tries to delete one: the txlog may be there."""
+    asked: list[str] = []
+    faults = GoesDark(applied)
+    desk.stores = lambda url: Tampered(faults(url), lambda operation, key: asked.append(operation))
+    with desk.writer() as writer:
+        writer.write(rows("a"))
+        with pytest.raises(UnknownOutcome):
+            writer.publish()
+    assert "create" in asked and "delete_many" not in asked
+
+
 def test_every_retry_sends_the_same_bytes(desk: Desk) -> None:
     sent = []
 

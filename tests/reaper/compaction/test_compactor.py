@@ -19,6 +19,7 @@ from bookkeeper.core.pending_rewrites import is_rewrite, pending_rewrites
 from bookkeeper.errors import StorageUnavailable, TableUnusable
 from bookkeeper.format import records
 from bookkeeper.leases.lease import lease_on
+from bookkeeper.stores import together
 from bookkeeper.stores.memory import MemoryStore
 from reaper.compaction import compactor as compactors
 from reaper.compaction import plan as plans
@@ -27,7 +28,6 @@ from reaper.compaction.group import CannotRewrite, Group
 from reaper.compaction.live_files import LiveFiles
 from reaper.compaction.policy import LiveFile
 from reaper.context import ReaperContext
-from reaper.files import storage
 from reaper.files.manifest_reader import ManifestReader
 from tests.support.compactor import commit, compacted, live
 from tests.support.fake_worker import FakeWorker
@@ -133,7 +133,7 @@ def test_it_does_not_run_ahead_of_a_bookkeeper_that_commits_nothing(
 
 def test_pending_rewrites_are_read_in_bounded_parts_and_no_more_than_count(monkeypatch: pytest.MonkeyPatch) -> None:
     store, asked = MemoryStore("memory://pending-rewrites", {}), list[int]()
-    monkeypatch.setattr(storage, "READ_AT_ONCE", 3)
+    monkeypatch.setattr(together, "READ_AT_ONCE", 3)
     monkeypatch.setattr(plans, "MOST_PENDING", 7)
     read_many = store.read_many
 
@@ -369,7 +369,7 @@ def test_manifests_that_are_known_are_not_read_again_and_blocks_not_decoded(
 
     def reading(reader: ManifestReader, lines: Any) -> Any:
         for line, data in contents(reader, lines):
-            read.append(line.path)
+            read.append(line.manifest_path)
             yield line, data
 
     def decoding(self: LiveFiles, rows: Any, line: Any) -> Any:
@@ -399,7 +399,7 @@ def test_blocks_that_are_passed_on_are_known_by_their_bytes(lake: Lake) -> None:
     table = lake.table()
     context = ReaperContext.of(lake.settings, lake.catalog, lake.store, lake.clock.now)
     first, _ = reader.read(context.reader, table, None)
-    reader._manifests = {}
+    reader._known._manifests.clear()
     again, _ = reader.read(context.reader, table, None)
     assert [old is new for old, new in zip(first, again, strict=True)] == [True, True, True]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Settings, Table
 from bookkeeper.core.rewrite import Base, ReplacedFile
-from bookkeeper.ledger import contents
 from bookkeeper.serve.open import open_bookkeeper
 from bookkeeper.stores.open import stores_with
 from reaper.compaction.group import Group
@@ -67,8 +67,7 @@ def test_files_are_rewritten_and_committed(kind: str, tmp_path: Path) -> None:
 def live(book: Any) -> list[ReplacedFile]:
     """Every live data file, as the bookkeeper's ledger knows it."""
     view = book.ledger.load(book.folder.card().folder)
-    store = book.ledger.metadata_store(view)
-    entries = [entry for manifest in book.ledger.manifests(view) for entry in contents.live_entries(store, manifest)]
     return [
-        ReplacedFile(entry.data_file, entry.sequence_number or 0, entry.file_sequence_number or 0) for entry in entries
+        ReplacedFile(entry.data_file, entry.sequence_number or 0, entry.file_sequence_number or 0)
+        for entry in book.ledger.live_entries(view, ManifestContent.DATA)
     ]

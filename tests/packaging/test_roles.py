@@ -1,0 +1,116 @@
+"""
+What has one place: another module that does it would be a second reader of manifests, cache, history or follower.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.packaging.project import ROOT, packages
+
+WALK, FOREIGN, HEADER = (f"bookkeeper/manifests/{name}.py" for name in ("walk", "foreign", "header"))
+HISTORY, PLACES = "bookkeeper/core/history.py", "bookkeeper/streams/place_on_main.py"
+START = "spark_jobs/start.py"
+
+#: what is done: by which functions and attributes (".name": of any object), and the only modules that use one
+ROLES: dict[str, tuple[set[str], set[str]]] = {
+    "our decoders read an entry of a manifest": (
+        {"bookkeeper.format.decoder.decode_one", "bookkeeper.format.decoder.decode_block"}
+        | {f"bookkeeper.format.manifest.{name}" for name in ("skimmer_of", "with_status")},
+        {WALK},
+    ),
+    "pyiceberg reads an entry of a manifest, or a list": (
+        {".fetch_manifest_entry", "pyiceberg.manifest.ManifestEntry", "pyiceberg.manifest.ManifestFile"}
+        | {"pyiceberg.manifest.read_manifest_list"},
+        {FOREIGN},
+    ),
+    "a list is decoded": ({"bookkeeper.format.manifest_list.decode"}, {"bookkeeper/manifests/reader.py"}),
+    "a block gets the digest that caches know it by": ({"bookkeeper.manifests.cache.digester"}, {WALK, HEADER}),
+    "what was rejected is deleted by age": (
+        {".discard_rejected"},
+        {"bookkeeper/tick/turns.py", "bookkeeper/tick/sweep.py"},  # of trays, and of txlogs
+    ),
+    "small objects for the bookkeeper are read and held": (
+        {"bookkeeper.core.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
+        {"bookkeeper/core/pending_rewrites.py", "bookkeeper/tick/rewrites.py", "bookkeeper/tick/columns.py"},
+    ),
+    "the parents of snapshots are walked": (
+        {".parent_snapshot_id"},
+        {
+            HISTORY,
+            PLACES,  # whether the oldest that is kept follows a place
+            "reaper/expiry/verify_journal.py",  # the oldest of each line, tags and branches included
+            "bookkeeper/catalogs/metadata_json.py",  # writes it
+            "bookkeeper/cli/repair.py",  # says it
+        },
+    ),
+    "a reader is told where its rows since a time begin": ({".first_since"}, {PLACES, START}),
+    "a reader is told that its rows are expired or rolled back": (
+        {"raise PlaceExpired", "raise RolledBack"},
+        {PLACES},
+    ),
+    "a reader takes what follows its place": (
+        {"bookkeeper.streams.work.work"},
+        {"bookkeeper/streams/consumer.py", "bookkeeper/streams/follow.py"},
+    ),
+}
+
+
+@cache
+def used() -> dict[str, set[str]]:
+    """
+    What each module outside of `format` names, by its path.
+    """
+    files = (file for package in packages() for file in (ROOT / package).rglob("*.py"))
+    found = {str(file.relative_to(ROOT)): set(names(ast.parse(file.read_text("utf-8")))) for file in files}
+    return {path: named for path, named in found.items() if not path.startswith("bookkeeper/format/")}
+
+
+def names(tree: ast.Module) -> Iterator[str]:
+    """
+    The dotted names of what it imports and reads of imported modules, `.attribute` of any object, and `raise Error`.
+    """
+    imported = dict[str, str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            imported |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+        elif isinstance(node, ast.Import):
+            imported |= {item.asname: item.name for item in node.names if item.asname}
+    yield from imported.values()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield f".{node.attr}"
+            if isinstance(node.value, ast.Name) and node.value.id in imported:
+                yield f"{imported[node.value.id]}.{node.attr}"
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
+            yield f"raise {node.exc.func.id}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_has_its_one_place(role: str) -> None:
+    wanted, places = ROLES[role]
+    assert {path for path, named in used().items() if named & wanted} == places
+
+
+def test_what_is_known_of_blocks_by_their_digests_is_in_the_one_cache() -> None:
+    readers = {path: named for path, named in used().items() if not path.startswith("bookkeeper/manifests/")}
+    by_digest = {
+        path
+        for path, named in readers.items()
+        if ".digest" in named and any(name.startswith("bookkeeper.manifests.walk.") for name in named)
+    }
+    assert by_digest == {
+        "reaper/compaction/live_files.py",
+        "reaper/files/live_paths.py",
+        "reaper/files/manifest_reader.py",
+    }
+    assert all("bookkeeper.manifests.cache.BlockCache" in readers[path] for path in by_digest)
+    caches = [
+        path
+        for path in used()
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and any(getattr(item, "name", "") == "put_block" for item in node.body)
+    ]
+    assert caches == ["bookkeeper/manifests/cache.py"]

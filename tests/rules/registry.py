@@ -1,0 +1,44 @@
+"""
+All rules, chapter by chapter.
+"""
+
+from tests.rules import (
+    beginning,
+    commits,
+    consuming,
+    engine,
+    expiring,
+    folds,
+    growing,
+    keyed,
+    liveness,
+    marks,
+    orphans,
+    retaining,
+    rewriting,
+    storing,
+    txlogs,
+    writing,
+)
+from tests.rules.rule import Rule
+
+CHAPTERS = (
+    commits.rule,
+    engine.rule,
+    marks.rule,
+    txlogs.rule,
+    writing.rule,
+    retaining.rule,
+    expiring.rule,
+    orphans.rule,
+    keyed.rule,
+    folds.rule,
+    rewriting.rule,
+    consuming.rule,
+    beginning.rule,
+    growing.rule,
+    storing.rule,
+    liveness.rule,
+)
+#: by name
+RULES: dict[str, Rule] = {rule.name: rule for chapter in CHAPTERS for rule in chapter.rules}
