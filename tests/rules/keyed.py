@@ -32,7 +32,7 @@ WRITER = "tests/writers/test_upserts.py::"
 @rule(
     "Each step of a commit with deletes has a number of its own.",
     Modelled("StepNumbers"),
-    Simulated(400, "readers of keys see"),
+    Simulated(400, "has the number"),
     Fails(HISTORIES),
     Fails(f"{UPSERTS}test_each_step_has_its_own_number_and_a_shadow_file_that_of_the_step_before"),
 )

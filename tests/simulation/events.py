@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.simulation.scenes import how_often, scenes_of
-from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event, is_keyed
+from tests.simulation.schedule import COMMITS, FAULTS, TO_COMMIT, Event
+from tests.simulation.traits import NOTIFY, is_keyed, traits_of
 
 #: how often each is taken
 WEIGHTS = {
@@ -24,6 +25,7 @@ WEIGHTS = {
     "compactor-1": 4,
     "compactor-2": 3,
     "consumer": 4,
+    "consumer-b": 1,
     "foreign": 0.7,
     "refs": 1.5,
     "rewriter": 1,
@@ -32,6 +34,9 @@ WEIGHTS = {
 }
 #: the same, of keyed worlds only
 KEYED_WEIGHTS = {"mixed-1": 9, "mixed-1b": 2, "deleter": 0.7}
+#: of worlds with leases, and of those where the storage notifies
+LEASE_WEIGHTS = {"lease-book-1": 20, "lease-book-2": 12}
+NOTIFY_WEIGHTS = {"queue-book-1": 18, "queue-book-2": 12}
 #: how often at least they do the whole of what they do, and after how many calls they are left otherwise
 WHOLE = {"reaper": (0.3, 80)}
 #: how many of those that are left are left when they are about to commit
@@ -55,6 +60,15 @@ CALM = frozenset({"foreign", "refs", "rewriter", "deleter", "expirer", "operator
 WHOLE_CALM = {"rewriter": 0.4, "disk": 1.0}
 
 
+def weights_of(seed: int) -> dict[str, float]:
+    """The actors of the world of this seed, and how often each is taken."""
+    traits = traits_of(seed)
+    taken: dict[str, float] = WEIGHTS | KEYED_WEIGHTS if is_keyed(seed) else WEIGHTS
+    if traits.leases:
+        taken = taken | LEASE_WEIGHTS
+    return taken | NOTIFY_WEIGHTS if traits.discover == NOTIFY else taken
+
+
 def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     """
     The events of a run, by seed: mostly whole pieces of work, some left in the middle, some with a fault.
@@ -62,7 +76,7 @@ def events(seed: int, steps: int, quiet: bool = False) -> Iterator[Event]:
     With `quiet` there are minutes, not counted as steps, in which bookkeepers tick and writers do nothing.
     """
     dice = Random(seed)
-    taken = WEIGHTS | KEYED_WEIGHTS if is_keyed(seed) else WEIGHTS
+    taken = weights_of(seed)
     names, weights = list(taken), list(taken.values())
     calm = dice.random() * 0.8
     scenes, scene = scenes_of(seed), how_often(seed)

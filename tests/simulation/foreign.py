@@ -53,8 +53,8 @@ class Foreign:
         self.tags = dict[str, int]()
         clear_manifest_cache()  # by path, which another run of this seed may have used for other bytes
 
-    def step(self, program: str, dice: Random) -> None:
-        does = {what: weight for what, weight in DOES[program].items() if self._may(what)}
+    def step(self, program: str, dice: Random, only: str = "") -> None:
+        does = {what: weight for what, weight in DOES[program].items() if self._may(what) and only in ("", what)}
         if not does:
             return
         what = dice.choices([*does], [*does.values()])[0]
@@ -80,9 +80,8 @@ class Foreign:
             raise Wrong(f"tags of other programs are gone: {lost}")
 
     def _may(self, what: str) -> bool:
-        return {"rollback": self.world.rollbacks, "expire": self.world.expires, "delete": self.world.keyed}.get(
-            what, True
-        )
+        traits = self.world.traits
+        return {"rollback": traits.rollbacks, "expire": traits.expires, "delete": traits.keyed}.get(what, True)
 
     def _append(self, table: Any, dice: Random) -> None:
         """One file, in a snapshot of pyiceberg's."""

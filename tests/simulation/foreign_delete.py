@@ -94,7 +94,9 @@ def _commit(
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId(ref="main", snapshot_id=head.snapshot_id),
     )
-    world.oracle.deletes_by_others[snapshot_id] = [world.oracle.pairs(path)[position] for path, position in places]
+    world.oracle.deletes_by_others[snapshot_id] = [
+        world.oracle.decoder.pairs(path)[position] for path, position in places
+    ]
     table.catalog.commit_table(table, guards, (AddSnapshotUpdate(snapshot=snapshot), move))
 
 

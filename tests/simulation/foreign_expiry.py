@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from pydantic import BaseModel
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import ManifestFile, read_manifest_list
 from pyiceberg.table.metadata import TableMetadata
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
 ATTEMPTS = 5
 
 
-class Unchanged:
+class Unchanged(BaseModel):
     """A requirement as SQL, Hive and Glue catalogs have it: the table's metadata is the one that was loaded."""
 
-    def __init__(self, metadata: TableMetadata) -> None:
-        self.metadata = metadata
-
-    def validate(self, now: TableMetadata) -> None:
-        if now is not self.metadata:
-            raise CommitFailedException("the table was updated by another process")
+    type: str = "assert-metadata-location"
+    location: str
 
 
 def expire(world: "World", table: Any, dice: Random) -> str:
@@ -45,7 +42,7 @@ def expire(world: "World", table: Any, dice: Random) -> str:
             return ": nothing to do"
         update = RemoveSnapshotsUpdate(snapshot_ids=[item.snapshot_id for item in expiring])
         try:
-            table.catalog.commit_table(table, (Unchanged(metadata),), (update,))
+            table.catalog.commit_table(table, (Unchanged(location=table.metadata_location),), (update,))
             break
         except CommitFailedException:
             if not left:

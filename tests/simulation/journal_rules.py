@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.table.metadata import TableMetadata
-
 from tests.simulation.decoder import Wrong
-from tests.simulation.memory import Disk
+from tests.simulation.disk import Disk
+from tests.simulation.table_state import TableState
 
 REAPER = "reaper"
 
@@ -50,13 +49,13 @@ class JournalRules:
                 raise Wrong(f"snapshots {sorted(snapshots)[:3]} expired, and no journal names their files")
             self.by_reaper |= {*snapshots}
 
-    def deleting(self, location: str, metadata: TableMetadata, named: Callable[[], Collection[str]]) -> None:
+    def deleting(self, location: str, table: TableState, named: Callable[[], Collection[str]]) -> None:
         """The journal is about to go: then its files are gone, are named, or their snapshots stay."""
         if location != self.location or self.acting() != REAPER or self.given_up:
             return
         journal = self.read()
         assert journal is not None
-        if {item.snapshot_id for item in metadata.snapshots} & {*journal["expire"]}:
+        if table.snapshots.keys() & {*journal["expire"]}:
             return
         if self.by_reaper.isdisjoint(journal["expire"]):
             return  # another program expired them after the reaper had found that its commit is not in

@@ -1,13 +1,13 @@
 """
-Storage in memory: one disk, and the stores, pyiceberg files and catalog on it. It keeps what stores promise: a put is
+The ways to the disk: stores as the product has them, and pyiceberg's files. They keep what stores promise: a put is
 whole, a conditional put happens or not, a read after a write sees it. Everything else may go wrong.
 """
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
@@ -25,64 +25,8 @@ from bookkeeper.stores.store import (
     checked_key,
     each,
 )
+from tests.simulation.disk import Disk, NotThere, Object
 from tests.simulation.schedule import LISTS, READS, UPLOADS, WRITES, Call, Scheduler
-
-
-class Object(NamedTuple):
-    """One version of an object: its bytes, its tag, and its date by the storage's clock."""
-
-    data: bytes
-    tag: str
-    modified: datetime
-
-
-class Disk:
-    """All objects by location, folder by folder; `deleting` is asked before one goes."""
-
-    def __init__(self, clock: Callable[[], datetime]) -> None:
-        self.clock, self.folders = clock, dict[str, dict[str, Object]]()
-        #: how far the storage's clock is ahead
-        self.ahead = timedelta(0)
-        self.versions = 0
-        self.deleting: Callable[[str], None] = lambda location: None
-        self.created: Callable[[str, bytes], None] = lambda location, data: None
-        self.writes = 0
-
-    def get(self, location: str) -> Object:
-        folder, _, name = location.rpartition("/")
-        try:
-            return self.folders[folder][name]
-        except KeyError:
-            raise Missing(f"{location} is not there") from None
-
-    def has(self, location: str) -> bool:
-        folder, _, name = location.rpartition("/")
-        return name in self.folders.get(folder, ())
-
-    def put(self, location: str, data: bytes) -> str:
-        folder, _, name = location.rpartition("/")
-        self.versions += 1
-        self.writes += 1
-        made = Object(data, f"v{self.versions}", self.clock() + self.ahead)
-        self.folders.setdefault(folder, {})[name] = made
-        self.created(location, data)
-        return made.tag
-
-    def delete(self, location: str) -> None:
-        folder, _, name = location.rpartition("/")
-        if name in self.folders.get(folder, ()):
-            self.deleting(location)
-            del self.folders[folder][name]
-
-    def under(self, root: str) -> list[tuple[str, Object]]:
-        """The objects below a folder, in order."""
-        inside = root + "/"
-        return [
-            (f"{folder}/{name}", found)
-            for folder, names in self.folders.items()
-            if folder == root or folder.startswith(inside)
-            for name, found in sorted(names.items())
-        ]
 
 
 class MemoryStore:
@@ -95,6 +39,12 @@ class MemoryStore:
 
     def _at(self, key: str) -> str:
         return f"{self.url}/{checked_key(key)}"
+
+    def _there(self, location: str) -> Object:
+        try:
+            return self.disk.get(location)
+        except NotThere as exc:
+            raise Missing(str(exc)) from None
 
     def _call(
         self,
@@ -115,7 +65,7 @@ class MemoryStore:
         at = self._at(key)
 
         def act() -> Object:
-            found = self.disk.get(at)
+            found = self._there(at)
             check_bound(at, len(found.data), most, found.tag)
             return found
 
@@ -145,7 +95,7 @@ class MemoryStore:
             at = self._at(key)
 
             def act() -> ObjectVersion | None:
-                found = self.disk.get(at)
+                found = self._there(at)
                 if found.tag == known[key]:
                     return None
                 check_bound(at, len(found.data), bound_of(key, most), found.tag)
@@ -170,7 +120,7 @@ class MemoryStore:
         at = self._at(key)
 
         def act() -> str:
-            if if_match is not None and (self.disk.get(at).tag if self.disk.has(at) else "") != if_match:
+            if if_match is not None and (self._there(at).tag if self.disk.has(at) else "") != if_match:
                 raise Changed(f"{at} was replaced by another process")
             return self.disk.put(at, data)
 
@@ -181,7 +131,7 @@ class MemoryStore:
         source, target = self._at(key), self._at(to)
 
         def copy() -> None:
-            found = self.disk.get(source)
+            found = self._there(source)
             if self.disk.has(target):
                 raise AlreadyExists(f"{target} is there already")
             self.disk.put(target, found.data)
@@ -263,7 +213,7 @@ class MemoryFile(InputFile, OutputFile):
         def act() -> bytes:
             try:
                 return self.files.disk.get(self.location).data
-            except Missing as exc:
+            except NotThere as exc:
                 raise FileNotFoundError(self.location) from exc
 
         data: bytes = self.files.call("read", self.location, act)

@@ -1,17 +1,11 @@
 """
-Who else is at work on the simulated table: compactors, a consumer, an operator; other programs: `foreign`.
+Who else is at work on the simulated table: compactors and an operator; other programs: `foreign`.
 """
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from bookkeeper.catalogs.open import load_table
 from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.commands.live_files import check_files
 from bookkeeper.commands.replay import replay
@@ -20,159 +14,18 @@ from bookkeeper.core.history import descends
 from bookkeeper.core.pending_rewrites import withdraw
 from bookkeeper.errors import (
     BookkeeperError,
-    ConsumerFenced,
     NotPossible,
     OutOfOrder,
-    PlaceExpired,
     RewriteUnfit,
-    RolledBack,
 )
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.streams.consumer import Consumer
-from bookkeeper.streams.source import BEGINNING, END, Source
 from reaper.compaction.compactor import Compactor
 from reaper.compaction.worker import rewrite
-from tests.simulation.decoder import Wrong, versions
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
-
-
-class Inline:
-    """A pool of threads that has none."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        pass
-
-    def submit(self, act: Callable[..., Any], *given: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        try:
-            done.set_result(act(*given))
-        except Exception as error:  # noqa: BLE001 - raised again where it is asked for
-            done.set_exception(error)
-        return done
-
-    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        pass
-
-
-class Output:
-    """A database: rows and place are written in one transaction. Each run of the consumer has a keeper on it."""
-
-    def __init__(self, keyed: bool) -> None:
-        self.keyed = keyed
-        self.rows: list[str] = []
-        self.place: str | None = None
-        self.runs = 0
-
-
-class Keeper:
-    """Implements PlaceKeeper."""
-
-    def __init__(self, output: Output) -> None:
-        self.output, self.epoch = output, 0
-
-    def read(self, consumer: str) -> str | None:
-        return self.output.place
-
-    def begin(self, consumer: str, start: str) -> str:
-        self.output.runs += 1
-        self.epoch = self.output.runs
-        self.output.place = self.output.place or start
-        return self.output.place
-
-    def commit(self, consumer: str, before: str, after: str, output: pa.Table | None) -> None:
-        if self.epoch != self.output.runs or before != self.output.place:
-            raise ConsumerFenced("another run has taken over")
-        self.output.place = after
-        if output is not None:
-            self.output.rows += versions(output) if self.output.keyed else output["key"].to_pylist()
-
-    def check(self, consumer: str) -> None:
-        """What a run writes that was taken over is not taken."""
-
-    def move(self, consumer: str, before: str, after: str, like: pa.Schema) -> None:
-        self.commit(consumer, before, after, None)
-
-    def durable(self, consumer: str) -> str | None:
-        return self.output.place
-
-
-class Reading:
-    """A consumer, run after run; whatever it meets, each row that appends added is in its output once."""
-
-    def __init__(self, world: "World") -> None:
-        self.world, self.output = world, Output(world.keyed)
-        self.consumer: Consumer | None = None
-        #: rows that were dropped before it began
-        self.before = set[str]()
-        #: whether rows were given up: a rollback, or snapshots that others expired
-        self.skipped = False
-
-    def die(self) -> None:
-        self.consumer = None
-
-    def step(self, dice: Random) -> None:
-        # A reaper that read the consumers before this one registered may commit while it reads its first rows.
-        first = not self.output.rows
-        try:
-            self._read()
-        except (PlaceExpired, RolledBack) as error:
-            if isinstance(error, PlaceExpired) and not (self.world.foreign_expiry or first):
-                raise Wrong(f"the reaper expired what a consumer needs: {error}") from error
-            self.skipped = True
-            assert self.consumer is not None
-            self._go_on(self.consumer)
-            raise
-        except BookkeeperError:
-            self.consumer = None
-            raise
-
-    def _go_on(self, consumer: Consumer) -> None:
-        """With what is live of the rows that were lost, if the table can tell which these are: none is read twice."""
-        try:
-            consumer.catch_up()
-            self.world.counts["consumers caught up"] += 1
-        except NotPossible:
-            consumer.skip_lost()
-
-    def _read(self) -> None:
-        world = self.world
-        if self.consumer is None:
-            uuid = str(world.metadata.table_uuid)
-            catalog: Any = world.catalog
-            source = Source(
-                world.settings,
-                lambda: load_table(catalog, world.settings.identifier),
-                uuid,
-                world.store(world.folder_url),
-            )
-            self.consumer = Consumer.at(
-                source,
-                "sums",
-                Keeper(self.output),
-                END if world.keyed else BEGINNING,  # from the beginning it would read what delete files hide
-                clock=world.scheduler.clock,
-                wait=world.scheduler.wait,
-            )
-            if self.output.runs == 1:
-                self.before = set(world.oracle.streamed if world.keyed else world.oracle.dropped)
-        for batch in self.consumer.batches(follow=False):
-            self.consumer.commit(batch, batch.table)
-            world.counts["rows consumed"] += batch.table.num_rows
-
-    def look(self) -> None:
-        """After all is read."""
-        rows = self.output.rows
-        if len(set(rows)) != len(rows):
-            twice = sorted({row for row in rows if rows.count(row) > 1})
-            raise Wrong(f"a consumer has rows twice: {twice[:5]}")
-        if not self.skipped:
-            missed = set(self.world.oracle.streamed) - set(rows) - self.before - self.world.oracle.abandoned
-            if missed:
-                raise Wrong(f"a consumer missed rows: {sorted(missed)[:5]}")
 
 
 def compactor(world: "World", name: str) -> Compactor:
@@ -185,11 +38,22 @@ def operate(world: "World") -> None:
     """What a person does who reads what the log says."""
     catalog: Any = world.catalog
     folder = Folder(world.store(world.folder_url))
-    ledger = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store)
-    accept_rollback(world, folder, ledger)
-    replay_pruned(world, folder, ledger)
-    replay_late(world, folder, ledger)
-    discard_held(world, folder, ledger)
+    ledger, failed = Ledger(catalog, world.settings.identifier, world.scheduler.clock, world.store), None
+    for act in (accept_rollback, replay_pruned, replay_late, discard_held, release_orphans):
+        try:
+            act(world, folder, ledger)
+        except BookkeeperError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def release_orphans(world: "World", folder: Folder, ledger: Ledger) -> None:
+    """`reaper once --release-brake`, where a run has found more orphans than it takes unasked."""
+    if world.many_orphans:
+        world.many_orphans = False
+        world.reap(release_brake=True)
+        world.counts["brakes released"] += 1
 
 
 def discard_held(world: "World", folder: Folder, ledger: Ledger) -> None:
@@ -221,7 +85,8 @@ def replay_pruned(world: "World", folder: Folder, ledger: Ledger) -> None:
     `bookkeeper replay --force` of txlogs that arrived after the mark of their run was pruned, and are not in the table.
     """
     for item in folder.rejected():
-        waits = bool(world.oracle.waiting.get(str(item.name), ()))
+        name = str(item.name)
+        waits = name in world.oracle.waiting
         if waits and not world.keyed and folder.reason(item.name).get("error") == "IncarnationPruned":
             replay(folder, ledger, world.settings, item.name, world.scheduler.now, True)
             world.counts["replayed"] += 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.decoder import Wrong
 from tests.simulation.schedule import TO_COMMIT, Event
+from tests.simulation.traits import Traits
 from tests.simulation.world import World, repeatable
 
 
@@ -33,17 +34,25 @@ class Played:
         return hashlib.sha256("\n".join(self.story).encode()).hexdigest()[:16]
 
 
-def play(seed: int, steps: Sequence[Event], broken: Callable[[], None] = lambda: None) -> Played:
-    """Plays the events and lets all come to rest; `broken` is called once the world is there."""
+def play(
+    seed: int,
+    steps: Sequence[Event],
+    broken: Callable[[], None] = lambda: None,
+    traits: Traits | None = None,
+) -> Played:
+    """
+    Plays the events and lets all come to rest; `broken` is called once the world is there. `traits`: others than the
+    seed's own.
+    """
     played = Played()
     with repeatable(seed) as dice:
-        world = World(seed, dice, played.story.append)
+        world = World(seed, dice, played.story.append, traits)
         broken()
         try:
             for number, event in enumerate(steps):
                 played.taken = number + 1
                 played.story.append(_line(number, event))
-                world.run(event)
+                world.take(event)
             played.story.append("all faults end")
             world.settle()
         except (Exception, Wrong) as error:  # noqa: BLE001 - a defect of what is tried, whatever it is

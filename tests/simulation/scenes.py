@@ -5,7 +5,8 @@ way.
 
 from collections.abc import Sequence
 
-from tests.simulation.schedule import CRASH_AFTER, TO_COMMIT, Event, is_keyed
+from tests.simulation.schedule import CRASH_AFTER, TO_COMMIT, Event
+from tests.simulation.traits import is_keyed
 
 #: how often a scene is played in the place of an event, and in a world with a keyed table
 SCENE, KEYED_SCENE = 0.015, 0.025

@@ -7,7 +7,7 @@ can be made shorter.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -40,11 +40,8 @@ BEFORE, LOST, LATE, TWICE, ECHO, TORN, CRASH, CRASH_AFTER, REFUSED, STALE, OUTAG
 
 #: as a number of calls: up to the next commit, which is not sent yet
 TO_COMMIT = -1
-
-
-def is_keyed(seed: int) -> bool:
-    """Whether rows are versions of keys in the world of this seed."""
-    return seed % 3 == 1
+#: so often an actor waits in one event, then others go on: perhaps it waits for them
+MOST_WAITS = 3
 
 
 class Crash(BaseException):
@@ -104,6 +101,12 @@ class Actor:
     left_at_commit: bool = False
     #: what it commits by
     commits_by: str = "commit"
+    #: how often it may still wait in this event
+    waits_left: int = MOST_WAITS
+    #: whether its process has died: what runs while it is torn down does nothing any more
+    dead: bool = False
+    #: whether that was another thread's end
+    killed: bool = False
 
 
 @dataclass
@@ -129,6 +132,8 @@ class Scheduler:
     full_until: datetime = START
     #: until when the catalog refuses every commit
     refused_until: datetime = START
+    #: whether stores give out leases
+    leases: bool = False
     #: told of each event and each remarkable call, for the story
     tell: Callable[[str], None] = lambda line: None
 
@@ -163,9 +168,10 @@ class Scheduler:
         actor.calls_left = event.calls if event.calls > 0 else 1_000_000_000
         actor.left_at_commit = event.calls == TO_COMMIT
         actor.fault, actor.fault_in, actor.to_commit = event.fault, event.at, event.at == 0
-        began = actor.running is None
+        began, actor.waits_left = actor.running is None, MOST_WAITS
         if actor.running is None:
             dice = Random(event.seed) if actor.rolls else self.dice
+            actor.dead = actor.killed = False
             actor.running = greenlet(partial(self._work, actor, dice))
         self.current = actor
         try:
@@ -183,17 +189,25 @@ class Scheduler:
         except Crash as crash:
             self.counts["crashes"] += 1
             self.tell(f"{actor.name} dies at {crash}")
-            actor.die()
+            if not actor.killed:
+                actor.die()
         except BookkeeperError as error:
             self.counts[f"error {type(error).__name__}"] += 1
             self.tell(f"{actor.name}: {type(error).__name__}: {str(error)[:200]}")
+
+    def kill(self, names: Iterable[str]) -> None:
+        """These are threads of a process that has died: they do nothing any more."""
+        for name in names:
+            actor = self.actors[name]
+            if actor.running is not None and actor is not self.current:
+                actor.dead = actor.killed = True
 
     def end(self) -> None:
         """Every process that is in the middle of something dies."""
         self.late.clear()
         for actor in self.actors.values():
             if actor.running is not None and not actor.running.dead:
-                self.current, actor.calls_left = None, 1_000_000_000
+                self.current, actor.calls_left, actor.dead = actor, 1_000_000_000, True
                 actor.running.throw(Crash("the end"))
             actor.running = None
 
@@ -218,17 +232,33 @@ class Scheduler:
                         continue
 
     def wait(self, seconds: float) -> None:
-        """What actors do in place of sleeping."""
+        """What actors do in place of sleeping; one that goes on waiting is left there, like at a call."""
+        actor = self.current
         self.now += timedelta(seconds=min(seconds, 2.0))
+        if actor is None or actor.running is not getcurrent():
+            return
+        actor.waits_left -= 1
+        if actor.waits_left < 0:
+            self.leave()
+
+    def leave(self) -> None:
+        """Others go on; the current actor is resumed by a later event."""
+        actor = self.current
+        assert actor is not None and actor.running is getcurrent()
+        actor.running.parent.switch()
+        if actor.dead:
+            raise Crash("the end")
 
     def call(self, call: Call, act: Callable[[], T], error: Callable[[str], Exception]) -> T:
         """Does `act` as one call of the current actor, which may be left, fail or die here."""
         actor = self.current
         if actor is None or actor.running is not getcurrent():
             return act()
+        if actor.dead:
+            raise Crash(f"{call.verb} {call.what}")
         actor.calls_left -= 1
         if actor.calls_left < 0 or (actor.left_at_commit and call.verb == actor.commits_by):
-            actor.running.parent.switch()  # others go on; resumed by a later event
+            self.leave()
             actor.calls_left -= 1
         if self.now < self.full_until and BEFORE in call.able and LOST in call.able and call.verb != "delete":
             self.counts["fault disk full"] += 1
@@ -263,7 +293,7 @@ class Scheduler:
         if fault == ADRIFT:
             self._send_later(call, act)
         if fault in (CRASH, ADRIFT):
-            raise Crash(f"{call.verb} {call.what}")
+            raise self._crash(f"{call.verb} {call.what}")
         if fault == OUTAGE:
             self.full_until = self.now + timedelta(seconds=60)
         if fault in (BEFORE, REFUSED, OUTAGE):
@@ -278,10 +308,15 @@ class Scheduler:
             self._send_later(call, act)
         result = act()
         if fault == CRASH_AFTER:
-            raise Crash(f"after {call.verb} {call.what}")
+            raise self._crash(f"after {call.verb} {call.what}")
         if fault == LOST:
             raise error(fault)
         return act() if fault == TWICE else result
+
+    def _crash(self, where: str) -> Crash:
+        assert self.current is not None
+        self.current.dead = True
+        return Crash(where)
 
     def _send_later(self, call: Call, act: Callable[[], Any]) -> None:
         # Seconds, or minutes: at most what an attempt may take.

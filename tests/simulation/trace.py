@@ -19,9 +19,11 @@ from bookkeeper.core.folder import SUFFIX, Found
 from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
 from bookkeeper.core.names import TxlogName
 from bookkeeper.tick.select import in_order
+from tests.simulation import table_state
 from tests.simulation import world as worlds
+from tests.simulation.books import BOOKS
 from tests.simulation.decoder import Wrong
-from tests.simulation.memory import Object
+from tests.simulation.disk import Object
 from tests.simulation.schedule import (
     BEFORE,
     CRASH,
@@ -35,7 +37,9 @@ from tests.simulation.schedule import (
     Event,
     Scheduler,
 )
-from tests.simulation.world import BOOKS, World, repeatable
+from tests.simulation.table_state import Snapshot, TableState
+from tests.simulation.traits import traits_of
+from tests.simulation.world import World, repeatable
 
 #: as in tests/model/src/state.rs; the first half of the incarnations has positions
 INCARNATIONS, SEQUENCES = 24, 5
@@ -130,7 +134,7 @@ class RecordedWorld(World):
     def __init__(self, seed: int, dice: Random) -> None:
         self.trace = Trace()
         self.opening = dict[str, int]()
-        super().__init__(seed, dice)
+        super().__init__(seed, dice, traits=traits_of(seed).plain)
         # What goes by age beside data files is not in the model: pruned marks, swept txlogs, orphans.
         ages = {"marks_keep": AGES, "orphan_age": AGES, "retention": Retention(keep=KEEP, brake=0.9)}
         self.settings = replace(self.settings, **ages)  # type: ignore[arg-type]
@@ -168,10 +172,9 @@ class RecordedWorld(World):
             self._deleting(location)
             oracle.deleting(location)
 
-        def committed(before: Any, after: Any) -> None:
-            oracle.metadata = after
+        def committed(before: bytes, after: bytes) -> None:
             try:
-                self._committed(before, after)
+                self._committed(table_state.read(before), table_state.read(after))
             except Exception as error:  # the code under test would take it for a refusal
                 raise Wrong(f"not recorded: {error!r}") from error
             oracle.committed(before, after)
@@ -217,31 +220,30 @@ class RecordedWorld(World):
     def _b(self) -> int | None:
         return BOOKS.index(self.who) if self.who in BOOKS else None
 
-    def _committed(self, before: Any, after: Any) -> None:
+    def _committed(self, before: TableState, after: TableState) -> None:
         trace = self.trace
-        known = {item.snapshot_id for item in before.snapshots}
-        new = [item for item in after.snapshots if item.snapshot_id not in known]
-        moved = before.current_snapshot_id != after.current_snapshot_id
+        new = [item for item in after.snapshots if item not in before.snapshots]
+        moved = before.head != after.head
         for item in new:
-            trace.snapshots[item.snapshot_id] = trace.commits
+            trace.snapshots[item] = trace.commits
         trace.commits += bool(new)
-        was, live = (self._live(metadata.current_snapshot()) for metadata in (before, after))
+        was, live = (self._live(table.head) for table in (before, after))
         marks = (before.properties.get(PROPERTY), after.properties.get(PROPERTY))
-        left = {self.trace.snapshots[item.snapshot_id] for item in after.snapshots}
-        gone = {self.trace.snapshots[item.snapshot_id] for item in before.snapshots} - left
+        left = {self.trace.snapshots[item] for item in after.snapshots}
+        gone = {self.trace.snapshots[item] for item in before.snapshots} - left
         if gone:
             trace.add("expire", snapshots=sorted(gone))
         if moved and not new:
-            trace.add("rollback", head=trace.snapshot(after.current_snapshot_id))
+            trace.add("rollback", head=trace.snapshot(after.head.id if after.head else None))
         elif new and marks[0] == marks[1] and live == was:
             trace.add("append")
         elif new or marks[0] != marks[1]:
             adds, removes = sorted(live - was), sorted(was - live)
             trace.add("swap", b=self._b(), adds=adds, removes=removes, marks=trace.marks(loads(marks[1])))
 
-    def _live(self, snapshot: Any) -> set[int]:
+    def _live(self, snapshot: Snapshot | None) -> set[int]:
         """The live files of writers: the model does not follow those of others."""
-        paths = self.oracle.live(snapshot) if snapshot is not None else ()
+        paths = self.oracle.decoder.data_files(snapshot)
         return {self.trace.slot_of(path) for path in paths if FOREIGN not in path}
 
     def _load(self, identifier: Any) -> Any:
