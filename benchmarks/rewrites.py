@@ -56,7 +56,7 @@ class Table:
         view, first = self.book.view, self.queue.files
         self.commits.append((first, view.metadata.last_sequence_number + 1 if view else 1))
         self.queue.publish(txlogs, files, now())
-        self.book.duties.rewrites.due.last = now()
+        self.book.duties.rewrites.turns.due.last = now()
         assert self.book.tick(now()).commit is not None
 
     def newest(self) -> Sequence[int]:
@@ -95,7 +95,7 @@ class Table:
     def commit(self) -> Timing:
         """The bookkeeper's duty, with this rewrite in the folder."""
         rewrites, view = self.book.duties.rewrites, self.book.view
-        rewrites.due.again()
+        rewrites.turns.due.again()
         rewrites.sweep_due.take(timedelta(0), now())
 
         def act() -> None:

@@ -44,7 +44,7 @@ def test_the_commands_of_the_readme_work_one_after_the_other(tmp_path: Path) -> 
     text = (tmp_path / "said").read_text()
     assert code == 0, text
     assert '"rows": 100003' in (tmp_path / "status.json").read_text(), text
-    assert "Batch: 0" in text, text
+    assert "-- first a batch: 100,003 rows" in text, text
 
 
 def kill_group(number: int) -> None:

@@ -24,7 +24,7 @@ from bookkeeper.ledger.commit_request import Attempt
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from tests.chaos.scenes.ticking import Ticking
-from tests.rules.rule import Chapter, Patch, breaks, put
+from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Killed, Modelled, Recorded, Scene, Simulated
 from tests.support.faults import AFTER, BEFORE
 
@@ -266,7 +266,7 @@ def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool 
 )
 def old_attempts_are_sent(patch: Patch) -> None:
     """An attempt is sent however old it is."""
-    patch.setattr("bookkeeper.ledger.ledger.ATTEMPT_AGE", timedelta.max)
+    set_value(patch, "bookkeeper.ledger.ledger.ATTEMPT_AGE", timedelta.max)
 
 
 @rule(

@@ -7,7 +7,7 @@ from typing import Any
 
 from bookkeeper.errors import NotPossible
 from bookkeeper.streams.registration import Registration
-from tests.rules.rule import Chapter, Patch, breaks
+from tests.rules.rule import Chapter, Patch, breaks, set_value
 from tests.rules.systems import Fails, Simulated
 from writers.source import SourcePosition
 
@@ -215,7 +215,7 @@ def places_move_at_once(rightly: Any, place: Any, *given: Any) -> None:
 )
 def places_are_chosen_once(patch: Patch) -> None:
     """The first choice counts."""
-    patch.setattr("bookkeeper.streams.consumer._TRIES", 1)
+    set_value(patch, "bookkeeper.streams.consumer._TRIES", 1)
 
 
 @rule(

@@ -15,7 +15,7 @@ from reaper.expiry.journal import Journal
 from reaper.expiry.verify_journal import Verdict
 from reaper.files.expired import Files
 from tests.chaos.scenes.reaping import Reaping
-from tests.rules.rule import Chapter, Patch, breaks, put
+from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
 from tests.support.faults import BEFORE
 
@@ -224,7 +224,7 @@ def any_change_is_covered(rightly: Any, metadata: Any, journal: Any) -> None:
 )
 def one_attempt_to_expire(patch: Patch) -> None:
     """A conflict ends the run."""
-    patch.setattr("reaper.expiry.expire.MOST_ATTEMPTS", 1)
+    set_value(patch, "reaper.expiry.expire.MOST_ATTEMPTS", 1)
 
 
 @rule(
@@ -398,4 +398,4 @@ def any_clock_expires(rightly: Any, store: Any, now: Any, steady: Any = None) ->
 )
 def old_metadata_goes(patch: Patch) -> None:
     """Every metadata file but the current one goes by its age."""
-    patch.setattr("reaper.files.old_metadata._log", lambda table: [])
+    set_value(patch, "reaper.files.old_metadata._log", lambda table: [])

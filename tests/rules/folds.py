@@ -16,7 +16,7 @@ from bookkeeper.fold.read import FILE_PATH, position_rows
 from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger.commit_request import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
-from tests.rules.rule import Chapter, Patch, breaks, put
+from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
 
@@ -197,7 +197,7 @@ def old_folds_are_committed(patch: Patch) -> None:
     """A fold is good for ever."""
     from datetime import timedelta
 
-    patch.setattr("bookkeeper.ledger.fold_commit.MOST_AGE", timedelta(days=10**4))
+    set_value(patch, "bookkeeper.ledger.fold_commit.MOST_AGE", timedelta(days=10**4))
 
 
 @rule(

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.errors import Retry
-from tests.rules.rule import Chapter, Patch, breaks
+from tests.rules.rule import Chapter, Patch, breaks, set_value
 from tests.rules.systems import Fails, Simulated
 
 rule = Chapter()
@@ -52,7 +52,7 @@ def young_files_are_orphans(rightly: Any, context: Any, older_than: Any = None) 
 )
 def any_orphan_age(patch: Patch) -> None:
     """A person may give any age."""
-    patch.setattr("reaper.orphans.LEAST_AGE", timedelta(0))
+    set_value(patch, "reaper.orphans.LEAST_AGE", timedelta(0))
 
 
 @rule(
@@ -94,7 +94,7 @@ def an_unreadable_txlog_names_no_file(rightly: Any, key: str, data: bytes, folde
 )
 def attempts_are_orphans(patch: Patch) -> None:
     """An attempt may be under way when its manifests go."""
-    patch.setattr("reaper.orphans.MARGIN", -timedelta(days=10**4))
+    set_value(patch, "reaper.orphans.MARGIN", -timedelta(days=10**4))
 
 
 @rule(
@@ -133,7 +133,7 @@ def an_older_table_is_swept(rightly: Any, metadata: Any, copy: Any) -> None:
 )
 def any_number_of_orphans(patch: Patch) -> None:
     """Any number of files may go at once."""
-    patch.setattr("reaper.orphans.FEW", 10**9)
+    set_value(patch, "reaper.orphans.FEW", 10**9)
 
 
 @rule(

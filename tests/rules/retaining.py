@@ -7,7 +7,7 @@ from typing import Any
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.stores.store import key_in
-from tests.rules.rule import Chapter, Patch, breaks
+from tests.rules.rule import Chapter, Patch, breaks, set_value
 from tests.rules.systems import Fails, Simulated
 
 rule = Chapter()
@@ -101,7 +101,7 @@ def a_jump_is_time(rightly: Any, steady: Any) -> timedelta:
 )
 def times_without_bounds(patch: Patch) -> None:
     """A mode without bounds holds for times too."""
-    patch.setattr("bookkeeper.format.bounds.ALWAYS", frozenset())
+    set_value(patch, "bookkeeper.format.bounds.ALWAYS", frozenset())
 
 
 @rule(

@@ -13,7 +13,7 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.format.records import Prefix
 from reaper.compaction import worker
 from tests.chaos.scenes.rewriting import AcceptingRollbackOfRewrites, RewritingAmongOthers
-from tests.rules.rule import Chapter, Patch, breaks, put
+from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
 
@@ -84,7 +84,7 @@ def position_deletes_are_not_looked_at(rightly: Any, ledger: Any, view: Any) -> 
 )
 def rewrites_have_numbers_of_their_own(patch: Patch) -> None:
     """New files inherit the number of their snapshot."""
-    patch.setattr("bookkeeper.ledger.rewrite_groups.Prefix", lambda status, *_: Prefix(status))
+    set_value(patch, "bookkeeper.ledger.rewrite_groups.Prefix", lambda status, *_: Prefix(status))
 
 
 @rule(
@@ -102,7 +102,7 @@ def overlaps_are_taken(patch: Patch) -> None:
             self.update(other)
             return self
 
-    patch.setattr("bookkeeper.tick.check_rewrites.set", Never, raising=False)
+    set_value(patch, "bookkeeper.tick.check_rewrites.set", Never, raising=False)
 
 
 @rule(

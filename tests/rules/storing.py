@@ -9,7 +9,7 @@ from typing import Any
 from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.stores.beneath import open_in
 from bookkeeper.stores.local import LocalStore
-from tests.rules.rule import Chapter, Patch, breaks, put
+from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails
 
 rule = Chapter()
@@ -102,7 +102,7 @@ def links_are_followed(patch: Patch) -> None:
     """The kernel resolves links, and so does the walk through the folders."""
     for module in ("beneath", "disk"):
         put(patch, f"bookkeeper.stores.{module}.open_in", _open_through)
-    patch.setattr("bookkeeper.stores.beneath._RESOLVE_NO_SYMLINKS", 0)
+    set_value(patch, "bookkeeper.stores.beneath._RESOLVE_NO_SYMLINKS", 0)
 
 
 def _open_through(rightly: Any, folder: int, name: str, flags: int, path: str, mode: int = 0o666) -> int:

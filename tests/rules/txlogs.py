@@ -13,7 +13,7 @@ from bookkeeper.core.folder import PENDING, REJECTED, Folder
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError, NewerVersion, Reject, StorageUnavailable, TxlogCorrupt, Unfit
 from tests.chaos.scenes.ticking import Ticking
-from tests.rules.rule import Chapter, Patch, breaks
+from tests.rules.rule import Chapter, Patch, breaks, set_value
 from tests.rules.systems import Fails, Fuzzed, Modelled, Recorded, Scene, Simulated
 from tests.support.faults import AFTER
 
@@ -247,7 +247,7 @@ def suspect_locations_are_taken(patch: Patch) -> None:
     """Nothing in a location is suspect."""
     import re
 
-    patch.setattr("bookkeeper.stores.locations._SUSPECT", re.compile("(?!)"))
+    set_value(patch, "bookkeeper.stores.locations._SUSPECT", re.compile("(?!)"))
 
 
 @rule(
@@ -323,7 +323,7 @@ def entries_are_not_counted(rightly: Any, *given: Any) -> None:
 )
 def the_future_is_taken(patch: Patch) -> None:
     """A txlog may be created at any time."""
-    patch.setattr("bookkeeper.tick.check.FUTURE_MS", 10**15)
+    set_value(patch, "bookkeeper.tick.check.FUTURE_MS", 10**15)
 
 
 @rule(
