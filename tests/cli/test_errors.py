@@ -137,11 +137,15 @@ def absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
         "bookkeeper.stores.azure",
         "bookkeeper.stores.gcs",
     )
-    for name in list(sys.modules):
+    modules = dict(sys.modules)
+    for name in modules:
         theirs = name.partition(".")[0] == module
         again = name.startswith((*ours, "bookkeeper.stores.open", "spark_jobs.")) and name not in COMMANDS
         if theirs or again:
             monkeypatch.delitem(sys.modules, name)
+            package, _, own = name.rpartition(".")
+            if hasattr(modules.get(package), own):  # what is imported anew is put there: to be undone as well
+                monkeypatch.setattr(modules[package], own, getattr(modules[package], own))
 
 
 @pytest.mark.parametrize(
