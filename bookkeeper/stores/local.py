@@ -219,7 +219,7 @@ class LocalStore:
                 os.close(handle)
 
     def delete_many(self, keys: Iterable[str]) -> int:
-        count = 0
+        count, any_missing = 0, False
         with Folders(self._opened, self._way_of_folder) as folders:
             for key in keys:
                 folder = key[: key.rfind("/") + 1]
@@ -227,8 +227,14 @@ class LocalStore:
                 try:
                     os.unlink(key[len(folder) :], dir_fd=folders[folder])
                     count += 1
+                except FileNotFoundError:
+                    checked_key(key)
+                    any_missing = True
+                    count += 1
                 except (OSError, ValueError):
                     count += self._delete(folders, key)
+        if any_missing:
+            self._check_root()
         return count
 
     def _delete(self, folders: Folders, key: str) -> bool:

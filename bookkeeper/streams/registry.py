@@ -211,6 +211,7 @@ def loads(name: str, data: bytes) -> Consumer:
     """
     try:
         raw = json_text.loads(data)
+        json.dumps(raw, ensure_ascii=False).encode()  # a lone surrogate is a ValueError: no output can show it
         if raw["version"] != VERSION:
             return Consumer(name, broken=f"its record has version {raw['version']}, this one knows {VERSION}")
         found = Consumer(name, raw.get("checkpoint"), raw.get("source"), raw.get("available-now") is True)

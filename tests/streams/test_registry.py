@@ -82,6 +82,7 @@ BROKEN = [
 ]
 BROKEN += [READER % until for until in (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59-14:00")]
 BROKEN += [b'{"version":1,"checkpoint":"/cp","source":"../../else"}']
+BROKEN += [rb'{"version":1,"checkpoint":"/cp/\ud800"}', rb'{"version":1,"checkpoint":"/cp","\udfff":1}']
 BEGINS = b'{"version":1,"checkpoint":"/cp","begins-with":%s,"renewed":%s}'
 BROKEN += [BEGINS % (b'"5"', b"null"), BEGINS % (b"true", b"null"), BEGINS % (b"5", b"7")]
 BROKEN += [BEGINS % (b"5", b'"2026-01-31T12:00:00"'), BEGINS % (b"5", b'"9999-12-31T23:59:59-14:00"')]
