@@ -92,7 +92,7 @@ def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: A
     try:
         return rightly(writer, position)
     except UnknownOutcome:
-        writer._store.delete_many([item.key for item in writer._files._finished])
+        writer._cards.store.delete_many([item.key for item in writer._files._finished])
         raise
 
 
@@ -223,7 +223,7 @@ def uuids_have_bounds(patch: Patch) -> None:
     "A column that the table lacks is an error: no value is dropped in silence.",
     Fails("tests/writers/test_changes.py::test_a_column_that_the_table_lacks_is_refused_and_the_writer_lives_on"),
 )
-@breaks("writers.values.cast.unknown_columns", "writers.writer.unknown_columns")
+@breaks("writers.values.cast.unknown_columns", "writers.publish.columns.unknown_columns")
 def unknown_columns_are_dropped(rightly: Any, names: Any, schema: Any, former: Any) -> list[str]:
     """Every column is known."""
     return []
@@ -234,6 +234,6 @@ def unknown_columns_are_dropped(rightly: Any, names: Any, schema: Any, former: A
     Fails("tests/writers/test_writer.py::test_a_table_made_anew_stops_the_writer"),
     Fails("tests/writers/test_folder_gone.py::test_another_folder_in_its_place_gets_nothing"),
 )
-@breaks("writers.writer.check_same_table")
+@breaks("writers.publish.card_follower.check_same_table")
 def any_table_will_do(rightly: Any, card: Any, newer: Any) -> None:
     """A writer goes on with the table that has taken its table's place."""

@@ -15,12 +15,12 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.core.names import started_ms
 from bookkeeper.core.txlog import MOST_SPAN
-from bookkeeper.errors import NotPossible
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
-from writers.files.operations import Operations
+from writers.files.operations import Operations, changes, operations
 from writers.files.unpublished import DELETES, UnpublishedFiles
-from writers.files.versions import DELETE, Versions, versions
+from writers.files.versions import DELETE, INSERT, Versions, versions
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
 
@@ -30,6 +30,10 @@ STEP_BYTES, STEP_ROWS = 2**27, 2**20
 ORDER_BITS, TIME_BITS = 21, 42
 #: what the op-column says, by the kind of operation
 OPS = ("I", "U", "D")
+#: which versions of a key that is written several times in a step become rows of the stream
+LAST, ALL = "last", "all"
+NO_ROOM = "this txlog would have too many steps, or versions of one key"
+NO_DELETES = "the table's partition spec has changed: deletes could miss rows"
 _MOST_PARTS = 1024
 
 
@@ -85,10 +89,23 @@ class Steps(UnpublishedFiles):
             self._end_step(spec, sequence)
         return self._number < MOST_SPAN - 1 and not (self.keep_all and self._orders + count > most)
 
-    def add(self, operations: Operations, spec: WriteSpec, sequence: int) -> bool:
+    def check_kind(self, kind: int, table: str) -> None:
+        """A keyed table takes every kind."""
+
+    def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
+        """See UnpublishedFiles."""
+        return _keyed(spec).spec is not None or (kind == INSERT and not self.keep_all)
+
+    def fit(self, rows: pa.Table, spec: WriteSpec, kind: int, deleted: pa.Array | None) -> Operations:
+        """See UnpublishedFiles."""
+        if deleted is not None:
+            return changes(rows, spec, _keyed(spec), kind, deleted)
+        return operations(rows, spec, _keyed(spec), kind)
+
+    def add(self, fitted: Operations, spec: WriteSpec, sequence: int) -> bool:
         """Take operations; returns whether a file was finished by them."""
         before = len(self._finished)
-        for piece in operations.pieces(STEP_ROWS, STEP_BYTES):
+        for piece in fitted.pieces(STEP_ROWS, STEP_BYTES):
             self.since = self.since or self._clock()
             if self._step.rows + len(piece.kinds) > STEP_ROWS or self._step.bytes + piece.size() > STEP_BYTES:
                 self._end_step(spec, sequence)
@@ -235,3 +252,25 @@ def _nulls(field: pa.Field, count: int) -> pa.Array:
 def _keyed(spec: WriteSpec) -> KeyedSpec:
     assert spec.keyed is not None
     return spec.keyed
+
+
+def files_of(
+    spec: WriteSpec,
+    writer: str,
+    incarnation: str,
+    keep: str,
+    clock: Clock,
+    wait: Wait,
+    at_once: AtOnce,
+) -> UnpublishedFiles:
+    """
+    The files of a run, none yet; raises ConfigInvalid and NotPossible where `keep` does not fit the table.
+    """
+    keyed, stem = spec.keyed, f"{writer}-{incarnation}"
+    if keep not in (LAST, ALL):
+        raise ConfigInvalid(f"keep is {keep!r:.60}: {LAST!r} or {ALL!r} is allowed")
+    if keep == ALL and (keyed is None or keyed.op is None):
+        raise NotPossible(f"keep={ALL!r} needs an op-column, which {spec.card.table} does not have")
+    if keyed is None:
+        return UnpublishedFiles(stem, clock, wait, at_once)
+    return Steps(stem, incarnation, keep == ALL, clock, wait, at_once)

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.core.txlog import StepFile
-from bookkeeper.errors import StorageUnavailable
+from bookkeeper.errors import NotPossible, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import Finished, OpenFile, sliced
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
 from writers.files.partition import Part
+from writers.files.versions import INSERT
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait, retry
+from writers.values.cast import cast
 
 MOST_HELD_BYTES = 512 * 2**20
 #: files and bytes that are uploaded at once: the storage's client copies what it sends
@@ -65,7 +67,8 @@ class NamedFiles(NamedTuple):
 
 class UnpublishedFiles:
     """
-    Takes rows in the schema of a WriteSpec and gives DataFiles; rows that were taken are never lost by an error here.
+    Of an append-only table: takes rows in the schema of a WriteSpec and gives DataFiles. Rows that were taken are never
+    lost by an error here. Steps does the same for a keyed table.
 
     `stem` is `<writer>-<incarnation>`; `attempt` tells the files of two that write one txlog apart.
     """
@@ -96,6 +99,28 @@ class UnpublishedFiles:
     def full(self) -> bool:
         """Whether the next txlog can soon hold no more, however small its files are."""
         return False
+
+    def check_kind(self, kind: int, table: str) -> None:
+        """Raises NotPossible where the table does not take operations of this kind."""
+        if kind != INSERT:
+            hint = "`bookkeeper init --key` makes one keyed; open a new Writer then."
+            raise NotPossible(f"{table} is append-only: it has no keys", hint=hint)
+
+    def has_room(self, count: int, spec: WriteSpec, sequence: int) -> bool:
+        """Whether the txlog has room for so many rows more."""
+        return True
+
+    def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
+        """Whether the delete files of operations of this kind would reach every row."""
+        return True
+
+    def fit(self, rows: pa.Table, spec: WriteSpec, kind: int, deleted: pa.Array | None) -> Any:
+        """The rows as `add` takes them; raises SchemaRefused."""
+        return cast(rows, spec.schema, spec.arrow, spec.former)
+
+    def add(self, fitted: Any, spec: WriteSpec, sequence: int) -> bool:
+        """Take what `fit` gave; returns whether a file was finished by it."""
+        return self.take(fitted, spec, sequence)
 
     def take(self, rows: pa.Table, spec: WriteSpec, sequence: int, number: int = 0) -> bool:
         """Take rows, whose files have this relative number; returns whether a file was finished by them."""
