@@ -10,8 +10,9 @@ A writer never deletes a file. Threads may share one: its methods run one after 
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from threading import RLock
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,8 @@ from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.run_state import RunState
+from writers.tasks.reservation import Reservation
+from writers.tasks.task import Task
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
 from writers.values.given import as_table
 
@@ -70,7 +73,7 @@ class Writer:
         self.name = check_writer(name)
         self._folder = folder
         self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
-        self._process, self._lock = os.getpid(), RLock()
+        self._process, self._lock, self._keep = os.getpid(), RLock(), keep
         self._cards = CardFollower(folder, stores, name, wait)
         now = millis(clock())
         position, least = retry(lambda: resume(folder, self.card, name, now), wait)
@@ -84,7 +87,8 @@ class Writer:
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, patience, lambda: figures.unpublished)
-        self._state = RunState(name)
+        self._state = RunState(f"run of {name}", hint="Open a new Writer.")
+        self._reservation = Reservation(clock)
         # Also where the program ends, or forgets this object, without a word.
         self._left = weakref.finalize(self, _say_lost, self.figures, self._publisher, self.card.table, self._process)
 
@@ -169,7 +173,7 @@ class Writer:
     def due(self) -> bool:
         """Whether it is time to publish: by the card's roll-after or target file size, or because the card changed."""
         since = self._files.since
-        if since is None:
+        if since is None or self._state.has_tasks:
             return False
         full = self._files.full() or self._files.bytes() >= self.card.target_file_size
         return full or self._cards.newer is not None or self._to_roll(since)
@@ -339,13 +343,13 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._publisher.unknown is None and self._state.is_open:
+            if kind is None and self._publisher.unknown is None and self._state.goes_on:
                 self._publish_rest()
         finally:
             self.close()
 
     def _publish_rest(self) -> None:
-        if self._state.comes_again and self._files.rows():
+        if self._state.comes_again and self._files.rows() and not self._state.has_tasks:
             # Published without a position, these rows would come a second time from the source. `close` says it.
             return
         self.publish()
@@ -354,6 +358,57 @@ class Writer:
         if os.getpid() != self._process:
             hint = "Open a Writer in every process; each is a run of its own."
             raise NotPossible(f"this writer was opened by process {self._process}", hint=hint)
+
+    @one_at_a_time
+    def task(self) -> Task:
+        """
+        What other processes need to write files for the next txlog: `take` their results, or `discard` them.
+
+        Until then this run takes no rows of its own and publishes nothing; another call gives the same task. Raises
+        StorageUnavailable, and NotPossible where the table has become keyed or append-only.
+        """
+        if not self._state.has_tasks:
+            self.roll()
+            self._cards.check_keys()
+            name = TxlogName(self.name, self.incarnation, self._publisher.sequence)
+            self._reservation.begin(self.card, name, self._keep, self._files.orders())
+            self._state.reserve()
+        self._publisher.check()
+        return self._reservation.current
+
+    @one_at_a_time
+    def take(self, results: Iterable[bytes], position: bytes | None = None) -> int:
+        """
+        Take what tasks wrote, each result once and all of them together, as if it was written here in this order;
+        returns how many rows. `position` is as of `write`.
+
+        Raises NotPossible, and then has taken nothing and still waits for results.
+        """
+        self._publisher.check()
+        self._state.check_tasks()
+        taken = self._reservation.checked(results, self._spec)
+        if taken:
+            self._files.add_stored(taken, self._reservation.since, self.card.data_path)
+        self._state.free()
+        self._state.took(position)
+        self.figures.unpublished = self._files.rows()
+        return sum(item.operations for item in taken)
+
+    @one_at_a_time
+    def discard(self, results: Iterable[bytes] = ()) -> int:
+        """
+        Delete the files of results of this txlog's tasks that were not taken, and wait for results no longer; returns
+        how many files. Files whose results are lost are swept by the reaper.
+
+        Raises NotPossible, and then has deleted nothing, and StorageUnavailable: some may be deleted.
+        """
+        self._publisher.check()
+        self._state.check_goes_on()
+        name = TxlogName(self.name, self.incarnation, self._publisher.sequence)
+        keys = self._reservation.to_delete(results, name, self._spec, self._files.paths())
+        if self._state.has_tasks:
+            self._state.free()
+        return retry(partial(self._cards.store.delete_many, keys), self._wait)
 
     def _check(self) -> None:
         self._check_process()

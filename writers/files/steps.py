@@ -10,16 +10,19 @@ the shadow file: that has the number before, so that the step's own equality del
 Where nothing is deleted, files are an append: those of several steps in a row have one number, and are written on.
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.core.names import started_ms
-from bookkeeper.core.txlog import MOST_SPAN
+from bookkeeper.core.txlog import MOST_SPAN, StepFile
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
 from writers.files.operations import Operations, changes, operations
-from writers.files.unpublished import DELETES, UnpublishedFiles
+from writers.files.unpublished import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
 from writers.files.versions import DELETE, INSERT, Versions, versions
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
@@ -53,11 +56,23 @@ def first_order(incarnation: str, sequence: int) -> int:
 class Steps(UnpublishedFiles):
     """Takes operations, gives data files and delete files."""
 
-    def __init__(self, stem: str, incarnation: str, keep_all: bool, clock: Clock, wait: Wait, at_once: AtOnce) -> None:
-        super().__init__(stem, clock, wait, at_once)
+    def __init__(
+        self,
+        stem: str,
+        incarnation: str,
+        keep_all: bool,
+        clock: Clock,
+        wait: Wait,
+        at_once: AtOnce,
+        attempt: str = "",
+        orders: int = 0,
+    ) -> None:
+        """`orders`: the first number of the order-column, within the first txlog."""
+        super().__init__(stem, clock, wait, at_once, attempt)
         self._incarnation, self.keep_all = incarnation, keep_all
         self._step = _Step()
         self._start_over()
+        self._orders = orders
 
     def _start_over(self) -> None:
         self._number = self._taken = self._orders = 0
@@ -112,6 +127,30 @@ class Steps(UnpublishedFiles):
             self._step.add(piece)
             self._taken += len(piece.kinds)
         return len(self._finished) > before
+
+    def orders(self) -> int:
+        """See UnpublishedFiles."""
+        return self._orders
+
+    def add_stored(self, given: Sequence[StoredFiles], at: datetime, data_path: str) -> None:
+        """
+        Take files that other processes have stored since `at`, as steps behind all that were taken before.
+
+        So where two of them upsert one key, the later one's row is the only one. Only when no step is open. Raises
+        NotPossible where the txlog has no room for so many steps, and then has taken nothing.
+        """
+        assert not (self._step.rows or self._open)
+        if self._number + sum(item.last for item in given) >= MOST_SPAN:
+            raise NotPossible(NO_ROOM, hint="discard(results), then give each task fewer rows, and publish more often.")
+        behind = list[StoredFiles]()
+        for item in given:
+            data, deletes = (tuple(StepFile(file, self._number + n) for file, n in items) for items in item.files)
+            behind.append(item._replace(files=NamedFiles(data, deletes)))
+            self._number += item.last
+        super().add_stored(behind, at, data_path)
+        self._appending = False
+        self._orders = max(self._orders, *(item.orders for item in given))
+        self._taken += sum(item.operations for item in given)
 
     def finish(self, spec: WriteSpec, sequence: int) -> None:
         """End the step and finish every open file."""
@@ -262,9 +301,13 @@ def files_of(
     clock: Clock,
     wait: Wait,
     at_once: AtOnce,
+    attempt: str = "",
+    orders: int = 0,
 ) -> UnpublishedFiles:
     """
-    The files of a run, none yet; raises ConfigInvalid and NotPossible where `keep` does not fit the table.
+    The files of a run, or of an attempt at a task of it, none yet.
+
+    Raises ConfigInvalid and NotPossible where `keep` does not fit the table.
     """
     keyed, stem = spec.keyed, f"{writer}-{incarnation}"
     if keep not in (LAST, ALL):
@@ -272,5 +315,5 @@ def files_of(
     if keep == ALL and (keyed is None or keyed.op is None):
         raise NotPossible(f"keep={ALL!r} needs an op-column, which {spec.card.table} does not have")
     if keyed is None:
-        return UnpublishedFiles(stem, clock, wait, at_once)
-    return Steps(stem, incarnation, keep == ALL, clock, wait, at_once)
+        return UnpublishedFiles(stem, clock, wait, at_once, attempt)
+    return Steps(stem, incarnation, keep == ALL, clock, wait, at_once, attempt, orders)
