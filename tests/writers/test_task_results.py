@@ -89,9 +89,13 @@ def test_a_forged_result_deletes_no_file_of_the_writer_itself(desk: Desk) -> Non
         writer.write(rows("mine"))
         task = writer.task()
         (mine,) = stored(desk)
-        other = forged(task, result_of(desk, task), lambda file: replace(file, path=f"{desk.root}/data/{mine}"))
-        with pytest.raises(NotPossible):
-            writer.discard([other])
+        with task.open(stores=desk.stores) as files:
+            files.write(rows("one"))
+        for name in (mine, mine.replace(mine.rpartition("/")[2], "t1-0123456789abcdef-00001.parquet")):
+            other = forged(task, files.result, lambda file, name=name: replace(file, path=f"{desk.root}/data/{name}"))
+            for act in (writer.discard, writer.take):
+                with pytest.raises(NotPossible, match="result 0"):
+                    act([other])
         outside = forged(task, result_of(desk, task), named(lambda path: path.replace("/data/", "/_bookkeeper/")))
         with pytest.raises(NotPossible):
             writer.discard([outside])

@@ -140,15 +140,16 @@ class Steps(UnpublishedFiles):
         NotPossible where the txlog has no room for so many steps, and then has taken nothing.
         """
         assert not (self._step.rows or self._open)
-        if self._number + sum(item.last for item in given) >= MOST_SPAN:
+        last = self._number
+        if last + sum(item.last for item in given) >= MOST_SPAN:
             raise NotPossible(NO_ROOM, hint="discard(results), then give each task fewer rows, and publish more often.")
         behind = list[StoredFiles]()
         for item in given:
-            data, deletes = (tuple(StepFile(file, self._number + n) for file, n in items) for items in item.files)
+            data, deletes = (tuple(StepFile(file, last + n) for file, n in items) for items in item.files)
             behind.append(item._replace(files=NamedFiles(data, deletes)))
-            self._number += item.last
+            last += item.last
         super().add_stored(behind, at, data_path)
-        self._appending = False
+        self._number, self._appending = last, False
         self._orders = max(self._orders, *(item.orders for item in given))
         self._taken += sum(item.operations for item in given)
 

@@ -144,12 +144,15 @@ class UnpublishedFiles:
 
     def add_stored(self, given: Sequence[StoredFiles], at: datetime, data_path: str) -> None:
         """Take files that other processes have stored since `at`."""
+        root = len(join(data_path, ""))
+        taken = [
+            _FinishedFile(file.path[root:], file, None, number, deletes, at)
+            for files in (item.files for item in given)
+            for items, deletes in ((files.data, False), (files.deletes, True))
+            for file, number in items
+        ]
+        self._finished += taken  # all or none: after an error they may be given again
         self.since = at if self.since is None else min(self.since, at)
-        for files in (item.files for item in given):
-            for items, deletes in ((files.data, False), (files.deletes, True)):
-                for file, number in items:
-                    key = file.path[len(join(data_path, "")) :]
-                    self._finished.append(_FinishedFile(key, file, None, number, deletes, at))
 
     def paths(self) -> frozenset[str]:
         """The locations of the files that are finished or stored."""
