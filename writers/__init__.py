@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bookkeeper.stores.open import stores_with as stores_with
     from writers.bare import Bare as Bare
     from writers.bare import TooOld as TooOld
+    from writers.tasks.task import Task as Task
+    from writers.tasks.task import TaskWriter as TaskWriter
     from writers.writer import Writer as Writer
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "NotPossible",
     "SchemaRefused",
     "StorageUnavailable",
+    "Task",
+    "TaskWriter",
     "TooOld",
     "TxlogName",
     "UnknownOutcome",
@@ -42,6 +46,8 @@ __all__ = [
 ]
 _MODULES = {
     "Bare": "writers.bare",
+    "Task": "writers.tasks.task",
+    "TaskWriter": "writers.tasks.task",
     "TooOld": "writers.bare",
     "TxlogName": "bookkeeper.core.names",
     "Writer": "writers.writer",

@@ -10,9 +10,9 @@ A writer never deletes a file. Threads may share one: its methods run one after 
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from threading import RLock
 from types import TracebackType
 from typing import Any
@@ -21,44 +21,32 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 
 from bookkeeper.core.card import Card
-from bookkeeper.core.column_requests import ADD, WIDEN, ColumnRequest
-from bookkeeper.core.folder import NO_CARD, Folder
+from bookkeeper.core.column_requests import ColumnRequest
+from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
-from bookkeeper.errors import (
-    ColumnRefused,
-    ConfigInvalid,
-    Missing,
-    NotPossible,
-    SchemaRefused,
-    StorageUnavailable,
-    UnknownOutcome,
-    WrongFolder,
-)
-from bookkeeper.stores.local import of_table
-from bookkeeper.stores.locations import normal
+from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
-from writers.files.operations import Operations, booleans, changes, operations
-from writers.files.steps import Steps
-from writers.files.unpublished import UnpublishedFiles
+from writers.files.operations import booleans
+from writers.files.steps import LAST, NO_DELETES, NO_ROOM, files_of
 from writers.files.versions import DELETE, INSERT, UPSERT
-from writers.files.write_spec import WriteSpec, check_same_table, may_share_txlog
+from writers.files.write_spec import WriteSpec
 from writers.metrics import WriterMetrics
 from writers.one_at_a_time import one_at_a_time
+from writers.publish.card_follower import CardFollower
 from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
+from writers.publish.run_state import RunState
+from writers.tasks.reservation import Reservation
+from writers.tasks.task import Task
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
-from writers.values.cast import cast, unknown_columns
 from writers.values.given import as_table
-from writers.values.unknown_fields import asked_type, wider_columns
 
 log = logging.getLogger(__name__)
 
 #: how old a card may be when a txlog is published: it is read beside the uploads, which can take minutes
 CARD_AGE = timedelta(seconds=1)
-#: which versions of a key that is written several times in a step become rows of the stream
-LAST, ALL = "last", "all"
 
 
 class Writer:
@@ -83,29 +71,24 @@ class Writer:
         keep: str = LAST,
     ) -> None:
         self.name = check_writer(name)
-        self._folder, self._stores = folder, stores
+        self._folder = folder
         self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
-        self._process, self._lock = os.getpid(), RLock()
-        try:
-            card = folder.card()
-        except Missing as exc:
-            hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, make no new one."
-            raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc
-        self._use(card)
+        self._process, self._lock, self._keep = os.getpid(), RLock(), keep
+        self._cards = CardFollower(folder, stores, name, wait)
         now = millis(clock())
         position, least = retry(lambda: resume(folder, self.card, name, now), wait)
         if now < least:
             log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
         self.incarnation = new_incarnation(max(now, least), random(10))
-        self._files = self._new_files(keep)
+        self._files = files_of(self._spec, name, self.incarnation, keep, clock, wait, at_once)
         #: metrics of this run, for Prometheus
-        self.figures = WriterMetrics(name)
+        self.figures = figures = WriterMetrics(name)
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
         self._publisher = Publisher(folder, name, self.incarnation, position, wait)
-        self._columns = ColumnAsker(folder, clock, wait, patience)
-        self._last_position: bytes | None = None  # of the rows written last
-        self._has_positions = self._card_changed = self._keys_changed = self._broken = self._closed = False
+        self._columns = ColumnAsker(folder, self._cards, clock, wait, patience, lambda: figures.unpublished)
+        self._state = RunState(f"run of {name}", hint="Open a new Writer.")
+        self._reservation = Reservation(clock)
         # Also where the program ends, or forgets this object, without a word.
         self._left = weakref.finalize(self, _say_lost, self.figures, self._publisher, self.card.table, self._process)
 
@@ -145,20 +128,14 @@ class Writer:
             keep=keep,
         )
 
-    def _new_files(self, keep: str) -> UnpublishedFiles:
-        keyed, stem = self._spec.keyed, f"{self.name}-{self.incarnation}"
-        if keep not in (LAST, ALL):
-            raise ConfigInvalid(f"keep is {keep!r:.60}: {LAST!r} or {ALL!r} is allowed")
-        if keep == ALL and (keyed is None or keyed.op is None):
-            raise NotPossible(f"keep={ALL!r} needs an op-column, which {self.card.table} does not have")
-        if keyed is None:
-            return UnpublishedFiles(stem, self._clock, self._wait, self._at_once)
-        return Steps(stem, self.incarnation, keep == ALL, self._clock, self._wait, self._at_once)
-
     @property
     def card(self) -> Card:
         """The table's card that this writer writes by."""
-        return self._spec.card
+        return self._cards.card
+
+    @property
+    def _spec(self) -> WriteSpec:
+        return self._cards.spec
 
     @property
     def position(self) -> bytes | None:
@@ -196,10 +173,10 @@ class Writer:
     def due(self) -> bool:
         """Whether it is time to publish: by the card's roll-after or target file size, or because the card changed."""
         since = self._files.since
-        if since is None:
+        if since is None or self._state.has_tasks:
             return False
         full = self._files.full() or self._files.bytes() >= self.card.target_file_size
-        return full or self._card_changed or self._to_roll(since)
+        return full or self._cards.newer is not None or self._to_roll(since)
 
     @one_at_a_time
     def write(self, rows: Any, position: bytes | None = None) -> None:
@@ -247,46 +224,31 @@ class Writer:
         if open_since is not None and self._to_roll(open_since):
             self.roll()
         self._check_kind(kind, table.num_rows)
-        taken = self._cast(table, kind, deleted)
-        if self._keys_changed:
-            hint = "publish() what was written so far, then open a new Writer."
-            raise NotPossible(f"{self.card.table} was append-only and has keys now, or the reverse", hint=hint)
-        with self._broken_by_errors():
-            finished = self._add(taken)
-        self._last_position = position
-        self._has_positions = self._has_positions or position is not None
+        fit = lambda rows: self._files.fit(rows, self._spec, kind, deleted)  # noqa: E731
+        taken = self._columns.fit(table, kind != DELETE, fit, self.roll)
+        self._cards.check_keys()
+        with self._state.broken_by_errors():
+            finished = self._files.add(taken, self._spec, self._publisher.sequence)
+        self._state.took(position)
         self.figures.unpublished = self._files.rows()
         if finished:
             self._store_finished()
 
-    def _add(self, taken: pa.Table | Operations) -> bool:
-        if isinstance(self._files, Steps):
-            return self._files.add(taken, self._spec, self._publisher.sequence)
-        return self._files.take(taken, self._spec, self._publisher.sequence)
-
     def _check_kind(self, kind: int, count: int) -> None:
         """Raises NotPossible where the table, or this txlog, does not take so many operations of this kind."""
-        if not isinstance(self._files, Steps):
-            if kind != INSERT:
-                hint = "`bookkeeper init --key` makes one keyed; open a new Writer then."
-                raise NotPossible(f"{self.card.table} is append-only: it has no keys", hint=hint)
-            return
-        with self._broken_by_errors():
+        self._files.check_kind(kind, self.card.table)
+        with self._state.broken_by_errors():
             has_room = self._files.has_room(count, self._spec, self._publisher.sequence)
         if not has_room:
-            hint = "publish(), then go on, with fewer rows at once."
-            raise NotPossible("this txlog would have too many steps, or versions of one key", hint=hint)
-        if self._deletes_fit() or (kind == INSERT and not self._files.keep_all):
+            raise NotPossible(NO_ROOM, hint="publish(), then go on, with fewer rows at once.")
+        if self._files.deletes_fit(kind, self._spec):
             return
         self.roll()  # the bookkeeper may have set the delete spec up again
-        if not self._deletes_fit():
+        if not self._files.deletes_fit(kind, self._spec):
             hint = (
                 "publish() what was written so far. The bookkeeper sets the delete spec up again and changes the card."
             )
-            raise NotPossible("the table's partition spec has changed: deletes could miss rows", hint=hint)
-
-    def _deletes_fit(self) -> bool:
-        return self._spec.keyed is not None and self._spec.keyed.spec is not None
+            raise NotPossible(NO_DELETES, hint=hint)
 
     @one_at_a_time
     def roll(self) -> None:
@@ -295,8 +257,8 @@ class Writer:
         """
         self._check()
         self._finish_files()
-        card, _ = self._at_once([self._newest_card, self._store_files])
-        self._adopt(card)
+        card, _ = self._at_once([self._cards.newest, self._store_files])
+        self._cards.adopt(card, self._files.rows())
 
     @one_at_a_time
     def ask(self, requests: Sequence[ColumnRequest]) -> bool:
@@ -306,11 +268,7 @@ class Writer:
         `write` does it for the columns of its rows. Raises Backpressure when no bookkeeper answers, and like `roll`.
         """
         self._check()
-        before = self.card
-        if wanted := self._columns.wanted(requests, before):
-            self._columns.ask(wanted, self._card_before_publish)
-            self.roll()
-        return self.card != before
+        return self._columns.ask(requests, self.roll)
 
     @property
     def refused_columns(self) -> Mapping[ColumnRequest, ColumnRefused]:
@@ -329,19 +287,18 @@ class Writer:
         self._check()
         if not self._files.rows():
             return None
-        position = self._last_position if position is None else position
+        position = self._state.position if position is None else position
         card = self._prepare_publish()
         files, facts = self._files.named(), self._facts("publish")
         name = self._publisher.publish(self._spec, files, position, millis(self._clock()))
         self._check_age(name, card)
         self._monitor.published(name, chained=position is not None)
-        self._has_positions = self._has_positions or position is not None
-        self._last_position = None
+        self._state.published(position)
         self._files.clear()
         self.figures.published(files.data_files, self._clock())
         count = len(files.data) + len(files.deletes)
         log.info("txlog published", extra={**facts, "txlog": str(name), "files": count})
-        self._adopt(card)
+        self._cards.adopt(card, 0)
         return name
 
     def _prepare_publish(self) -> Card:
@@ -361,7 +318,7 @@ class Writer:
         self._monitor.admit(self.card.pending_limit, self._patience)
         # After everything that can take long: the orphan age counts to the publish, and the card may have changed.
         half = timedelta(milliseconds=card.orphan_age_ms / 2)
-        self._files.renew(self._store, half, self._spec, self._publisher.sequence)
+        self._files.renew(self._cards.store, half, self._spec, self._publisher.sequence)
         if not timedelta(0) <= self._clock() - began < CARD_AGE:
             card = self._card_before_publish()
         return card
@@ -376,7 +333,7 @@ class Writer:
     @one_at_a_time
     def close(self) -> None:
         """End this run without publishing; says how many rows it leaves unpublished."""
-        self._closed = True
+        self._state.close()
         self._left()
 
     def __enter__(self) -> "Writer":
@@ -386,13 +343,13 @@ class Writer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None and self._publisher.unknown is None and not (self._broken or self._closed):
+            if kind is None and self._publisher.unknown is None and self._state.goes_on:
                 self._publish_rest()
         finally:
             self.close()
 
     def _publish_rest(self) -> None:
-        if self._has_positions and self._last_position is None and self._files.rows():
+        if self._state.comes_again and self._files.rows() and not self._state.has_tasks:
             # Published without a position, these rows would come a second time from the source. `close` says it.
             return
         self.publish()
@@ -402,110 +359,83 @@ class Writer:
             hint = "Open a Writer in every process; each is a run of its own."
             raise NotPossible(f"this writer was opened by process {self._process}", hint=hint)
 
+    @one_at_a_time
+    def task(self) -> Task:
+        """
+        What other processes need to write files for the next txlog: `take` their results, or `discard` them.
+
+        Until then this run takes no rows of its own and publishes nothing; another call gives the same task. Raises
+        StorageUnavailable, and NotPossible where the table has become keyed or append-only.
+        """
+        if not self._state.has_tasks:
+            self.roll()
+            self._cards.check_keys()
+            name = TxlogName(self.name, self.incarnation, self._publisher.sequence)
+            self._reservation.begin(self.card, name, self._keep, self._files.orders())
+            self._state.reserve()
+        self._publisher.check()
+        return self._reservation.current
+
+    @one_at_a_time
+    def take(self, results: Iterable[bytes], position: bytes | None = None) -> int:
+        """
+        Take what tasks wrote, each result once and all of them together, as if it was written here in this order;
+        returns how many rows. `position` is as of `write`.
+
+        Raises NotPossible, and then has taken nothing and still waits for results.
+        """
+        self._publisher.check()
+        self._state.check_tasks()
+        taken = self._reservation.checked(results, self._spec)
+        if taken:
+            self._files.add_stored(taken, self._reservation.since, self.card.data_path)
+        self._state.free()
+        self._state.took(position)
+        self.figures.unpublished = self._files.rows()
+        return sum(item.operations for item in taken)
+
+    @one_at_a_time
+    def discard(self, results: Iterable[bytes] = ()) -> int:
+        """
+        Delete the files of results of this txlog's tasks that were not taken, and wait for results no longer; returns
+        how many files. Files whose results are lost are swept by the reaper.
+
+        Raises NotPossible, and then has deleted nothing, and StorageUnavailable: some may be deleted.
+        """
+        self._publisher.check()
+        self._state.check_goes_on()
+        name = TxlogName(self.name, self.incarnation, self._publisher.sequence)
+        keys = self._reservation.to_delete(results, name, self._spec, self._files.paths())
+        if self._state.has_tasks:
+            self._state.free()
+        return retry(partial(self._cards.store.delete_many, keys), self._wait)
+
     def _check(self) -> None:
         self._check_process()
         self._publisher.check()
-        if self._closed or self._broken:
-            why = "was closed" if self._closed else "failed half-way through a write"
-            raise NotPossible(f"this run of {self.name} {why}", hint="Open a new Writer.")
-
-    @contextmanager
-    def _broken_by_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self._broken = True  # it is not known which of the rows were taken
-            raise
+        self._state.check()
 
     def _to_roll(self, since: datetime) -> bool:
         return millis(self._clock()) - millis(since) >= self.card.roll_after_ms
 
     def _finish_files(self) -> None:
-        with self._broken_by_errors():
+        with self._state.broken_by_errors():
             self._files.finish(self._spec, self._publisher.sequence)
 
     def _store_files(self) -> None:
-        self._files.store(self._store)
+        self._files.store(self._cards.store)
 
-    def _cast(self, table: pa.Table, kind: int, deleted: pa.Array | None) -> pa.Table | Operations:
-        if unknown_columns(table.column_names, self._spec.schema, self._spec.former):
-            self.roll()  # the columns may have been added to the table meanwhile
-            if kind != DELETE and self.card.takes(ADD):
-                table = self._with_columns_of(table)
-        try:
-            return self._fitted(table, kind, deleted)
-        except SchemaRefused as exc:
-            if self._card_changed:
-                hint = "The table has changed: publish() what was written so far, then write these rows again."
-                raise SchemaRefused(str(exc), hint=hint) from exc
-            if not (self.card.takes(WIDEN) and self.ask(wider_columns(table, self._spec.schema, self._spec.arrow))):
-                raise
-        return self._fitted(table, kind, deleted)
-
-    def _fitted(self, table: pa.Table, kind: int, deleted: pa.Array | None) -> pa.Table | Operations:
-        keyed = self._spec.keyed
-        if keyed is not None and deleted is not None:
-            return changes(table, self._spec, keyed, kind, deleted)
-        if keyed is not None:
-            return operations(table, self._spec, keyed, kind)
-        return cast(table, self._spec.schema, self._spec.arrow, self._spec.former)
-
-    def _with_columns_of(self, table: pa.Table) -> pa.Table:
-        """Asks for the columns that the table lacks; the rows without those that are nothing but null."""
-        unknown = set(unknown_columns(table.column_names, self._spec.schema, self._spec.former))
-        columns = [*enumerate(zip(table.column_names, table.schema.types, strict=True))]
-        empty = {index for index, (name, given) in columns if name in unknown and pa.types.is_null(given)}
-        types = {name: asked_type(given) for index, (name, given) in columns if name in unknown and index not in empty}
-        wanted = [ColumnRequest(ADD, name, given) for name, given in types.items() if given is not None]
-        self.ask(wanted)
-        for request in wanted:
-            if (why := self.refused_columns.get(request)) is not None:
-                raise SchemaRefused(f"the table has no column {request.name!r}, and gets none: {why}", hint=why.hint)
-        return table.select([index for index, _ in columns if index not in empty]) if empty else table
+    def _card_before_publish(self) -> Card:
+        return self._cards.before_publish(self._files.rows())
 
     def _store_finished(self) -> None:
         try:
-            card, _ = self._at_once([self._newest_card, self._store_files])
+            card, _ = self._at_once([self._cards.newest, self._store_files])
             if card != self.card:
                 self.roll()
         except StorageUnavailable as exc:
             # The rows are taken; the next write or publish tries again and raises before it takes more.
             log.warning("data file not stored yet", extra={**self._facts("keep"), "cause": str(exc)})
-
-    def _card_before_publish(self) -> Card:
-        """The card for a publish: where there is no card, no bookkeeper would find the txlog."""
-        url = self._folder.store.url
-        try:
-            card = retry(self._folder.card, self._wait)
-        except Missing as exc:
-            message = f"{url} has no card.json any more; {self._files.rows()} rows are not published"
-            hint = f"They are kept: put the folder back, then publish again. {NO_CARD}"
-            raise WrongFolder(message, hint=hint) from exc
-        check_same_table(self.card, card)
-        return card
-
-    def _newest_card(self) -> Card:
-        try:
-            return self._folder.card()
-        except (StorageUnavailable, Missing) as exc:
-            log.warning("card not readable", extra={**self._facts("card"), "cause": str(exc)})
-            return self.card
-
-    def _adopt(self, card: Card) -> None:
-        """Write by `card` from now on; after the next publish where unpublished files cannot share a txlog with it."""
-        if card == self.card:
-            return
-        check_same_table(self.card, card)
-        self._keys_changed = (card.keyed is None) != (self.card.keyed is None)
-        self._card_changed = self._files.rows() > 0 and not may_share_txlog(self.card, card)
-        if not (self._card_changed or self._keys_changed):
-            self._use(card, self._spec)
-            log.info("card changed", extra=self._facts("adopt"))
-
-    def _use(self, card: Card, before: WriteSpec | None = None) -> None:
-        self._spec = WriteSpec.of(card, before)
-        normal(card.data_path)
-        self._store = of_table(self._stores(card.data_path), card.location)
 
     def _facts(self, action: str) -> dict[str, Any]:
         return {"action": action, "table": self.card.table, "writer": self.name, "rows": self._files.rows()}

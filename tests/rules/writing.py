@@ -2,6 +2,7 @@
 Writers: data files before their txlog, one confirmed txlog after the other, and where a new run goes on.
 """
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,7 @@ from tests.chaos.scenes.writing import Writing
 from tests.rules.rule import Chapter, Patch, breaks
 from tests.rules.systems import Fails, Modelled, Recorded, Scene, Simulated
 from tests.support.faults import AFTER
+from writers.tasks.results import locations
 
 rule = Chapter()
 OUTCOMES = "tests/writers/test_outcomes.py::"
@@ -92,7 +94,7 @@ def files_of_a_failed_publish_are_deleted(rightly: Any, writer: Any, position: A
     try:
         return rightly(writer, position)
     except UnknownOutcome:
-        writer._store.delete_many([item.key for item in writer._files._finished])
+        writer._cards.store.delete_many([item.key for item in writer._files._finished])
         raise
 
 
@@ -223,7 +225,7 @@ def uuids_have_bounds(patch: Patch) -> None:
     "A column that the table lacks is an error: no value is dropped in silence.",
     Fails("tests/writers/test_changes.py::test_a_column_that_the_table_lacks_is_refused_and_the_writer_lives_on"),
 )
-@breaks("writers.values.cast.unknown_columns", "writers.writer.unknown_columns")
+@breaks("writers.values.cast.unknown_columns", "writers.publish.columns.unknown_columns")
 def unknown_columns_are_dropped(rightly: Any, names: Any, schema: Any, former: Any) -> list[str]:
     """Every column is known."""
     return []
@@ -234,6 +236,59 @@ def unknown_columns_are_dropped(rightly: Any, names: Any, schema: Any, former: A
     Fails("tests/writers/test_writer.py::test_a_table_made_anew_stops_the_writer"),
     Fails("tests/writers/test_folder_gone.py::test_another_folder_in_its_place_gets_nothing"),
 )
-@breaks("writers.writer.check_same_table")
+@breaks("writers.publish.card_follower.check_same_table")
 def any_table_will_do(rightly: Any, card: Any, newer: Any) -> None:
     """A writer goes on with the table that has taken its table's place."""
+
+
+TASKS = "tests/writers/test_tasks.py::"
+
+
+@rule(
+    "What tasks wrote is taken once: a result of a reservation that was taken or discarded fits no later one.",
+    Fails(f"{TASKS}test_results_are_taken_once"),
+    Fails(f"{TASKS}test_discarded_files_are_deleted_and_can_be_taken_no_more"),
+)
+@breaks("writers.tasks.reservation.decode")
+def results_fit_every_reservation(rightly: Any, name: Any, spec: Any, reservation: int, result: bytes) -> Any:
+    """A result fits any reservation of its txlog."""
+    own = [re.search("-t([0-9]+)-", key) for key in locations(name, spec, result)]
+    return rightly(name, spec, int(own[0][1]) if own and own[0] else reservation, result)
+
+
+@rule(
+    "A run deletes no file that it has taken, or that a txlog may name.",
+    Fails(f"{TASKS}test_what_was_taken_or_published_is_never_deleted"),
+)
+@breaks("writers.files.unpublished.UnpublishedFiles.paths")
+def taken_files_are_discarded(rightly: Any, files: Any) -> frozenset[str]:
+    """No file counts as taken."""
+    return frozenset()
+
+
+@rule(
+    "Files of tasks are as old as their task, by the clock of the writer that publishes them.",
+    Fails(f"{TASKS}test_files_of_tasks_older_than_half_the_orphan_age_are_written_again"),
+    Fails(f"{TASKS}test_the_age_counts_from_the_task_whatever_the_clock_of_its_process_says"),
+)
+@breaks("writers.files.unpublished.UnpublishedFiles.add_stored")
+def taken_files_are_young(rightly: Any, files: Any, given: Any, at: Any, data_path: str) -> None:
+    """Files of tasks count as stored when they are taken."""
+    rightly(files, given, files._clock(), data_path)
+
+
+@rule(
+    "On a keyed table the steps of each task have numbers behind those of the results before it.",
+    Fails(
+        "tests/writers/test_keyed_tasks.py::test_of_one_key_in_two_tasks_the_row_of_the_later_result_is_the_only_one"
+    ),
+)
+@breaks("writers.files.steps.Steps.add_stored")
+def tasks_share_their_numbers(rightly: Any, steps: Any, given: Any, at: Any, data_path: str) -> None:
+    """The steps of all tasks have the same numbers."""
+    base, last = steps._number, steps._number
+    for item in given:
+        steps._number = base
+        rightly(steps, [item], at, data_path)
+        last = max(last, steps._number)
+    steps._number = last

@@ -23,6 +23,8 @@ def test_every_public_name_is_given_by_the_package(name: str) -> None:
     [
         ("Writer", "writers.writer"),
         ("Bare", "writers.bare"),
+        ("Task", "writers.tasks.task"),
+        ("TaskWriter", "writers.tasks.task"),
         ("TooOld", "writers.bare"),
         ("TxlogName", "bookkeeper.core.names"),
         ("stores_with", "bookkeeper.stores.open"),

@@ -10,17 +10,20 @@ the shadow file: that has the number before, so that the step's own equality del
 Where nothing is deleted, files are an append: those of several steps in a row have one number, and are written on.
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.core.names import started_ms
-from bookkeeper.core.txlog import MOST_SPAN
-from bookkeeper.errors import NotPossible
+from bookkeeper.core.txlog import MOST_SPAN, StepFile
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.format.transforms import physical
 from writers.files.keyed_spec import KeyedSpec
-from writers.files.operations import Operations
-from writers.files.unpublished import DELETES, UnpublishedFiles
-from writers.files.versions import DELETE, Versions, versions
+from writers.files.operations import Operations, changes, operations
+from writers.files.unpublished import DELETES, NamedFiles, StoredFiles, UnpublishedFiles
+from writers.files.versions import DELETE, INSERT, Versions, versions
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait
 
@@ -30,6 +33,10 @@ STEP_BYTES, STEP_ROWS = 2**27, 2**20
 ORDER_BITS, TIME_BITS = 21, 42
 #: what the op-column says, by the kind of operation
 OPS = ("I", "U", "D")
+#: which versions of a key that is written several times in a step become rows of the stream
+LAST, ALL = "last", "all"
+NO_ROOM = "this txlog would have too many steps, or versions of one key"
+NO_DELETES = "the table's partition spec has changed: deletes could miss rows"
 _MOST_PARTS = 1024
 
 
@@ -49,11 +56,23 @@ def first_order(incarnation: str, sequence: int) -> int:
 class Steps(UnpublishedFiles):
     """Takes operations, gives data files and delete files."""
 
-    def __init__(self, stem: str, incarnation: str, keep_all: bool, clock: Clock, wait: Wait, at_once: AtOnce) -> None:
-        super().__init__(stem, clock, wait, at_once)
+    def __init__(
+        self,
+        stem: str,
+        incarnation: str,
+        keep_all: bool,
+        clock: Clock,
+        wait: Wait,
+        at_once: AtOnce,
+        attempt: str = "",
+        orders: int = 0,
+    ) -> None:
+        """`orders`: the first number of the order-column, within the first txlog."""
+        super().__init__(stem, clock, wait, at_once, attempt)
         self._incarnation, self.keep_all = incarnation, keep_all
         self._step = _Step()
         self._start_over()
+        self._orders = orders
 
     def _start_over(self) -> None:
         self._number = self._taken = self._orders = 0
@@ -85,16 +104,54 @@ class Steps(UnpublishedFiles):
             self._end_step(spec, sequence)
         return self._number < MOST_SPAN - 1 and not (self.keep_all and self._orders + count > most)
 
-    def add(self, operations: Operations, spec: WriteSpec, sequence: int) -> bool:
+    def check_kind(self, kind: int, table: str) -> None:
+        """A keyed table takes every kind."""
+
+    def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
+        """See UnpublishedFiles."""
+        return _keyed(spec).spec is not None or (kind == INSERT and not self.keep_all)
+
+    def fit(self, rows: pa.Table, spec: WriteSpec, kind: int, deleted: pa.Array | None) -> Operations:
+        """See UnpublishedFiles."""
+        if deleted is not None:
+            return changes(rows, spec, _keyed(spec), kind, deleted)
+        return operations(rows, spec, _keyed(spec), kind)
+
+    def add(self, fitted: Operations, spec: WriteSpec, sequence: int) -> bool:
         """Take operations; returns whether a file was finished by them."""
         before = len(self._finished)
-        for piece in operations.pieces(STEP_ROWS, STEP_BYTES):
+        for piece in fitted.pieces(STEP_ROWS, STEP_BYTES):
             self.since = self.since or self._clock()
             if self._step.rows + len(piece.kinds) > STEP_ROWS or self._step.bytes + piece.size() > STEP_BYTES:
                 self._end_step(spec, sequence)
             self._step.add(piece)
             self._taken += len(piece.kinds)
         return len(self._finished) > before
+
+    def orders(self) -> int:
+        """See UnpublishedFiles."""
+        return self._orders
+
+    def add_stored(self, given: Sequence[StoredFiles], at: datetime, data_path: str) -> None:
+        """
+        Take files that other processes have stored since `at`, as steps behind all that were taken before.
+
+        So where two of them upsert one key, the later one's row is the only one. Only when no step is open. Raises
+        NotPossible where the txlog has no room for so many steps, and then has taken nothing.
+        """
+        assert not (self._step.rows or self._open)
+        last = self._number
+        if last + sum(item.last for item in given) >= MOST_SPAN:
+            raise NotPossible(NO_ROOM, hint="discard(results), then give each task fewer rows, and publish more often.")
+        behind = list[StoredFiles]()
+        for item in given:
+            data, deletes = (tuple(StepFile(file, last + n) for file, n in items) for items in item.files)
+            behind.append(item._replace(files=NamedFiles(data, deletes)))
+            last += item.last
+        super().add_stored(behind, at, data_path)
+        self._number, self._appending = last, False
+        self._orders = max(self._orders, *(item.orders for item in given))
+        self._taken += sum(item.operations for item in given)
 
     def finish(self, spec: WriteSpec, sequence: int) -> None:
         """End the step and finish every open file."""
@@ -235,3 +292,29 @@ def _nulls(field: pa.Field, count: int) -> pa.Array:
 def _keyed(spec: WriteSpec) -> KeyedSpec:
     assert spec.keyed is not None
     return spec.keyed
+
+
+def files_of(
+    spec: WriteSpec,
+    writer: str,
+    incarnation: str,
+    keep: str,
+    clock: Clock,
+    wait: Wait,
+    at_once: AtOnce,
+    attempt: str = "",
+    orders: int = 0,
+) -> UnpublishedFiles:
+    """
+    The files of a run, or of an attempt at a task of it, none yet.
+
+    Raises ConfigInvalid and NotPossible where `keep` does not fit the table.
+    """
+    keyed, stem = spec.keyed, f"{writer}-{incarnation}"
+    if keep not in (LAST, ALL):
+        raise ConfigInvalid(f"keep is {keep!r:.60}: {LAST!r} or {ALL!r} is allowed")
+    if keep == ALL and (keyed is None or keyed.op is None):
+        raise NotPossible(f"keep={ALL!r} needs an op-column, which {spec.card.table} does not have")
+    if keyed is None:
+        return UnpublishedFiles(stem, clock, wait, at_once, attempt)
+    return Steps(stem, incarnation, keep == ALL, clock, wait, at_once, attempt, orders)

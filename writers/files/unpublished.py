@@ -5,6 +5,7 @@ Files are finished by size and by memory. Every file has a name of its own, with
 txlog that will name it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,14 +15,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from bookkeeper.core.txlog import StepFile
-from bookkeeper.errors import StorageUnavailable
+from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import Finished, OpenFile, sliced
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Store
 from writers.files.partition import Part
+from writers.files.versions import INSERT
 from writers.files.write_spec import WriteSpec
 from writers.timing import AtOnce, Clock, Wait, retry
+from writers.values.cast import cast
 
 MOST_HELD_BYTES = 512 * 2**20
 #: files and bytes that are uploaded at once: the storage's client copies what it sends
@@ -63,9 +66,25 @@ class NamedFiles(NamedTuple):
         return [item.file for item in self.data]
 
 
+class StoredFiles(NamedTuple):
+    """
+    Files that another process has stored; how many operations made them, and the first free number of the order-column.
+    """
+
+    files: NamedFiles
+    operations: int
+    orders: int
+
+    @property
+    def last(self) -> int:
+        """The last relative sequence number of its steps; 0 where it has no files."""
+        return max((item.number for item in self.files.data + self.files.deletes), default=0)
+
+
 class UnpublishedFiles:
     """
-    Takes rows in the schema of a WriteSpec and gives DataFiles; rows that were taken are never lost by an error here.
+    Of an append-only table: takes rows in the schema of a WriteSpec and gives DataFiles. Rows that were taken are never
+    lost by an error here. Steps does the same for a keyed table.
 
     `stem` is `<writer>-<incarnation>`; `attempt` tells the files of two that write one txlog apart.
     """
@@ -96,6 +115,48 @@ class UnpublishedFiles:
     def full(self) -> bool:
         """Whether the next txlog can soon hold no more, however small its files are."""
         return False
+
+    def check_kind(self, kind: int, table: str) -> None:
+        """Raises NotPossible where the table does not take operations of this kind."""
+        if kind != INSERT:
+            hint = "`bookkeeper init --key` makes one keyed; open a new Writer then."
+            raise NotPossible(f"{table} is append-only: it has no keys", hint=hint)
+
+    def has_room(self, count: int, spec: WriteSpec, sequence: int) -> bool:
+        """Whether the txlog has room for so many rows more."""
+        return True
+
+    def deletes_fit(self, kind: int, spec: WriteSpec) -> bool:
+        """Whether the delete files of operations of this kind would reach every row."""
+        return True
+
+    def fit(self, rows: pa.Table, spec: WriteSpec, kind: int, deleted: pa.Array | None) -> Any:
+        """The rows as `add` takes them; raises SchemaRefused."""
+        return cast(rows, spec.schema, spec.arrow, spec.former)
+
+    def add(self, fitted: Any, spec: WriteSpec, sequence: int) -> bool:
+        """Take what `fit` gave; returns whether a file was finished by it."""
+        return self.take(fitted, spec, sequence)
+
+    def orders(self) -> int:
+        """The first free number of the order-column; 0 of an append-only table."""
+        return 0
+
+    def add_stored(self, given: Sequence[StoredFiles], at: datetime, data_path: str) -> None:
+        """Take files that other processes have stored since `at`."""
+        root = len(join(data_path, ""))
+        taken = [
+            _FinishedFile(file.path[root:], file, None, number, deletes, at)
+            for files in (item.files for item in given)
+            for items, deletes in ((files.data, False), (files.deletes, True))
+            for file, number in items
+        ]
+        self._finished += taken  # all or none: after an error they may be given again
+        self.since = at if self.since is None else min(self.since, at)
+
+    def paths(self) -> frozenset[str]:
+        """The locations of the files that are finished or stored."""
+        return frozenset(item.file.path for item in self._finished)
 
     def take(self, rows: pa.Table, spec: WriteSpec, sequence: int, number: int = 0) -> bool:
         """Take rows, whose files have this relative number; returns whether a file was finished by them."""
@@ -168,15 +229,34 @@ class UnpublishedFiles:
         item.stored_at, item.data = now, None
 
     def renew(self, store: Store, older_than: timedelta, spec: WriteSpec, sequence: int) -> None:
-        """Write files that the orphan sweep could soon take for orphans again, under new names."""
+        """
+        Write files that the orphan sweep could soon take for orphans again, under new names.
+
+        Raises NotPossible where one of them was swept: its rows are lost to this run.
+        """
+        held = 0
         for index, item in enumerate(self._finished):
             if item.stored_at is not None and self._clock() - item.stored_at > older_than:
-                data = retry(partial(store.read, item.key), self._wait)
+                data = self._read_again(store, item)
                 path, _, old = item.key.rpartition("/")
                 key = self._key(path, sequence, DELETES if item.deletes else f".{old.rpartition('.')[2]}")
                 file = replace(item.file, path=join(spec.card.data_path, key))
                 self._finished[index] = _FinishedFile(key, file, data, item.number, item.deletes)
+                held += file.size_bytes
+                if held > MOST_UPLOADED_BYTES:  # files of tasks may be many, and larger than the memory
+                    self.store(store)
+                    held = 0
         self.store(store)
+
+    def _read_again(self, store: Store, item: _FinishedFile) -> Any:
+        try:
+            return retry(partial(store.read, item.key), self._wait)
+        except Missing as exc:
+            hint = (
+                "Nothing was published. Open a new Writer and write its rows again. If it takes that long: raise the "
+            )
+            hint += "table's orphan-age."
+            raise NotPossible(f"{item.file.path} is gone: it was older than half of orphan-age", hint=hint) from exc
 
     def age(self) -> timedelta:
         """The time since the oldest file was stored."""

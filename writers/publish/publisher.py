@@ -68,7 +68,7 @@ class Publisher:
         name = self._last.at(self.sequence)
         previous = None if position is None else self.position
         envelope = txlog.Envelope(name, spec.card.table_uuid, now_ms, position, previous)
-        data = _encoded(envelope, spec, files)
+        data = encoded(envelope, spec, files)
         # Unknown from before the create is sent until its answer is here, whatever ends this call in between.
         self.unknown = name
         try:
@@ -82,8 +82,10 @@ class Publisher:
         return name
 
 
-def _encoded(envelope: txlog.Envelope, spec: WriteSpec, files: NamedFiles) -> bytes:
-    """The txlog's bytes: an append has no steps."""
+def encoded(envelope: txlog.Envelope, spec: WriteSpec, files: NamedFiles) -> bytes:
+    """
+    The txlog's bytes: an append has no steps.
+    """
     if not files.deletes:
         return txlog.encode(envelope, spec.schema, spec.card.spec, files.data_files)
     assert spec.keyed is not None and spec.keyed.spec is not None
