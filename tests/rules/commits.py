@@ -20,7 +20,7 @@ from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import marks as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.commit_request import Attempt
+from bookkeeper.ledger.commit import Attempt, Commit
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from tests.chaos.scenes.ticking import Ticking
@@ -41,7 +41,7 @@ CATALOGS = "tests/catalogs/test_faults.py::"
     Fails(f"{OUTCOMES}test_an_attempt_that_is_applied_after_our_retry_is_refused_by_its_guard"),
     Fails(f"{CATALOGS}test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit[rest-late_after]"),
 )
-@breaks("bookkeeper.ledger.ledger.guards")
+@breaks("bookkeeper.ledger.commit.guards")
 def main_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by the table's uuid alone."""
     return rightly(view)[:1]
@@ -51,7 +51,7 @@ def main_is_not_guarded(rightly: Any, view: View) -> Any:
     "A commit holds only while the table has the uuid that was loaded.",
     Fails("tests/catalogs/test_contract.py::test_a_commit_to_another_table_of_that_name_is_refused"),
 )
-@breaks("bookkeeper.ledger.ledger.guards")
+@breaks("bookkeeper.ledger.commit.guards")
 def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by `main` alone, which is null in every empty table."""
     return rightly(view)[1:]
@@ -107,13 +107,19 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
         ledger.known = getattr(ledger, "known", None) or seen.marks
         return View(seen.table, ledger.known)
 
-    def commit(rightly: Any, ledger: Any, *given: Any) -> View:
-        after: View = rightly(ledger, *given)
-        ledger.known = after.marks
+    def commit(rightly: Any, ledger: Any, view: View) -> Commit:
+        made: Any = rightly(ledger, view)
+        made.ledger = ledger
+        return made  # type: ignore[no-any-return]
+
+    def send(rightly: Any, commit: Any, marks: Any, beside: Any = ()) -> View:
+        after: View = rightly(commit, marks, beside)
+        commit.ledger.known = after.marks
         return after
 
     put(patch, "bookkeeper.ledger.ledger.Ledger.load", load)
-    put(patch, "bookkeeper.ledger.ledger.Ledger._commit", commit)
+    put(patch, "bookkeeper.ledger.ledger.Ledger.commit", commit)
+    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
 
 
 @rule(
@@ -182,18 +188,18 @@ def _as_pyiceberg(file: DataFile, spec_id: int) -> IcebergDataFile:
 def the_swap_before_its_files(patch: Patch) -> None:
     """What a commit writes is sent and not waited for: it arrives after the compare-and-swap."""
 
-    def send(rightly: Any, ledger: Any, view: View, needed: Sequence[Any], spare: Sequence[Any]) -> bool:
-        ledger.under_way = [*needed, *spare]
-        return True
+    def write(rightly: Any, commit: Any, needed: Sequence[Any], spare: Sequence[Any]) -> list[Exception]:
+        commit.under_way = [*needed, *spare]
+        return []
 
-    def commit(rightly: Any, ledger: Any, *given: Any) -> View:
-        after: View = rightly(ledger, *given)
-        for task in ledger.under_way:
+    def send(rightly: Any, commit: Any, *given: Any) -> View:
+        after: View = rightly(commit, *given)
+        for task in commit.under_way:
             task()
         return after
 
-    put(patch, "bookkeeper.ledger.ledger.Ledger._send", send)
-    put(patch, "bookkeeper.ledger.ledger.Ledger._commit", commit)
+    put(patch, "bookkeeper.ledger.commit.Commit._write", write)
+    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
 
 
 @rule(
@@ -202,15 +208,13 @@ def the_swap_before_its_files(patch: Patch) -> None:
     Scene(Ticking, AFTER, "commit_table", "wrong", errors=True),
     Fails(f"{OUTCOMES}test_files_of_a_refused_attempt_are_left_to_the_orphan_sweep"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._commit")
-def files_of_an_attempt_are_deleted(
-    rightly: Any, ledger: Ledger, view: View, attempt: Any, planned: Any, marks: Any, beside: Any = (), merges: Any = ()
-) -> View:
+@breaks("bookkeeper.ledger.commit.Commit.send")
+def files_of_an_attempt_are_deleted(rightly: Any, commit: Commit, marks: Any, beside: Any = ()) -> View:
     """After an attempt that failed its manifests are deleted."""
     try:
-        return rightly(ledger, view, attempt, planned, marks, beside, merges)
+        return rightly(commit, marks, beside)
     except Exception:
-        for new in planned:
+        for new in commit.snapshots:
             with suppress(BookkeeperError):
                 new.unsent.store.delete_many([*new.unsent.objects])
         raise
@@ -266,7 +270,7 @@ def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool 
 )
 def old_attempts_are_sent(patch: Patch) -> None:
     """An attempt is sent however old it is."""
-    set_value(patch, "bookkeeper.ledger.ledger.ATTEMPT_AGE", timedelta.max)
+    set_value(patch, "bookkeeper.ledger.commit.ATTEMPT_AGE", timedelta.max)
 
 
 @rule(

@@ -31,7 +31,7 @@ class FarLake:
         if kind == STORAGE:
             catalog.open_store = self.store
         monkeypatch.setattr("bookkeeper.catalogs.sql.open_store", lambda url, options: self.store(url))
-        monkeypatch.setattr("bookkeeper.ledger.ledger.together", self.trips.together)
+        monkeypatch.setattr("bookkeeper.ledger.commit.together", self.trips.together)
         far = FarCatalog(catalog, self.trips, swap=kind != STORAGE)
         ledger = Ledger(far, lake.settings.identifier, lake.clock, self.store)  # type: ignore[arg-type]
         self.book = Bookkeeper(lake.settings, Folder(self.store(lake.made.folder)), ledger, store=self.store)
