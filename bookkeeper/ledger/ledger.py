@@ -8,24 +8,22 @@ is refused by its own guard once another commit moved `main`. What a crash leave
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.config.units import epoch_ms, format_duration
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
 from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.steady_clock import Steady
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.errors import ClockBehind
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
 from bookkeeper.ledger.commit import Attempt, Commit
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.dangling import dangling, least_number
 from bookkeeper.ledger.fold_plan import grouped_positions
 from bookkeeper.ledger.merge import Merges
@@ -41,11 +39,13 @@ from bookkeeper.manifests.stats import StatsCache
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 
-CLOCK_BEHIND = timedelta(seconds=30)
-
 
 class Ledger:
-    """Loads one table and commits to it; `store` overrides where metadata files are written (tests)."""
+    """
+    Loads one table and commits to it; `store` overrides where metadata files are written (tests).
+
+    Who commits hands in a CommitClock; any other clock is not compared with the storage's.
+    """
 
     def __init__(
         self,
@@ -56,11 +56,7 @@ class Ledger:
     ) -> None:
         self.catalog = catalog
         self.identifier = identifier
-        self.clock = clock
-        #: the time that stamps commits; a clock that jumped ahead must not stamp one
-        self.steady = clock if isinstance(clock, Steady) else Steady(clock)
-        #: how far the clock, which shows this time, is ahead of the storage's; raises ClockAhead
-        self.ahead: Callable[[datetime], timedelta] = lambda now: timedelta(0)
+        self.clock = clock if isinstance(clock, CommitClock) else CommitClock(clock)
         self.open_store = store or stores_with(catalog.properties)
         #: of the column that retention asked for last, see `use_column`
         self.cache = StatsCache()
@@ -78,7 +74,9 @@ class Ledger:
 
     def commit(self, view: View) -> Commit:
         """A new attempt to commit, on the head as it was loaded; raises ClockBehind, ClockAhead."""
-        return self._commit(view, self._attempt(view), self.manifests(view))
+        began = self.clock.check_behind(view)
+        attempt = Attempt(began, self.clock.snapshot_ms(view, began), str(uuid.uuid4()))
+        return self._commit(view, attempt, self.manifests(view))
 
     def _commit(self, view: View, attempt: Attempt, head: Sequence[ListedManifest]) -> Commit:
         return Commit(view, head, attempt, self.writer, self.metadata_store(view), self.catalog, self.clock)
@@ -252,27 +250,3 @@ class Ledger:
         """Every live entry of data or of deletes, with what it inherits; decodes all their manifests."""
         for _, entries in self.reader(view).entries(self.manifests(view), content):
             yield from entries
-
-    def check_clock(self, view: View) -> datetime:
-        """The time now; raises ClockBehind when the table was updated in the future of this clock."""
-        now = self.clock()
-        behind = view.metadata.last_updated_ms - epoch_ms(now)
-        if behind > CLOCK_BEHIND / timedelta(milliseconds=1):
-            late = format_duration(timedelta(milliseconds=behind))
-            raise ClockBehind(f"{self.identifier} was last updated {late} in the future of this clock")
-        return now
-
-    def stamp(self, now: datetime) -> datetime:
-        """
-        `now` less what this clock is known to be ahead; a snapshot from the future would stop every commit until then.
-
-        Raises ClockAhead when that is too much to go on.
-        """
-        return now - max(self.steady.ahead(), self.ahead(now))
-
-    def _attempt(self, view: View) -> Attempt:
-        started = self.check_clock(view)
-        now_ms = epoch_ms(self.stamp(started))
-        # Spark refuses a snapshot log that is not sorted, so time never goes back in it.
-        parent_ms = view.head.timestamp_ms + 1 if view.head else 0
-        return Attempt(started, max(now_ms, view.metadata.last_updated_ms, parent_ms), str(uuid.uuid4()))

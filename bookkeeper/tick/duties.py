@@ -20,7 +20,6 @@ from bookkeeper.tick.renew import renew
 from bookkeeper.tick.result import ColumnsDone, RewritesDone
 from bookkeeper.tick.retain import Retain
 from bookkeeper.tick.rewrites import Rewrites
-from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.sweep import Sweep
 
 log = logging.getLogger("bookkeeper")
@@ -34,17 +33,16 @@ class Duties:
         settings: Table,
         folder: Folder,
         ledger: Ledger,
-        clock: StorageClock,
         store: Callable[[str], Store],
         spawn: Spawn | None = None,
     ) -> None:
         self.settings, self.ledger = settings, ledger
-        self.sweep = Sweep(settings, folder, clock)
+        self.sweep = Sweep(settings, folder, ledger.clock)
         self.marks_size = MarksSize(settings)
-        self.columns = Columns(settings, folder, ledger, clock)
-        self.rewrites = Rewrites(settings, folder, ledger, clock, store)
+        self.columns = Columns(settings, folder, ledger)
+        self.rewrites = Rewrites(settings, folder, ledger, store)
         self.folds = Folds(settings, ledger, spawn, folder.store)
-        self.retention = Retain(settings, ledger, clock)
+        self.retention = Retain(settings, ledger)
 
     def run(self, view: View, now: datetime) -> View | None:
         """Does what is due: the view after it, or None when the table must be loaded again."""

@@ -60,7 +60,6 @@ from bookkeeper.tick.reject import Rejects
 from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.state import Next, Tick
-from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.writer_order import WriterOrder
 from bookkeeper.tick.writer_room import WriterRoom
 
@@ -107,12 +106,12 @@ class Bookkeeper:
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.pending_index = PendingIndex(discovery or Listing(), settings.look_every)
         self.publisher = MarksPublisher(ledger, folder, settings.name)
-        self.clock = StorageClock(settings, folder, ledger)
-        self.rejects = Rejects(settings, folder, self.pending_index, ledger.clock)
+        self.clock = ledger.clock
+        self.rejects = Rejects(settings, folder, self.pending_index, self.clock)
         self.pace = Pace(folder.store.url, settings.name)
         self.consumed = Consumed(folder, settings.name)
         self.prune = Prune(settings, folder, self.clock)
-        self.duties = Duties(settings, folder, ledger, self.clock, self.open_store, folds)
+        self.duties = Duties(settings, folder, ledger, self.open_store, folds)
         self.view: View | None = None
         self.loaded_at: datetime | None = None
         #: whether each data file must be called after its txlog
@@ -258,7 +257,7 @@ class Bookkeeper:
 
     def _read(self, tick: Tick) -> None:
         # A clock that is wrong must neither condemn a txlog nor stamp a commit.
-        self.ledger.check_clock(tick.view)
+        self.clock.check_behind(tick.view)
         self.clock.check_ahead(tick.now)
         tick.intake.sizes = {item.name: item.size for item in tick.found}
         tick.intake.read(tick.names)
@@ -339,12 +338,12 @@ class Bookkeeper:
         batch, view = tick.batch, tick.view
         if not batch.txlogs:
             return Next.DONE
-        at = self.ledger.stamp(tick.now)
+        at = self.clock.stamp(tick.now)
         marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at))
         marks = self.prune.pruned(marks, tick.now, keyed_of(view.metadata) is not None)
         number = committed_number(view.metadata.last_sequence_number, batch.txlogs)
         marks = with_commit_time(marks, number, self.settings.retention, at)
-        began = self.ledger.clock()
+        began = self.clock()
         try:
             groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick)]
             self.view = tick.view = self.ledger.append(view, groups, marks, batch.names, beside)
@@ -356,7 +355,7 @@ class Bookkeeper:
             return Next.RELOAD
         self.pace.committed_at = tick.now
         loose = [name for name in batch.names if name in tick.intake.loose]
-        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock(), len(loose))
+        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.clock(), len(loose))
         self._warn_of_names(tick, loose)
         tick.result.settle(batch.names)
         return Next.DONE

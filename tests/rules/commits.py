@@ -20,7 +20,8 @@ from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import marks as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.commit import Attempt, Commit
+from bookkeeper.ledger.commit import Commit
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from tests.chaos.scenes.ticking import Ticking
@@ -277,21 +278,20 @@ def old_attempts_are_sent(patch: Patch) -> None:
     "The times of snapshots rise, whatever the clock does: Spark refuses a log that is not sorted.",
     Fails("tests/tick/test_clocks.py::test_snapshot_times_never_go_back_when_the_clock_does"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._attempt")
-def times_go_back(rightly: Any, ledger: Ledger, view: View) -> Attempt:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.snapshot_ms")
+def times_go_back(rightly: Any, clock: CommitClock, view: View, now: datetime) -> int:
     """A snapshot has the time of our clock."""
-    attempt: Attempt = rightly(ledger, view)
-    return replace(attempt, timestamp_ms=epoch_ms(ledger.stamp(attempt.started)))
+    return epoch_ms(clock.stamp(now))
 
 
 @rule(
     "Nobody commits whose clock is more than 30 s behind the table's last update.",
     Fails("tests/tick/test_clocks.py::test_a_clock_31_s_behind_commits_nothing_until_it_has_caught_up"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger.check_clock")
-def a_clock_behind_commits(rightly: Any, ledger: Ledger, view: View) -> datetime:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.check_behind")
+def a_clock_behind_commits(rightly: Any, clock: CommitClock, view: View) -> datetime:
     """Any clock is right."""
-    return ledger.clock()
+    return clock()
 
 
 @rule(
@@ -301,7 +301,7 @@ def a_clock_behind_commits(rightly: Any, ledger: Ledger, view: View) -> datetime
         "test_a_clock_55_minutes_ahead_stamps_the_storages_time_and_the_next_bookkeeper_commits_at_once"
     ),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger.stamp")
-def stamped_by_a_clock_ahead(rightly: Any, ledger: Ledger, now: datetime) -> datetime:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.stamp")
+def stamped_by_a_clock_ahead(rightly: Any, clock: CommitClock, now: datetime) -> datetime:
     """A commit has the time of our clock, however far it is ahead."""
     return now
