@@ -41,6 +41,10 @@ log = logging.getLogger("bookkeeper")
 ATTEMPT_AGE = timedelta(minutes=10)
 
 
+class NotConfirmed(Exception):
+    """Raised by what is done beside a commit's writes: the commit must not be made, and nothing was committed."""
+
+
 class FileGroup(Protocol):
     """Files that are new in the table, written with one schema and one partition spec: one manifest."""
 
@@ -57,10 +61,10 @@ class FileGroup(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try to commit: when it began, the time of its snapshots, and a tag that makes its files' names unique."""
+class Stamp:
+    """Of one commit: when it was begun, the time of its snapshots, and a tag that makes its files' names unique."""
 
-    started: datetime
+    begun: datetime
     timestamp_ms: int
     tag: str
 
@@ -72,7 +76,7 @@ class NewSnapshot:
     """
 
     def __init__(self, commit: "Commit", sequence: int, manifests: Sequence[ListedManifest]) -> None:
-        self.view, self.writer, self.tag = commit.view, commit.writer, commit.attempt.tag
+        self.view, self.writer, self.tag = commit.view, commit.writer, commit.stamp.tag
         self.sequence, self.manifests = sequence, manifests
         self.id: int = new_snapshot_id([new.id for new in commit.snapshots])
         sent = {key: data for new in commit.snapshots for key, data in new.unsent.objects.items()}
@@ -155,13 +159,13 @@ class Commit:
         self,
         view: View,
         head: Sequence[ListedManifest],
-        attempt: Attempt,
+        stamp: Stamp,
         writer: ManifestWriter,
         store: Store,
         catalog: Catalog,
         clock: Callable[[], datetime],
     ) -> None:
-        self.view, self.head, self.attempt, self.writer, self.store = view, head, attempt, writer, store
+        self.view, self.head, self.stamp, self.writer, self.store = view, head, stamp, writer, store
         self.catalog, self.clock = catalog, clock
         self.snapshots: list[NewSnapshot] = []
         #: behind the others, and left out when one of its files cannot be written
@@ -190,7 +194,7 @@ class Commit:
         planned, made = [*self.snapshots, *self.spare], list[Snapshot]()
         for number, new in enumerate(planned):
             parent = made[-1] if made else self.view.head
-            made.append(new.after(parent, self.attempt.timestamp_ms + number))
+            made.append(new.after(parent, self.stamp.timestamp_ms + number))
         moved = replace(marks, snapshot=planned[-1].id)
         prepared = catalogs.prepare(self.view.table, guards(self.view), updates(self.view, made, moved))
         needed = [*beside, *(write for new in self.snapshots for write in new.unsent.writes), *prepared.writes]
@@ -199,7 +203,7 @@ class Commit:
             self.leave_unmerged(failed[0])
             self.spare = []
             return self.send(marks)
-        if self.clock() - self.attempt.started > ATTEMPT_AGE:
+        if self.clock() - self.stamp.begun > ATTEMPT_AGE:
             raise CommitConflict(f"{self.view.name}: the attempt took longer than {ATTEMPT_AGE}, it is built anew")
         response = prepared.swap()
         before = self.view.table

@@ -70,9 +70,13 @@ class CommitClock:
         parent_ms = view.head.timestamp_ms + 1 if view.head else 0
         return max(now_ms, view.metadata.last_updated_ms, parent_ms)
 
-    def is_stale(self) -> bool:
-        """Whether the tick began so long ago that what was written since may seem to be from the future."""
-        return self() - self.began > STALE
+    def check_right(self) -> None:
+        """A txlog from the future is its writer's fault only if our own clock is right; raises ClockBehind."""
+        if self() - self.began > STALE:
+            raise ClockBehind("a txlog was created hours after this tick began", hint="The next tick reads it again.")
+        if not self.agrees():
+            cause = "a txlog is from the future, and this clock differs from the storage's, which may be unknown"
+            raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
 
     def dated(self, found: Sequence[Found]) -> None:
         """A txlog that the storage dates not long before now proves for nothing that our clock is not ahead."""

@@ -22,7 +22,7 @@ from bookkeeper.core.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary
-from bookkeeper.ledger.commit import Attempt, Commit
+from bookkeeper.ledger.commit import Commit, Stamp
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.dangling import dangling, least_number
 from bookkeeper.ledger.fold_plan import grouped_positions
@@ -75,11 +75,11 @@ class Ledger:
     def commit(self, view: View) -> Commit:
         """A new attempt to commit, on the head as it was loaded; raises ClockBehind, ClockAhead."""
         began = self.clock.check_behind(view)
-        attempt = Attempt(began, self.clock.snapshot_ms(view, began), str(uuid.uuid4()))
-        return self._commit(view, attempt, self.manifests(view))
+        stamp = Stamp(began, self.clock.snapshot_ms(view, began), str(uuid.uuid4()))
+        return self._commit(view, stamp, self.manifests(view))
 
-    def _commit(self, view: View, attempt: Attempt, head: Sequence[ListedManifest]) -> Commit:
-        return Commit(view, head, attempt, self.writer, self.metadata_store(view), self.catalog, self.clock)
+    def _commit(self, view: View, stamp: Stamp, head: Sequence[ListedManifest]) -> Commit:
+        return Commit(view, head, stamp, self.writer, self.metadata_store(view), self.catalog, self.clock)
 
     def append(
         self,
@@ -108,7 +108,7 @@ class Ledger:
         """
         What an append does with these txlogs before it sends anything; raises what they make it raise.
         """
-        commit = self._commit(view, Attempt(self.clock(), 0, "rehearsal"), [])
+        commit = self._commit(view, Stamp(self.clock(), 0, "rehearsal"), [])
         self._add_txlogs(commit, grouped_by_spec(txlogs), [txlog.name for txlog in txlogs])
         commit.rehearse()
 

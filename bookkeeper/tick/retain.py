@@ -31,7 +31,6 @@ class Retain:
 
     def run(self, view: View, now: datetime) -> View:
         """The view, without what is past retention when it is due; raises Retry."""
-        self.dropped = 0
         if not self.due.take(self.settings.retention.every, now):
             return view
         # A clock that is known to be wrong is asked about first: by it everything may seem past retention.

@@ -231,11 +231,11 @@ def files_of_an_attempt_are_deleted(rightly: Any, commit: Commit, marks: Any, be
     Killed(2),
 )
 @breaks("bookkeeper.tick.tick.Bookkeeper._commit")
-def deleted_before_the_commit(rightly: Any, book: Any, tick: Any) -> Any:
+def deleted_before_the_commit(rightly: Any, book: Any, tick: Any, attempt: Any) -> Any:
     """Txlogs are deleted before they are committed; the bookkeeper dawdles a little in between."""
-    book.folder.delete(tick.batch.names)
+    book.folder.delete(attempt.batch.names)
     time.sleep(0.1)
-    return rightly(book, tick)
+    return rightly(book, tick, attempt)
 
 
 @rule(

@@ -278,7 +278,7 @@ def any_numbers(rightly: Any, *given: Any) -> None:
     "The marks note the number of the append: max-age counts from it, not from an earlier one.",
     Fails(f"{SCENES}test_rows_live_as_long_as_retention_says"),
 )
-@breaks("bookkeeper.tick.tick.committed_number")
+@breaks("bookkeeper.tick.planning.committed_number")
 def times_of_the_first_number(rightly: Any, last: int, txlogs: Sequence[Any]) -> int:
     """The time of a commit is noted with its first number."""
     return last + 1
@@ -288,7 +288,7 @@ def times_of_the_first_number(rightly: Any, last: int, txlogs: Sequence[Any]) ->
     "The marks note the number of the append: max-age counts from it, not from a later one.",
     Fails(f"{SCENES}test_rows_live_as_long_as_retention_says"),
 )
-@breaks("bookkeeper.tick.tick.committed_number")
+@breaks("bookkeeper.tick.planning.committed_number")
 def times_of_a_later_number(rightly: Any, last: int, txlogs: Sequence[Any]) -> int:
     """The time of a commit is noted with a number that a later commit takes."""
     return int(rightly(last, txlogs)) + 3

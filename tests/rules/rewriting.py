@@ -206,7 +206,7 @@ def any_clock_rewrites(rightly: Any, clock: Any) -> bool:
 def rewrites_come_first(rightly: Any, book: Any, now: datetime) -> Any:
     """The duties of a tick come before its rows."""
     if book.view is not None:
-        book.view = book.duties.run(book.view, now)
+        book.loaded.view = book.duties.run(book.view, now).after
     return rightly(book, now)
 
 

@@ -149,7 +149,7 @@ def test_a_reload_is_two_conditional_reads_at_once_and_reads_no_manifest_list(ki
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_after_an_error_nothing_that_was_remembered_is_asked_for_by_its_tag(kind: str) -> None:
     with watched(kind) as (queue, between):
-        queue.book.view = None
+        queue.book.loaded.forget()
         queue.tick()
         for record in RECORDS:
             assert next(event for event in between.named(record) if event != f"GET {record}").startswith(

@@ -86,7 +86,7 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
             ADDED, None, delete.number, None, delete.content, delete.equality_ids, delete.referenced, delete.file
         )
         meta = manifest_format.header(view.metadata.schema(), delete.spec) | {"content": b"deletes"}
-        data, key = manifest_format.encode(meta, [entry]), f"{commit.attempt.tag}-d{index}.avro"
+        data, key = manifest_format.encode(meta, [entry]), f"{commit.stamp.tag}-d{index}.avro"
         ledger.metadata_store(view).create(key, data)
         written.append(
             ListedManifest(

@@ -139,7 +139,7 @@ def put(lake: Lake, *files: Put, operation: Operation = Operation.DELETE) -> Non
         counts = count_by_status([(ADDED, item.file.record_count)])
         least = new.sequence if item.number is None else item.number
         records = Records(header.encode_blocks([entry]), counts, frozenset([item.file.partition]), least)
-        key = f"{commit.attempt.tag}-{index}.avro"
+        key = f"{commit.stamp.tag}-{index}.avro"
         written.append(ledger.writer.write(new.unsent, key, header, records, new.id, new.sequence))
     new.manifests = [*written, *commit.head]
     new.label(operation, {})
