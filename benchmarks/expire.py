@@ -104,7 +104,7 @@ def churned(root: Path, size: Size, data: bool = True) -> Queue:
             seen = book.ledger.load(queue.card.folder)
             cutoff = moment((turn - LIVE + 1) * size.per_commit)
             apply_retention(book.ledger, seen, queue.settings.retention, cutoff)
-            book.view = None  # another made that commit
+            book.loaded.forget()  # another made that commit
     # The hourly sweep was just now: the peer has none.
     swept = {"version": 1, "table-uuid": queue.card.table_uuid, "at": now().isoformat(), "seen": {}}
     queue.folder.store.replace(orphans.KEY, json.dumps(swept).encode())

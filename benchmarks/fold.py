@@ -37,6 +37,7 @@ from bookkeeper.fold.fold import plan_fold
 from bookkeeper.format.bounds import leaves
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.footer import metrics
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
@@ -77,7 +78,7 @@ class Keyed:
             change.set_identifier_fields("id")
         with table.transaction() as transaction:
             transaction.set_properties({keyed.PROPERTY: json.dumps({"delete-spec-id": 0})})
-        self.ledger = Ledger(self.catalog, IDENTIFIER, now)
+        self.ledger = Ledger(self.catalog, IDENTIFIER, CommitClock(now, self.settings.name, self.folder))
         self.tick()  # writes the card
         self.card = self.folder.card()
         self.name = TxlogName("bench", new_incarnation(int(now().timestamp() * 1000), os.urandom(10)), 0)

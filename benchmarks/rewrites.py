@@ -99,7 +99,7 @@ class Table:
         rewrites.sweep_due.take(timedelta(0), now())
 
         def act() -> None:
-            self.book.view = rewrites.run(view, now())
+            self.book.loaded.view = rewrites.run(view, now())
 
         took = timed(act)
         assert rewrites.done.committed == 1, "the rewrite was not committed"

@@ -24,6 +24,7 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import Envelope, StepFile, encode_steps
 from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from bookkeeper.tick.tick import Bookkeeper
@@ -57,7 +58,8 @@ class KeyedTable:
     def __init__(self, root: Path, size: Size) -> None:
         self.lake, self.size = Lake.at(root, schema=COLUMNS, partition_by=[], key=["id"], file_names="loose"), size
         settings = self.lake.settings.tables["events"]
-        ledger = Ledger(open_catalog(self.lake.settings.catalog), settings.identifier, now)
+        clock = CommitClock(now, settings.name, self.lake.folder)
+        ledger = Ledger(open_catalog(self.lake.settings.catalog), settings.identifier, clock)
         self.book = Bookkeeper(settings, self.lake.folder, ledger)
         self.card = self.lake.folder.card()
         self.name = TxlogName("bench", new_incarnation(int(now().timestamp() * 1000), bytes(10)), 0)

@@ -35,6 +35,7 @@ from bookkeeper.core.txlog import Envelope
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from bookkeeper.tick.tick import Bookkeeper
@@ -161,7 +162,7 @@ class Queue:
 
     def book(self, **parts: Any) -> Bookkeeper:
         """A bookkeeper of it, as after a start."""
-        clock = parts.pop("clock", lambda: datetime.now(UTC))
+        clock = CommitClock(parts.pop("clock", lambda: datetime.now(UTC)), self.settings.name, self.folder)
         book = Bookkeeper(self.settings, self.folder, Ledger(open_catalog(self.catalog), TABLE, clock), **parts)
         garbage.freeze()  # as the daemon does after its first tick
         return book

@@ -75,17 +75,17 @@ def opened(config: str | None, name: str | None) -> Opened:
     """
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.core.known_table import advising
+    from bookkeeper.ledger.commit_clock import CommitClock
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.serve.open import open_folder
-    from bookkeeper.tick.storage_clock import StorageClock
 
     settings = settings_of(config)
     table: Table = pick_table(settings, name)
     with advising(settings.catalog, table):
         catalog = open_catalog(settings.catalog)
-        folder, ledger = open_folder(catalog, table), Ledger(catalog, table.identifier, utc_now)
+        folder = open_folder(catalog, table)
     # A command that commits stamps the table too, and its clock may be ahead like any other.
-    ledger.ahead = StorageClock(table, folder, ledger).check_ahead
+    ledger = Ledger(catalog, table.identifier, CommitClock(utc_now, table.name, folder))
     return Opened(settings, table, folder, ledger)
 
 

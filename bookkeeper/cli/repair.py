@@ -92,7 +92,6 @@ def forget(writers: tuple[str, ...], config: str | None, table: str | None, as_j
     from bookkeeper.commands.forget import reason
     from bookkeeper.config.units import duration
     from bookkeeper.errors import NotPossible
-    from bookkeeper.tick.storage_clock import StorageClock
 
     if not writers and idle is None:
         raise click.UsageError("give the names of WRITERs, or --idle")
@@ -103,7 +102,7 @@ def forget(writers: tuple[str, ...], config: str | None, table: str | None, as_j
     there = opened(config, table)
     view, now = there.view(), utc_now()
     found = without(view.marks, there.folder, there.table, writers, span, now)
-    if not StorageClock(there.table, there.folder, there.ledger).allows_destroying():
+    if not there.ledger.clock.allows_destroying():
         raise NotPossible("this clock differs from the storage's: it cannot tell what is idle", hint="Set it (NTP).")
     for writer, why in found.kept.items():
         say(f"{writer} is kept: {why}")
@@ -204,8 +203,8 @@ def retain(config: str | None, table: str | None, as_json: bool, dry_run: bool, 
       bookkeeper retain --table events --dry-run
       bookkeeper retain --table events --force
     """
+    from bookkeeper.ledger.commit_clock import CLOCK_SKEW
     from bookkeeper.retention.apply import past_retention, without_bounds
-    from bookkeeper.tick.storage_clock import CLOCK_SKEW
 
     there = opened(config, table)
     view, now = there.view(), utc_now()

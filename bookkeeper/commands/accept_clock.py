@@ -18,7 +18,8 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.history import older
 from bookkeeper.core.marks import Marks
 from bookkeeper.errors import MarksLost, NotPossible
-from bookkeeper.ledger.ledger import CLOCK_BEHIND, Ledger
+from bookkeeper.ledger.commit_clock import CLOCK_BEHIND
+from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
@@ -46,7 +47,7 @@ def dated_ahead(ledger: Ledger, folder: Folder) -> Dated:
     Raises NotPossible when it is not ahead, or when its catalog cannot replace metadata; ClockAhead; Halt; Retry.
     """
     view, now = load(ledger, folder)[0], ledger.clock()
-    ledger.ahead(now)
+    ledger.clock.check_ahead(now)
     ahead = timedelta(milliseconds=view.metadata.last_updated_ms) - (now - _EPOCH)
     if ahead <= CLOCK_BEHIND:
         raise NotPossible(f"{ledger.identifier} was not updated in the future of this clock, {now:%Y-%m-%d %H:%M:%S}Z")
@@ -61,7 +62,7 @@ def date_back(ledger: Ledger, folder: Folder, found: Dated) -> View:
     Moves every time in the table's metadata and marks that is in the future back to now. Raises Retry after another
     commit.
     """
-    view, now_ms = found.view, millis(ledger.stamp(ledger.clock()) - _EPOCH)
+    view, now_ms = found.view, millis(ledger.clock.stamp(ledger.clock()) - _EPOCH)
     marks = _with_pruned(view, now_ms).dated_back(now_ms)
     base, location = view.metadata, view.table.metadata_location
     logged = _update_table_metadata_log(base, location, base.last_updated_ms)

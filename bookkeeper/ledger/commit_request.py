@@ -5,13 +5,11 @@ Append, delete and replace are separate snapshots in that call, each the child o
 `overwrite` snapshot, because Spark's streams stop at one.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from secrets import randbits
 
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
@@ -24,34 +22,7 @@ from pyiceberg.table.update import (
 from bookkeeper.core import marks as marks_format
 from bookkeeper.core.history import MAIN
 from bookkeeper.core.marks import Marks
-from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.unsent import Unsent
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One try to commit: when it began, the time of its snapshots, and a tag that makes its files' names unique."""
-
-    started: datetime
-    timestamp_ms: int
-    tag: str
-
-
-@dataclass(frozen=True, slots=True)
-class NewSnapshot:
-    """
-    One snapshot of a commit: what it does, the manifests it lists, its part of the summary, and what must be durable
-    before it may be committed.
-    """
-
-    id: int
-    operation: Operation
-    manifests: Sequence[ListedManifest]
-    counts: Mapping[str, str]
-    unsent: Unsent
-    #: its sequence number; None: the one behind that of the snapshot before it
-    sequence: int | None = None
 
 
 def new_snapshot_id(taken: Sequence[int] = ()) -> int:

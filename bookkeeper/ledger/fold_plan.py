@@ -8,6 +8,9 @@ from datetime import datetime
 
 from bookkeeper.core.delete_scope import DeleteFile
 from bookkeeper.format.entries import Entry
+from bookkeeper.format.records import Records, of_entries
+from bookkeeper.ledger.view import View
+from bookkeeper.manifests.header import Header
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,29 @@ class FoldPlan:
     def rows(self) -> int:
         """Positions that its new files hold."""
         return sum(item.positions.data_file.record_count for item in self.files.values() if item.positions is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionGroup:
+    """New position delete files of one partition spec."""
+
+    schema_id: int
+    spec_id: int
+    entries: Sequence[Entry]
+
+    def records(self, header: Header) -> Records:
+        """All their records."""
+        return of_entries(self.entries, header.encode_blocks)
+
+
+def grouped_positions(view: View, added: Sequence[tuple[int, Entry]]) -> list[PositionGroup]:
+    """
+    New position delete files, each with its spec's id, grouped by that.
+    """
+    groups = list[PositionGroup]()
+    for spec_id in sorted({spec_id for spec_id, _ in added}):
+        schema = view.schema_for(spec_id)
+        assert schema is not None
+        entries = [entry for its_spec, entry in added if its_spec == spec_id]
+        groups.append(PositionGroup(schema.schema_id, spec_id, entries))
+    return groups

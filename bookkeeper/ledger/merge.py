@@ -6,11 +6,15 @@ FAN of its tier are there, so an entry is written again only log(files) / log(FA
 manifests of each tier are live beside those that have grown to TARGET_BYTES or MOST_FILES.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.manifest import ManifestContent
+from pyiceberg.table.snapshots import Operation
 
+from bookkeeper.errors import BookkeeperError, ManifestCorrupt, PathRefused
 from bookkeeper.format.manifest_list import ListedManifest
+from bookkeeper.ledger import summary
+from bookkeeper.ledger.commit import Commit, NewSnapshot
 from bookkeeper.manifests.blocks import ManifestBody, assemble, copy_entries, open_manifest
 from bookkeeper.manifests.header import Header
 from bookkeeper.manifests.reader import Manifests
@@ -20,6 +24,63 @@ FAN = 16
 TARGET_BYTES = 8 * 2**20  # Iceberg's commit.manifest.target-size-bytes
 #: a reader of a manifest holds about 2 KiB per entry: with few columns, 8 MiB would be 100,000 entries and 200 MiB
 MOST_FILES = 25_000
+
+
+class Merges:
+    """Merges the manifests of one table, in a snapshot of its own behind those that add files."""
+
+    def __init__(self) -> None:
+        #: paths of manifests that do not decode, or that a defect of ours keeps from being merged
+        self.unreadable: set[str] = set()
+
+    def add_to(self, commit: Commit, cache: StatsCache) -> None:
+        """
+        A `replace` snapshot in which full tiers of manifests have become one manifest each, when there are any.
+
+        The commit can do without it: a merge never makes an append fail.
+        """
+        new, written, replaced = commit.following(), list[ListedManifest](), set[str]()
+        cache.forget_unlisted(manifest.manifest_path for manifest in new.manifests)
+        readable = [manifest for manifest in new.manifests if manifest.manifest_path not in self.unreadable]
+        for index, group in enumerate(groups(readable)):
+            merged = self._merged(commit, new, group, f"r{index}", cache)
+            if merged is not None:
+                written.append(merged)
+                replaced.update(manifest.manifest_path for manifest in group)
+        if written:
+            new.put(written, replaced)
+            kept = new.manifests[len(written) :]
+            new.label(Operation.REPLACE, summary.merge_counts(written, replaced, kept))
+            commit.spare.append(new)
+
+    def _merged(
+        self, commit: Commit, new: NewSnapshot, group: Sequence[ListedManifest], name: str, cache: StatsCache
+    ) -> ListedManifest | None:
+        """One manifest for a group; None when the group stays as it is."""
+        header = commit.view.header_of(group[0], commit.writer)
+        if header is None:
+            return None
+        try:
+            return new.write(name, header, merge(commit.view.reader(new.unsent), group, header, cache), cache)
+        except Exception as error:  # noqa: BLE001 - a merge can wait, whatever it is
+            # No later try reads these either. A defect of ours is in any of them.
+            known = isinstance(error, BookkeeperError)
+            bad = [*_unreadable(commit, group)] if known else [manifest.manifest_path for manifest in group]
+            self.unreadable.update(bad)
+            commit.leave_unmerged(error, bad)
+            return None
+
+
+def _unreadable(commit: Commit, group: Sequence[ListedManifest]) -> Iterator[str]:
+    """Manifests that will never be read: outside of all that can be reached, or in a form that we do not know."""
+    reader = commit.view.reader(commit.store)
+    for manifest in group:
+        try:
+            [*reader.rows([manifest])]
+        except (ManifestCorrupt, PathRefused):
+            yield manifest.manifest_path
+        except BookkeeperError:
+            continue  # the next try may read it
 
 
 def groups(manifests: Sequence[ListedManifest]) -> list[list[ListedManifest]]:

@@ -22,6 +22,7 @@ from bookkeeper.manifests.header import PartitionKey
 
 REWRITES = "bookkeeper.rewrites"
 APPEND = "bookkeeper.append"
+REASON = "bookkeeper.reason"
 _TXLOGS_BYTES = 4096
 #: kinds of delete files, as summaries name them
 _DELETES = {POSITION_DELETES: "position", EQUALITY_DELETES: "equality"}
@@ -100,6 +101,13 @@ def partition_count(partitions: Collection[PartitionKey]) -> dict[str, str]:
     return {"changed-partition-count": str(len(partitions))}
 
 
+def reason(why: str) -> dict[str, str]:
+    """
+    Why there is a snapshot, in a word.
+    """
+    return {REASON: why}
+
+
 def merge_counts(
     created: Sequence[ListedManifest], replaced: Collection[str], kept: Sequence[ListedManifest]
 ) -> dict[str, str]:
@@ -112,7 +120,7 @@ def merge_counts(
         "manifests-replaced": str(len(replaced)),
         "manifests-kept": str(len(kept)),
         "entries-processed": str(entries),
-        "bookkeeper.reason": "merge",
+        **reason("merge"),
     }
 
 
@@ -171,7 +179,7 @@ def half_of(append: int) -> dict[str, str]:
     """
     What the `delete` snapshot of a commit says, which belongs with the `append` snapshot of this id.
     """
-    return {APPEND: str(append), "bookkeeper.reason": "upserts"}
+    return {APPEND: str(append)} | reason("upserts")
 
 
 def numbers_taken(numbers: int) -> dict[str, str]:
@@ -193,7 +201,7 @@ def rewrite_ids(ids: Iterable[str]) -> dict[str, str]:
     """
     Which rewrites a snapshot holds: by that a rewrite that is seen again is recognised. None is left out.
     """
-    return {REWRITES: " ".join(ids), "bookkeeper.reason": "rewrite"}
+    return {REWRITES: " ".join(ids)} | reason("rewrite")
 
 
 def rewrites_of(snapshot: Snapshot) -> list[str]:

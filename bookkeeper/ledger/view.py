@@ -23,10 +23,13 @@ from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.remembered import remembered
+from bookkeeper.manifests.fetch import Fetch
 from bookkeeper.manifests.header import Header, ManifestWriter
+from bookkeeper.manifests.reader import Manifests
 from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import inside, join
 from bookkeeper.stores.store import Store
+from bookkeeper.stores.unsent import Unsent
 
 TXLOGS = "bookkeeper.txlogs"
 
@@ -44,6 +47,11 @@ class View:
     def metadata(self) -> TableMetadataV2:
         """Iceberg's table metadata; `load_table` lets only format v2 pass."""
         return cast(TableMetadataV2, self.table.metadata)
+
+    @property
+    def name(self) -> str:
+        """The table's name, with its namespace."""
+        return _name(self.table)
 
     @cached_property
     def uuid(self) -> str:
@@ -82,6 +90,10 @@ class View:
         """The header for a new version of this manifest; None when the table has no schema with all of its spec."""
         schema, spec = self.schema_for(manifest.partition_spec_id), self.specs[manifest.partition_spec_id]
         return writer.header(schema, spec, manifest.content) if schema else None
+
+    def reader(self, store: Store | Unsent) -> Manifests:
+        """Reads the table's manifests in `store`; one of a layout that no commit could write anew is refused."""
+        return Manifests(Fetch.of(store, self.table.io), foreign=False)
 
     def with_manifests_of(self, known: "View | None") -> "View":
         """This view, with the manifests of `known` if both have the same head: a snapshot's manifests never change."""

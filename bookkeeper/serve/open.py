@@ -21,6 +21,7 @@ from bookkeeper.fold.duty import FoldThreads
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
 from bookkeeper.tick.read_budget import ReadBudget
@@ -63,7 +64,8 @@ def open_bookkeeper(
     """
     with advising(settings.catalog, table):
         catalog = open_catalog(settings.catalog, scans=False, shared=True)
-        ledger, folder = Ledger(catalog, table.identifier, clock), open_folder(catalog, table)
+        folder = open_folder(catalog, table)
+        ledger = Ledger(catalog, table.identifier, CommitClock(clock, table.name, folder))
     folder.check()  # before the lease, which would be written where no folder is any more
     lease = open_lease(settings.bookkeeper, table, folder) if settings.bookkeeper.lease else None
     discovery = open_discovery(table, folder.store)

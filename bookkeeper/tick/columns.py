@@ -28,7 +28,6 @@ from bookkeeper.tick.card import card_of
 from bookkeeper.tick.check_columns import Plan, check_columns
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.result import ColumnsDone
-from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.turns import Turns, sweep_rejected
 
 #: requests that one tick answers; the others wait for the next
@@ -40,8 +39,8 @@ _HOUR = timedelta(hours=1)
 class Columns:
     """Answers requests for columns; trouble postpones it and nothing else."""
 
-    def __init__(self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock) -> None:
-        self.settings, self.folder, self.ledger, self.clock = settings, folder, ledger, clock
+    def __init__(self, settings: Table, folder: Folder, ledger: Ledger) -> None:
+        self.settings, self.folder, self.ledger, self.clock = settings, folder, ledger, ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "columns")
         self.turns, self.sweep_due = Turns(self.log, "request for a column", "request", MOST_REQUESTS), Due()
         #: whether a commit was sent by the present run
@@ -90,7 +89,7 @@ class Columns:
         plan = check_columns(view.metadata, requests, self.settings, self._may_add(now))
         if plan.added or plan.widened:
             self.clock.check_ahead(now)
-            self.ledger.check_clock(view)
+            self.clock.check_behind(view)
             self.sent = True
             set_columns(view, plan.columns)
             self._count(plan, now)

@@ -17,10 +17,9 @@ from bookkeeper.stores.store import Store
 from bookkeeper.tick.columns import Columns
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
-from bookkeeper.tick.result import ColumnsDone, RewritesDone
+from bookkeeper.tick.result import ColumnsDone, DutiesDone, RewritesDone
 from bookkeeper.tick.retain import Retain
 from bookkeeper.tick.rewrites import Rewrites
-from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.sweep import Sweep
 
 log = logging.getLogger("bookkeeper")
@@ -34,22 +33,29 @@ class Duties:
         settings: Table,
         folder: Folder,
         ledger: Ledger,
-        clock: StorageClock,
         store: Callable[[str], Store],
         spawn: Spawn | None = None,
     ) -> None:
         self.settings, self.ledger = settings, ledger
-        self.sweep = Sweep(settings, folder, clock)
+        self.sweep = Sweep(settings, folder, ledger.clock)
         self.marks_size = MarksSize(settings)
-        self.columns = Columns(settings, folder, ledger, clock)
-        self.rewrites = Rewrites(settings, folder, ledger, clock, store)
+        self.columns = Columns(settings, folder, ledger)
+        self.rewrites = Rewrites(settings, folder, ledger, store)
         self.folds = Folds(settings, ledger, spawn, folder.store)
-        self.retention = Retain(settings, ledger, clock)
+        self.retention = Retain(settings, ledger)
 
-    def run(self, view: View, now: datetime) -> View | None:
-        """Does what is due: the view after it, or None when the table must be loaded again."""
+    def run(self, view: View, now: datetime, rows_came: bool = False) -> DutiesDone:
+        """Does what is due, after a commit of rows or without one; returns what was done."""
+        if rows_came:
+            self.rewrites.rows_came()
         # Of this run, also when it ends before they do: else what the last one did would be counted twice.
-        self.columns.done, self.rewrites.done = ColumnsDone(), RewritesDone()
+        self.columns.done, self.rewrites.done, self.retention.dropped = ColumnsDone(), RewritesDone(), 0
+        after = self._run(view, now)
+        outcomes, dropped = self.folds.outcomes(), self.retention.dropped
+        return DutiesDone(after, self.rewrites.done, self.columns.done, outcomes, dropped)
+
+    def _run(self, view: View, now: datetime) -> View | None:
+        """The view after it, or None when the table must be loaded again."""
         self.sweep.run(view, now)
         self.marks_size.check(view.marks, now)
         try:

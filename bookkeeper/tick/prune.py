@@ -11,8 +11,8 @@ from bookkeeper.core import marks as marks_format
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.names import TxlogName
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.tick.due import Due
-from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 
@@ -24,7 +24,7 @@ LARGE_MARKS_BYTES = 256 * 1024
 class Prune:
     """Leaves idle incarnations out of the marks of the next commit."""
 
-    def __init__(self, settings: Table, folder: Folder, clock: StorageClock) -> None:
+    def __init__(self, settings: Table, folder: Folder, clock: CommitClock) -> None:
         self.settings, self.folder, self.clock = settings, folder, clock
         self.due = Due()
 

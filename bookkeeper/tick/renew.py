@@ -24,7 +24,7 @@ def renew(ledger: Ledger, view: View, settings: Table, now: datetime) -> View:
     kept = view.metadata.snapshot_by_id(marks.snapshot) if marks.snapshot is not None else None
     if kept is not None and now - from_epoch_ms(kept.timestamp_ms) < settings.marks_renew:
         return view
-    marks = with_commit_time(marks, view.metadata.last_sequence_number + 1, settings.retention, ledger.stamp(now))
+    marks = with_commit_time(marks, view.metadata.last_sequence_number + 1, settings.retention, ledger.clock.stamp(now))
     after = ledger.record(view, marks, "renew")
     log.info("marks renewed", extra={"action": "renew", "table": settings.name, "snapshot": after.marks.snapshot})
     return after

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from bookkeeper.config.units import epoch_ms
 from bookkeeper.core.folder import Found
 from bookkeeper.core.names import TxlogName
+from bookkeeper.core.txlog import Txlog
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.fold.stats import FoldOutcome
+from bookkeeper.ledger.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,19 @@ class Commit:
     deletes: int = 0
     loose_names: int = 0
 
+    @classmethod
+    def of(cls, view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime, loose_names: int) -> "Commit":
+        """The commit of these txlogs, after which the table is `view`."""
+        done_ms = epoch_ms(done)
+        ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in txlogs)
+        rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
+        files = sum(len(txlog.rows) for txlog in txlogs)
+        assert view.head is not None
+        keys = [row.record_count for txlog in txlogs if txlog.deletes is not None for row in txlog.deletes.rows]
+        return cls(
+            view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages, len(keys), sum(keys), loose_names
+        )
+
 
 @dataclass
 class RewritesDone:
@@ -54,6 +70,18 @@ class ColumnsDone:
     added: int = 0
     widened: int = 0
     refused: int = 0
+
+
+@dataclass
+class DutiesDone:
+    """What the duties of a tick did, and the table after them; None: it must be loaded again."""
+
+    after: View | None
+    rewrites: RewritesDone
+    columns: ColumnsDone
+    #: how folds ended since the last tick
+    folds: list[FoldOutcome]
+    dropped_files: int
 
 
 @dataclass

@@ -10,7 +10,6 @@ from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.retention.apply import UNRELIABLE_CLOCK, apply_retention
 from bookkeeper.tick.due import Due
-from bookkeeper.tick.storage_clock import StorageClock
 
 log = logging.getLogger("bookkeeper")
 
@@ -21,8 +20,8 @@ READ_AT_ONCE = 20_000
 class Retain:
     """Drops what is past retention; `held_back` says why nothing goes, empty when nothing holds it."""
 
-    def __init__(self, settings: Table, ledger: Ledger, clock: StorageClock) -> None:
-        self.settings, self.ledger, self.clock = settings, ledger, clock
+    def __init__(self, settings: Table, ledger: Ledger) -> None:
+        self.settings, self.ledger, self.clock = settings, ledger, ledger.clock
         self.due = Due()
         self.held_back = ""
         #: files that the last run dropped
@@ -32,7 +31,6 @@ class Retain:
 
     def run(self, view: View, now: datetime) -> View:
         """The view, without what is past retention when it is due; raises Retry."""
-        self.dropped = 0
         if not self.due.take(self.settings.retention.every, now):
             return view
         # A clock that is known to be wrong is asked about first: by it everything may seem past retention.

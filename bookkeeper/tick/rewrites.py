@@ -37,7 +37,6 @@ from bookkeeper.stores.store import Store
 from bookkeeper.tick.check_rewrites import MOST_REWRITES, check_new_files, check_rewrites
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.result import RewritesDone
-from bookkeeper.tick.storage_clock import StorageClock
 from bookkeeper.tick.turns import Turns, sweep_rejected
 
 LIST_EVERY, LIST_SELDOM = timedelta(seconds=5), timedelta(minutes=1)
@@ -52,10 +51,9 @@ MOST_UNREADABLE = 3
 class Rewrites:
     """Commits what compactors publish; trouble postpones it and nothing else."""
 
-    def __init__(
-        self, settings: Table, folder: Folder, ledger: Ledger, clock: StorageClock, store: Callable[[str], Store]
-    ) -> None:
-        self.settings, self.folder, self.ledger, self.clock, self.open_store = settings, folder, ledger, clock, store
+    def __init__(self, settings: Table, folder: Folder, ledger: Ledger, store: Callable[[str], Store]) -> None:
+        self.settings, self.folder, self.ledger, self.open_store = settings, folder, ledger, store
+        self.clock = ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "rewrite")
         self.turns, self.sweep_due, self.every = Turns(self.log, "rewrite", "rewrite", MOST_REWRITES), Due(), LIST_EVERY
         #: whether a commit was sent by the present run

@@ -9,9 +9,9 @@ from bookkeeper.config.settings import Table
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.due import Due
-from bookkeeper.tick.storage_clock import StorageClock
 
 SWEEP_EVERY = timedelta(minutes=1)
 UNFINISHED_EVERY = timedelta(hours=1)
@@ -20,7 +20,7 @@ UNFINISHED_EVERY = timedelta(hours=1)
 class Sweep:
     """Sweeps rejected/ every minute, and unfinished writes every hour; trouble postpones it and nothing else."""
 
-    def __init__(self, settings: Table, folder: Folder, clock: StorageClock) -> None:
+    def __init__(self, settings: Table, folder: Folder, clock: CommitClock) -> None:
         self.settings, self.folder, self.clock = settings, folder, clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "sweep")
         self.due, self.unfinished_due = Due(), Due()

@@ -7,76 +7,56 @@ written, its data files are looked up. The compare-and-swap waits for both, so n
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.config.settings import Table
-from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.delete_scope import is_unpartitioned
-from bookkeeper.core.file_names import LOOSE
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.names import IncarnationKey, TxlogName
+from bookkeeper.core.names import TxlogName
 from bookkeeper.core.table_log import TableLog
-from bookkeeper.core.txlog import Txlog
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import (
     BookkeeperError,
-    ClockBehind,
     CommitConflict,
     CommitUnknown,
     FromTheFuture,
-    Hold,
     Missing,
     StorageUnavailable,
     Unfit,
 )
 from bookkeeper.fold.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
-from bookkeeper.ledger.keys import mend_delete_spec
+from bookkeeper.ledger.commit import NotConfirmed
 from bookkeeper.ledger.ledger import Ledger
-from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from bookkeeper.ledger.numbers import committed_number
 from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
-from bookkeeper.retention.apply import with_commit_time
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.card import card_of, is_strict
 from bookkeeper.tick.check import rules_of
 from bookkeeper.tick.consumed import Consumed
 from bookkeeper.tick.culprits import culprits
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.intake import Intake, defect
+from bookkeeper.tick.loaded import LoadedTable
 from bookkeeper.tick.pace import Pace
-from bookkeeper.tick.plan import CheckedTxlogs, gaps, plan, resumed
-from bookkeeper.tick.prune import Prune
+from bookkeeper.tick.planning import Planning
 from bookkeeper.tick.read_budget import ReadBudget
 from bookkeeper.tick.reject import Rejects
+from bookkeeper.tick.report import Report
 from bookkeeper.tick.result import Commit, TickResult
 from bookkeeper.tick.select import Limits, cut, in_order, writers_left
-from bookkeeper.tick.state import Next, Tick
-from bookkeeper.tick.storage_clock import StorageClock
-from bookkeeper.tick.writer_order import WriterOrder
-from bookkeeper.tick.writer_room import WriterRoom
+from bookkeeper.tick.state import Attempt, Memory, Next, Tick
 
 ATTEMPTS = 5
 #: what is read beside the listed sizes: a second listing may show more than the first
 MORE_BYTES = 2**20
 #: of a txlog that is hinted and was never listed: a larger one is listed first, so that its room is known
 UNLISTED_BYTES = 2**20
-_MISSING = (
-    "It was deleted from pending/ before it was committed, and its rows are not in the table. If there is a copy, put "
-    "it back into pending/ under its own name: it gets in once. Nothing but the bookkeeper may delete there."
-)
-_RENAME = (
-    "Two txlogs of its run may name one file, which readers then see twice. Upgrade the writer, or let it call files "
-    '<writer>-<incarnation>-<sequence>-...; then set file-names = "strict".'
-)
 
 
 class Bookkeeper:
@@ -99,7 +79,7 @@ class Bookkeeper:
         read_budget: ReadBudget | None = None,
         folds: Spawn | None = None,
     ) -> None:
-        self.settings, self.folder, self.ledger, self.reload = settings, folder, ledger, reload
+        self.settings, self.folder, self.ledger, self.clock = settings, folder, ledger, ledger.clock
         self.log = TableLog(logging.getLogger("bookkeeper"), settings.name, "tick")
         self.open_store = store or ledger.open_store
         self.lease = lease or NoLease()
@@ -107,26 +87,21 @@ class Bookkeeper:
         self.limits = Limits(settings.max_files, settings.max_bytes, settings.max_txlogs)
         self.pending_index = PendingIndex(discovery or Listing(), settings.look_every)
         self.publisher = MarksPublisher(ledger, folder, settings.name)
-        self.clock = StorageClock(settings, folder, ledger)
-        self.rejects = Rejects(settings, folder, self.pending_index, ledger.clock)
+        self.loaded = LoadedTable(settings, folder, ledger, self.publisher, reload)
+        self.planning = Planning(settings, folder, ledger)
+        self.rejects = Rejects(settings, folder, self.pending_index, self.clock)
+        self.report = Report(settings.name)
         self.pace = Pace(folder.store.url, settings.name)
         self.consumed = Consumed(folder, settings.name)
-        self.prune = Prune(settings, folder, self.clock)
-        self.duties = Duties(settings, folder, ledger, self.clock, self.open_store, folds)
-        self.view: View | None = None
-        self.loaded_at: datetime | None = None
-        #: whether each data file must be called after its txlog
-        self.strict_names = False
-        #: incarnations that could not go on at the last plan
-        self.blocked: set[IncarnationKey] = set()
-        #: txlogs whose files could not be looked up last time: these are looked up before the next plan
-        self.doubted: set[TxlogName] = set()
-        #: pending txlogs that the engine fails on, found once for as long as this process lives
-        self.defects: dict[TxlogName, Hold] = {}
-        #: held txlogs and the causes that the log has named
-        self.reported: set[tuple[str, str]] = set()
+        self.duties = Duties(settings, folder, ledger, self.open_store, folds)
+        self.memory = Memory()
         #: the result of this tick, or of the last one; kept when a tick raises, because what it did stays done
         self.result = TickResult()
+
+    @property
+    def view(self) -> View | None:
+        """The table as it was loaded last, or as our last commit left it; None: it is not known."""
+        return self.loaded.view
 
     def tick(self, now: datetime) -> TickResult:
         """
@@ -134,42 +109,43 @@ class Bookkeeper:
         """
         with ExitStack() as reserved:
             tick = self._discover(now, reserved)
-            self._refresh(tick)
+            view, fresh = self.loaded.refresh(now)
             # marks.json may be older than the table, after a crash or when the folder was restored. A load has just
             # compared it, and a commit notices by its conditional put: when neither happens, it is read again.
-            self.publisher.publish(tick.view, verify=not (tick.found or tick.fresh))
+            self.publisher.publish(view, verify=not (tick.found or fresh))
             self.rejects.misnamed(tick, self.pending_index.misnamed)
             if tick.found:
                 with self._part_of_read_budget(tick):
-                    self._commit_pending(tick)
+                    view = self._commit_pending(tick, Attempt(view, fresh))
         self.rejects.oversize(tick)
-        self._run_duties(tick)
+        self._run_duties(tick, view)
         return tick.result
 
-    def _commit_pending(self, tick: Tick) -> None:
+    def _commit_pending(self, tick: Tick, attempt: Attempt) -> View:
         """
-        Tries to commit one batch. IDLE: nothing is due. DONE: the batch is in, or empty.
+        Tries to commit one batch; the table after it. IDLE: nothing is due. DONE: the batch is in, or empty.
 
         After RELOAD or LOOK_AGAIN the table is loaded again, with its marks, and everything is planned anew.
         """
-        for _ in range(ATTEMPTS):
-            self._refresh(tick)
-            self._delete_committed(tick)
-            if self._select(tick) is Next.IDLE:
-                return
-            self._read(tick)
-            self._check(tick)
-            step = self._plan(tick)
+        for number in range(ATTEMPTS):
+            if number:
+                attempt = Attempt(*self.loaded.refresh(tick.now))
+            self._delete_committed(tick, attempt)
+            if self._select(tick, attempt) is Next.IDLE:
+                return attempt.view
+            self._read(tick, attempt)
+            self._check(tick, attempt)
+            step = self._plan(tick, attempt)
             if step is Next.COMMIT:
-                step = self._commit(tick)
+                step = self._commit(tick, attempt)
             if step is Next.DONE:
-                self.publisher.publish(tick.view)  # before the delete: writers read pending/ first, then the marks
-                self._settle(tick)
-                self._delete(tick.batch.names)
-                return
+                self.publisher.publish(attempt.view)  # before the delete: writers read pending/ first, then the marks
+                self._settle(tick, attempt)
+                self._delete(attempt.batch.names)
+                return attempt.view
             if step is Next.LOOK_AGAIN:
                 tick.look_again(self.folder.pending())  # before the load: what is not pending any more is in its marks
-            self.view = None  # makes _refresh load the table again
+            self.loaded.forget()
         what = f"{self.settings.identifier}: {ATTEMPTS} commits in a row were refused; the last one: {tick.refusal}"
         raise CommitConflict(what, hint=tick.refusal.hint)
 
@@ -181,8 +157,7 @@ class Bookkeeper:
         self.consumed.before_listing()
         read = partial(self._read_unlisted, now, intake, reserved)
         found = self.consumed.without(self.pending_index.found(self.folder, read))
-        if self.defects:
-            self.defects = {item.name: self.defects[item.name] for item in found if item.name in self.defects}
+        self.memory.found(found)
         self.result = TickResult.of(found)
         names = frozenset(item.name for item in found)
         return Tick(now, found, names, self.result, intake, self.limits, self.pending_index.listed)
@@ -205,112 +180,64 @@ class Bookkeeper:
             tick.limits = replace(self.limits, reads=most)
             yield
 
-    def _refresh(self, tick: Tick) -> None:
-        """
-        Loads the table again when the view is older than `reload`: others may have committed.
-
-        After a commit that failed and before each further attempt there is no view: then what the folder remembers of
-        card.json and marks.json is forgotten as well.
-        """
-        known = self.view
-        if known is None:
-            self.folder.forget()
-        if known is None or self.loaded_at is None or abs(tick.now - self.loaded_at) >= self.reload:
-            self.view = None
-            view, card, marks_copy = load(self.ledger, self.folder, known=known)
-            if mend_delete_spec(view.table):
-                self.log.warning("the delete spec was gone or does not fit; another is used", action="keys")
-                view, card, marks_copy = load(self.ledger, self.folder, known=known)
-            self.publisher.compare(view, marks_copy)
-            if self.folder.write_card(card_of(view, self.settings, card.folder, card.file_names)):
-                self.log.info("card changed", action="card")
-            self.strict_names = is_strict(self.settings, card)
-            self.view, self.loaded_at, tick.fresh = view, tick.now, True
-            known = view
-        tick.view = known
-
-    def _delete_committed(self, tick: Tick) -> None:
+    def _delete_committed(self, tick: Tick, attempt: Attempt) -> None:
         """Deletes what the marks say is in; the rest is left for this tick."""
-        done = [item.name for item in tick.found if tick.view.marks.is_in(item.name)]
+        done = [item.name for item in tick.found if attempt.view.marks.is_in(item.name)]
         if done:
-            self.publisher.publish(tick.view)
+            self.publisher.publish(attempt.view)
             tick.result.settle(done)
             self._delete(done)
         settled = {*map(str, done), *tick.result.rejected}
-        tick.left = [item for item in tick.found if str(item.name) not in settled] if settled else tick.found
-        tick.result.waiting = len(tick.left)
+        attempt.left = [item for item in tick.found if str(item.name) not in settled] if settled else tick.found
+        tick.result.waiting = len(attempt.left)
 
-    def _select(self, tick: Tick) -> Next:
+    def _select(self, tick: Tick, attempt: Attempt) -> Next:
         """Takes up what is left, oldest first, once the window has passed or one tick's share is full."""
         self.clock.dated(tick.found)
-        sized = [item for item in tick.left if item.size <= self.settings.max_txlog_bytes]
-        rest = in_order(sized, by_writer=keyed_of(tick.view.metadata) is not None)
+        sized = [item for item in attempt.left if item.size <= self.settings.max_txlog_bytes]
+        rest = in_order(sized, by_writer=keyed_of(attempt.view.metadata) is not None)
         # Incarnations that were blocked at the last plan come last, or they could take every place of each tick.
-        if self.blocked:
-            rest.sort(key=lambda item: item.name.incarnation_key in self.blocked)
+        if blocked := self.memory.blocked:
+            rest.sort(key=lambda item: item.name.incarnation_key in blocked)
         full = len(rest) >= tick.limits.txlogs
         # The storage's clock may be ahead of ours: then the age is negative, and says nothing.
         due = rest and (full or abs(tick.now - min(item.modified for item in rest)) >= self.settings.window)
-        tick.names = cut(rest, tick.limits) if due and not self.pace.too_soon(tick.now) else []
-        all_read = len(tick.names) >= tick.result.waiting
-        tick.unread_writers = frozenset() if all_read else writers_left(tick.found, tick.names)
-        return Next.COMMIT if tick.names else Next.IDLE
+        attempt.names = cut(rest, tick.limits) if due and not self.pace.too_soon(tick.now) else []
+        all_read = len(attempt.names) >= tick.result.waiting
+        attempt.unread_writers = frozenset() if all_read else writers_left(tick.found, attempt.names)
+        return Next.COMMIT if attempt.names else Next.IDLE
 
-    def _read(self, tick: Tick) -> None:
+    def _read(self, tick: Tick, attempt: Attempt) -> None:
         # A clock that is wrong must neither condemn a txlog nor stamp a commit.
-        self.ledger.check_clock(tick.view)
+        self.clock.check_behind(attempt.view)
         self.clock.check_ahead(tick.now)
         tick.intake.sizes = {item.name: item.size for item in tick.found}
-        tick.intake.read(tick.names)
+        tick.intake.read(attempt.names)
 
-    def _check(self, tick: Tick) -> None:
-        tick.intake.check(rules_of(tick.view, self.strict_names), tick.now_ms)
-        if self.defects:
-            tick.intake.held |= {name: self.defects[name] for name in tick.names if name in self.defects}
-        if self.doubted:  # or each of its ticks would write a commit in vain
-            self._look_up(tick, [name for name in tick.names if name in self.doubted])
+    def _check(self, tick: Tick, attempt: Attempt) -> None:
+        tick.intake.check(rules_of(attempt.view, self.loaded.strict_names), tick.now_ms)
+        defects, doubted = self.memory.defects, self.memory.doubted
+        if defects:
+            tick.intake.held |= {name: defects[name] for name in attempt.names if name in defects}
+        if doubted:  # or each of its ticks would write a commit in vain
+            self._look_up(tick, attempt, [name for name in attempt.names if name in doubted])
 
-    def _look_up(self, tick: Tick, names: Sequence[TxlogName]) -> None:
+    def _look_up(self, tick: Tick, attempt: Attempt, names: Sequence[TxlogName]) -> None:
         if self.settings.check_files and names:
-            tick.intake.check_files(tick.view.data_store(self.open_store), names)
+            tick.intake.check_files(attempt.view.data_store(self.open_store), names)
 
-    def _check_own_clock(self) -> None:
-        """A txlog from the future is its writer's fault only if our own clock is right; raises ClockBehind."""
-        if self.clock.is_stale():
-            raise ClockBehind("a txlog was created hours after this tick began", hint="The next tick reads it again.")
-        if not self.clock.agrees():
-            cause = "a txlog is from the future, and this clock differs from the storage's, which may be unknown"
-            raise ClockBehind(cause, hint="Synchronise the clock (NTP). The log names the difference: action=clock.")
-
-    def _plan(self, tick: Tick) -> Next:
+    def _plan(self, tick: Tick, attempt: Attempt) -> Next:
         """Rejects what is bad and plans the batch, unless a newer view or a second listing must come first."""
-        intake, view = tick.intake, tick.view
-        if intake.bad and not (tick.listed and tick.fresh):
+        bad = tick.intake.bad
+        if bad and not (tick.listed and attempt.fresh):
             # The schema or the spec it names may be newer than the view.
             return Next.RELOAD if tick.listed else Next.LOOK_AGAIN
-        if any(isinstance(why, FromTheFuture) for why in intake.bad.values()):
-            self._check_own_clock()
+        if any(isinstance(why, FromTheFuture) for why in bad.values()):
+            self.clock.check_right()
         # Only what this attempt read: others may be in the table by now.
-        self.rejects.reject(tick, {name: intake.bad[name] for name in tick.names if name in intake.bad})
-        missing, rejected = intake.look_for(gaps(tick.names, view.marks))
-        not_pending = missing | rejected
-        marks = resumed(view.marks, tick.names, intake.good, not_pending, self.folder.rejected)
-        totals = view.total("total-records"), view.total("total-files-size")
-        checked = CheckedTxlogs(
-            intake.good,
-            intake.bad,
-            not_pending,
-            *totals,
-            self._writer_order(tick, rejected),
-            lambda: self.ledger.live_specs(view),
-            frozenset(number for number, spec in view.specs.items() if not is_unpartitioned(spec)),
-            self._writer_room(tick),
-        )
-        tick.batch = batch = plan(tick.names, checked, marks, tick.limits, tick.unread_writers)
-        batch.holes = [name for name in batch.holes if name in missing]
-        batch.held |= intake.held
-        batch.resumed = marks is not view.marks
-        self.blocked = batch.blocked
+        self.rejects.reject(tick, {name: bad[name] for name in attempt.names if name in bad})
+        attempt.batch = batch = self.planning.batch(tick, attempt)
+        self.memory.blocked = batch.blocked
         if batch.doubtful and not tick.listed_twice:
             # A listing may miss names. What was there before a txlog that the first one shows is in a second listing,
             # or in the marks of a later load: only these prove a gap, or a position that does not fit.
@@ -319,126 +246,74 @@ class Bookkeeper:
         batch.rejected = {name: why for name, why in batch.rejected.items() if name in tick.first_listed}
         return Next.COMMIT
 
-    def _writer_order(self, tick: Tick, rejected: Set[TxlogName]) -> WriterOrder | None:
-        """The order of writers, on a keyed table; `rejected` are gaps that lie in rejected/."""
-        marks = tick.view.marks
-        if keyed_of(tick.view.metadata) is None:
-            return None
-        # Pending txlogs were listed before: one that was rejected meanwhile is in this listing.
-        begins = any(marks.mark(name) is None for name in tick.names)
-        listed = [item.name for item in self.folder.rejected()] if begins else []
-        before = tick.first_listed if tick.listed_twice else None
-        return WriterOrder(marks, [item.name for item in tick.left], {*rejected, *listed}, before)
-
-    def _writer_room(self, tick: Tick) -> WriterRoom:
-        marks, keyed = tick.view.marks, keyed_of(tick.view.metadata) is not None
-        return WriterRoom(marks, self.settings.max_writers, lambda: self.prune.without_idle(marks, tick.now, keyed))
-
-    def _commit(self, tick: Tick) -> Next:
+    def _commit(self, tick: Tick, attempt: Attempt) -> Next:
         """Commits the batch, if it holds anything; RELOAD when the table must tell whether it is in."""
-        batch, view = tick.batch, tick.view
+        batch = attempt.batch
         if not batch.txlogs:
             return Next.DONE
-        at = self.ledger.stamp(tick.now)
-        marks = batch.before.advanced(batch.names, batch.positions, epoch_ms(at))
-        marks = self.prune.pruned(marks, tick.now, keyed_of(view.metadata) is not None)
-        number = committed_number(view.metadata.last_sequence_number, batch.txlogs)
-        marks = with_commit_time(marks, number, self.settings.retention, at)
-        began = self.ledger.clock()
+        at = self.clock.stamp(tick.now)
+        marks, began = self.planning.marks(attempt, tick.now, at), self.clock()
         try:
-            groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick)]
-            self.view = tick.view = self.ledger.append(view, groups, marks, batch.names, beside)
-        except _NotConfirmed:
+            groups, beside = grouped_by_spec(batch.txlogs), [partial(self._confirm, tick, attempt)]
+            attempt.view = self.loaded.view = self.ledger.append(attempt.view, groups, marks, batch.names, beside)
+        except NotConfirmed:
             return Next.RELOAD
         except Exception as error:  # noqa: BLE001 - it is raised again, unless the next attempt can go on
-            self.view = None  # the commit may be in, and others may have expired what the view names
-            self._recover(tick, error)
+            self.loaded.forget()  # the commit may be in, and others may have expired what the view names
+            self._recover(tick, attempt, error)
             return Next.RELOAD
         self.pace.committed_at = tick.now
         loose = [name for name in batch.names if name in tick.intake.loose]
-        tick.result.commit = _commit_of(tick.view, batch.txlogs, began, self.ledger.clock(), len(loose))
-        self._warn_of_names(tick, loose)
+        tick.result.commit = Commit.of(attempt.view, batch.txlogs, began, self.clock(), len(loose))
+        self.report.loose_names(loose, tick.intake.loose)
         tick.result.settle(batch.names)
         return Next.DONE
 
-    def _confirm(self, tick: Tick) -> None:
+    def _confirm(self, tick: Tick, attempt: Attempt) -> None:
         """
         What must be so before the batch may be committed, found out beside the commit's writes.
 
-        Raises _NotConfirmed when data files are missing or wrong, or cannot be looked up: the next attempt does without
+        Raises NotConfirmed when data files are missing or wrong, or cannot be looked up: the next attempt does without
         those txlogs.
         """
-        self._look_up(tick, tick.batch.names)
+        self._look_up(tick, attempt, attempt.batch.names)
         good = tick.intake.good
-        if any(name not in good for name in tick.batch.names):
-            raise _NotConfirmed
+        if any(name not in good for name in attempt.batch.names):
+            raise NotConfirmed
 
-    def _recover(self, tick: Tick, error: Exception) -> None:
+    def _recover(self, tick: Tick, attempt: Attempt, error: Exception) -> None:
         """Notes a refusal, or holds the txlogs that the engine fails on; raises the error when neither explains it."""
         if isinstance(error, CommitConflict | CommitUnknown):
             tick.refusal = error
             tick.result.refused += 1
             self.log.warning("commit not confirmed", action="retry", cause=str(error))
             return
-        found = (
-            {}
-            if isinstance(error, BookkeeperError)
-            else culprits(tick.batch.txlogs, partial(self.ledger.rehearse, tick.view))
-        )
+        if isinstance(error, BookkeeperError):
+            raise error
+        found = culprits(attempt.batch.txlogs, partial(self.ledger.rehearse, attempt.view))
         if not found:
             raise error
-        self.defects |= {name: defect(why) for name, why in found.items()}
+        self.memory.defects |= {name: defect(why) for name, why in found.items()}
 
-    def _settle(self, tick: Tick) -> None:
+    def _settle(self, tick: Tick, attempt: Attempt) -> None:
         """Rejects, holds and reports what did not get in."""
-        batch, result = tick.batch, tick.result
+        batch, result = attempt.batch, tick.result
         self.rejects.reject(tick, batch.rejected)
-        for name, why in batch.held.items():
-            if (str(name), str(why)) not in self.reported:
-                self.reported.add((str(name), str(why)))
-                self.log.warning("txlog held", action="hold", txlog=str(name), cause=str(why), hint=why.hint)
-        for name in batch.holes:
-            self.log.warning("txlog missing", action="gap", txlog=str(name), hint=_MISSING)
+        self.report.held(batch.held)
+        self.report.missing(batch.holes)
         result.held, result.holes = list(batch.held), batch.holes
         result.waiting -= len(batch.names)
         result.trouble = result.trouble or next(iter(tick.intake.troubles.values()), None)
-        self.doubted = set(tick.intake.troubles)
+        self.memory.doubted = set(tick.intake.troubles)
 
     def _delete(self, names: Sequence[TxlogName]) -> None:
         self.pending_index.forget(names)
         self.consumed.delete(names)
 
-    def _run_duties(self, tick: Tick) -> None:
-        if tick.result.commit is not None:
-            self.duties.rewrites.rows_came()
-        after = self.view = self.duties.run(tick.view, tick.now)
-        tick.result.rewrites, tick.result.columns = self.duties.rewrites.done, self.duties.columns.done
-        tick.result.folds = self.duties.folds.outcomes()
-        if after is not None and after is not tick.view:
-            tick.result.dropped_files = self.duties.retention.dropped
-            self.publisher.publish(after)
-
-    def _warn_of_names(self, tick: Tick, names: Sequence[TxlogName]) -> None:
-        for name in names:
-            if (name.writer, LOOSE) not in self.reported:
-                self.reported.add((name.writer, LOOSE))
-                about = {"txlog": str(name), "file": tick.intake.loose[name][:300], "hint": _RENAME}
-                self.log.warning(
-                    "data files of a writer are not called after their txlog", action="file-names", **about
-                )
-
-
-class _NotConfirmed(Exception):
-    """A txlog of the batch is not what it says, or cannot be looked up: nothing was committed."""
-
-
-def _commit_of(view: View, txlogs: Sequence[Txlog], began: datetime, done: datetime, loose: int) -> Commit:
-    done_ms = epoch_ms(done)
-    ages = tuple(timedelta(milliseconds=done_ms - txlog.created_ms) for txlog in txlogs)
-    rows, size = sum(txlog.row_count for txlog in txlogs), sum(txlog.data_bytes for txlog in txlogs)
-    files = sum(len(txlog.rows) for txlog in txlogs)
-    assert view.head is not None
-    keys = [row.record_count for txlog in txlogs if txlog.deletes is not None for row in txlog.deletes.rows]
-    return Commit(
-        view.head.snapshot_id, len(txlogs), files, rows, size, done - began, ages, len(keys), sum(keys), loose
-    )
+    def _run_duties(self, tick: Tick, view: View) -> None:
+        done = self.duties.run(view, tick.now, rows_came=tick.result.commit is not None)
+        self.loaded.view = done.after
+        tick.result.rewrites, tick.result.columns, tick.result.folds = done.rewrites, done.columns, done.folds
+        if done.after is not None and done.after is not view:
+            tick.result.dropped_files = done.dropped_files
+            self.publisher.publish(done.after)

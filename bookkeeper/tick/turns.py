@@ -9,9 +9,9 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.table_log import TableLog
 from bookkeeper.core.tray import FoundObject, Tray
 from bookkeeper.errors import BookkeeperError, Hold
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.tick.due import Due
 from bookkeeper.tick.intake import defect
-from bookkeeper.tick.storage_clock import StorageClock
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -70,7 +70,7 @@ class Turns:
         self.at_once = min(2 * self.at_once, self._most)
 
 
-def sweep_rejected(tray: Tray, folder: Folder, before: datetime, clock: StorageClock) -> int:
+def sweep_rejected(tray: Tray, folder: Folder, before: datetime, clock: CommitClock) -> int:
     """
     Deletes what was rejected before that time, by the storage's clock, where files may be deleted by age; returns how
     many objects.

@@ -16,6 +16,7 @@ from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import BookkeeperError, Retry
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.tick.tick import Bookkeeper
@@ -88,7 +89,8 @@ class Round:
         with suppress(BookkeeperError):
             catalog = open_catalog(Catalog("lake", properties))
             folder = Folder(open_store(self.made.folder, properties))
-            return Bookkeeper(self.table, folder, Ledger(catalog, self.table.identifier, self.clock))
+            clock = CommitClock(self.clock, self.table.name, folder)
+            return Bookkeeper(self.table, folder, Ledger(catalog, self.table.identifier, clock))
         return None
 
     def _tick(self, book: Bookkeeper | None) -> Any:

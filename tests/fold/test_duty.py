@@ -29,7 +29,7 @@ def at_once(act: Callable[[], None], name: str) -> bool:
 
 def book_of(lake: Lake, spawn: Any = at_once, **settings: Any) -> Bookkeeper:
     book = lake.book(**settings)
-    book.duties = Duties(book.settings, book.folder, book.ledger, book.clock, book.open_store, spawn)
+    book.duties = Duties(book.settings, book.folder, book.ledger, book.open_store, spawn)
     return book
 
 

@@ -130,7 +130,7 @@ class KeyedWorld:
         if number not in self.books:
             faults = Faults()
             made = self.lake.book(faults)
-            made.duties = Duties(made.settings, made.folder, made.ledger, made.clock, made.open_store, at_once)
+            made.duties = Duties(made.settings, made.folder, made.ledger, made.open_store, at_once)
             self.books[number] = made, faults
         book, faults = self.books[number]
         faults.rules.clear()

@@ -83,7 +83,7 @@ class Stage:
         """Other marks, in a commit of their own."""
         book = self.slot.book
         assert book is not None and book.view is not None
-        book.view = book.ledger.record(book.view, replace(book.view.marks, writers=writers), "test")
+        book.loaded.view = book.ledger.record(book.view, replace(book.view.marks, writers=writers), "test")
 
     def reap(self) -> None:
         run = lambda now: reap(self.lake.catalog, self.lake.settings, now, open_store=self.lake.store)  # noqa: E731

@@ -49,7 +49,7 @@ def churned(root: Path, kind: str) -> Queue:
         if turn >= KEPT:
             cutoff = moment((turn - KEPT + 1) * FILES)
             apply_retention(book.ledger, book.ledger.load(queue.card.folder), settings.retention, cutoff)
-            book.view = None  # another made that commit
+            book.loaded.forget()  # another made that commit
     return queue
 
 

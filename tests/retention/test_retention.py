@@ -284,6 +284,6 @@ def test_a_sweep_that_fails_does_not_hide_a_commit(lake: Lake, writer: Writes, f
     writer.publish("a")
     faults.on("list folder/rejected", BEFORE, StorageUnavailable)
     book = lake.book(faults)
-    book.prune.due.last = lake.clock.now
+    book.planning.prune.due.last = lake.clock.now
     assert lake.tick(book).commit is not None
     assert len(live_files(lake)) == 1

@@ -20,7 +20,8 @@ from bookkeeper.config.units import epoch_ms
 from bookkeeper.core import marks as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
-from bookkeeper.ledger.commit_request import Attempt
+from bookkeeper.ledger.commit import Commit
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from tests.chaos.scenes.ticking import Ticking
@@ -41,7 +42,7 @@ CATALOGS = "tests/catalogs/test_faults.py::"
     Fails(f"{OUTCOMES}test_an_attempt_that_is_applied_after_our_retry_is_refused_by_its_guard"),
     Fails(f"{CATALOGS}test_no_row_is_lost_or_doubled_whatever_happens_to_a_commit[rest-late_after]"),
 )
-@breaks("bookkeeper.ledger.ledger.guards")
+@breaks("bookkeeper.ledger.commit.guards")
 def main_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by the table's uuid alone."""
     return rightly(view)[:1]
@@ -51,7 +52,7 @@ def main_is_not_guarded(rightly: Any, view: View) -> Any:
     "A commit holds only while the table has the uuid that was loaded.",
     Fails("tests/catalogs/test_contract.py::test_a_commit_to_another_table_of_that_name_is_refused"),
 )
-@breaks("bookkeeper.ledger.ledger.guards")
+@breaks("bookkeeper.ledger.commit.guards")
 def the_uuid_is_not_guarded(rightly: Any, view: View) -> Any:
     """A commit is guarded by `main` alone, which is null in every empty table."""
     return rightly(view)[1:]
@@ -107,13 +108,19 @@ def old_marks_after_an_unknown_outcome(patch: Patch) -> None:
         ledger.known = getattr(ledger, "known", None) or seen.marks
         return View(seen.table, ledger.known)
 
-    def commit(rightly: Any, ledger: Any, *given: Any) -> View:
-        after: View = rightly(ledger, *given)
-        ledger.known = after.marks
+    def commit(rightly: Any, ledger: Any, view: View) -> Commit:
+        made: Any = rightly(ledger, view)
+        made.ledger = ledger
+        return made  # type: ignore[no-any-return]
+
+    def send(rightly: Any, commit: Any, marks: Any, beside: Any = ()) -> View:
+        after: View = rightly(commit, marks, beside)
+        commit.ledger.known = after.marks
         return after
 
     put(patch, "bookkeeper.ledger.ledger.Ledger.load", load)
-    put(patch, "bookkeeper.ledger.ledger.Ledger._commit", commit)
+    put(patch, "bookkeeper.ledger.ledger.Ledger.commit", commit)
+    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
 
 
 @rule(
@@ -182,18 +189,18 @@ def _as_pyiceberg(file: DataFile, spec_id: int) -> IcebergDataFile:
 def the_swap_before_its_files(patch: Patch) -> None:
     """What a commit writes is sent and not waited for: it arrives after the compare-and-swap."""
 
-    def send(rightly: Any, ledger: Any, view: View, needed: Sequence[Any], spare: Sequence[Any]) -> bool:
-        ledger.under_way = [*needed, *spare]
-        return True
+    def write(rightly: Any, commit: Any, needed: Sequence[Any], spare: Sequence[Any]) -> list[Exception]:
+        commit.under_way = [*needed, *spare]
+        return []
 
-    def commit(rightly: Any, ledger: Any, *given: Any) -> View:
-        after: View = rightly(ledger, *given)
-        for task in ledger.under_way:
+    def send(rightly: Any, commit: Any, *given: Any) -> View:
+        after: View = rightly(commit, *given)
+        for task in commit.under_way:
             task()
         return after
 
-    put(patch, "bookkeeper.ledger.ledger.Ledger._send", send)
-    put(patch, "bookkeeper.ledger.ledger.Ledger._commit", commit)
+    put(patch, "bookkeeper.ledger.commit.Commit._write", write)
+    put(patch, "bookkeeper.ledger.commit.Commit.send", send)
 
 
 @rule(
@@ -202,15 +209,13 @@ def the_swap_before_its_files(patch: Patch) -> None:
     Scene(Ticking, AFTER, "commit_table", "wrong", errors=True),
     Fails(f"{OUTCOMES}test_files_of_a_refused_attempt_are_left_to_the_orphan_sweep"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._commit")
-def files_of_an_attempt_are_deleted(
-    rightly: Any, ledger: Ledger, view: View, attempt: Any, planned: Any, marks: Any, beside: Any = (), merges: Any = ()
-) -> View:
+@breaks("bookkeeper.ledger.commit.Commit.send")
+def files_of_an_attempt_are_deleted(rightly: Any, commit: Commit, marks: Any, beside: Any = ()) -> View:
     """After an attempt that failed its manifests are deleted."""
     try:
-        return rightly(ledger, view, attempt, planned, marks, beside, merges)
+        return rightly(commit, marks, beside)
     except Exception:
-        for new in planned:
+        for new in commit.snapshots:
             with suppress(BookkeeperError):
                 new.unsent.store.delete_many([*new.unsent.objects])
         raise
@@ -226,11 +231,11 @@ def files_of_an_attempt_are_deleted(
     Killed(2),
 )
 @breaks("bookkeeper.tick.tick.Bookkeeper._commit")
-def deleted_before_the_commit(rightly: Any, book: Any, tick: Any) -> Any:
+def deleted_before_the_commit(rightly: Any, book: Any, tick: Any, attempt: Any) -> Any:
     """Txlogs are deleted before they are committed; the bookkeeper dawdles a little in between."""
-    book.folder.delete(tick.batch.names)
+    book.folder.delete(attempt.batch.names)
     time.sleep(0.1)
-    return rightly(book, tick)
+    return rightly(book, tick, attempt)
 
 
 @rule(
@@ -266,28 +271,27 @@ def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool 
 )
 def old_attempts_are_sent(patch: Patch) -> None:
     """An attempt is sent however old it is."""
-    set_value(patch, "bookkeeper.ledger.ledger.ATTEMPT_AGE", timedelta.max)
+    set_value(patch, "bookkeeper.ledger.commit.ATTEMPT_AGE", timedelta.max)
 
 
 @rule(
     "The times of snapshots rise, whatever the clock does: Spark refuses a log that is not sorted.",
     Fails("tests/tick/test_clocks.py::test_snapshot_times_never_go_back_when_the_clock_does"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._attempt")
-def times_go_back(rightly: Any, ledger: Ledger, view: View) -> Attempt:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.snapshot_ms")
+def times_go_back(rightly: Any, clock: CommitClock, view: View, now: datetime) -> int:
     """A snapshot has the time of our clock."""
-    attempt: Attempt = rightly(ledger, view)
-    return replace(attempt, timestamp_ms=epoch_ms(ledger.stamp(attempt.started)))
+    return epoch_ms(clock.stamp(now))
 
 
 @rule(
     "Nobody commits whose clock is more than 30 s behind the table's last update.",
     Fails("tests/tick/test_clocks.py::test_a_clock_31_s_behind_commits_nothing_until_it_has_caught_up"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger.check_clock")
-def a_clock_behind_commits(rightly: Any, ledger: Ledger, view: View) -> datetime:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.check_behind")
+def a_clock_behind_commits(rightly: Any, clock: CommitClock, view: View) -> datetime:
     """Any clock is right."""
-    return ledger.clock()
+    return clock()
 
 
 @rule(
@@ -297,7 +301,7 @@ def a_clock_behind_commits(rightly: Any, ledger: Ledger, view: View) -> datetime
         "test_a_clock_55_minutes_ahead_stamps_the_storages_time_and_the_next_bookkeeper_commits_at_once"
     ),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger.stamp")
-def stamped_by_a_clock_ahead(rightly: Any, ledger: Ledger, now: datetime) -> datetime:
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.stamp")
+def stamped_by_a_clock_ahead(rightly: Any, clock: CommitClock, now: datetime) -> datetime:
     """A commit has the time of our clock, however far it is ahead."""
     return now

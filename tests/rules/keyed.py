@@ -85,29 +85,32 @@ def shadow_rows_at_their_own_step(rightly: Any, steps: Any, spec: Any, sequence:
     Scene(Upserting, AFTER, "commit_table", "wrong"),
     Fails(f"{UPSERTS}test_ten_updates_and_a_delete_are_one_commit_with_two_snapshots_and_two_manifests"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._commit")
-def deletes_in_a_commit_of_their_own(
-    rightly: Any, ledger: Any, view: Any, attempt: Any, planned: Any, marks: Any, beside: Any = (), merges: Any = ()
-) -> Any:
+@breaks("bookkeeper.ledger.commit.Commit.send")
+def deletes_in_a_commit_of_their_own(rightly: Any, commit: Any, marks: Any, beside: Any = ()) -> Any:
     """The `delete` snapshot is committed first, and the `append` in a commit of its own."""
-    if len(planned) < 2:
-        return rightly(ledger, view, attempt, planned, marks, beside, merges)
-    between = rightly(ledger, view, attempt, planned[:1], view.marks, beside)
-    return rightly(ledger, between, attempt, planned[1:], marks)
+    if len(commit.snapshots) < 2:
+        return rightly(commit, marks, beside)
+    later, commit.snapshots, commit.spare = commit.snapshots[1:], commit.snapshots[:1], []
+    commit.view = rightly(commit, commit.view.marks, beside)
+    commit.snapshots = later
+    return rightly(commit, marks)
 
 
 @rule(
     "Of the two snapshots of a commit with deletes the `append` is last: streams stand on it.",
     Fails(f"{SCENES}test_the_head_is_an_append_with_the_largest_number"),
 )
-@breaks("bookkeeper.ledger.ledger.Ledger._build_upserts")
-def the_append_comes_first(rightly: Any, *given: Any) -> Any:
+@breaks("bookkeeper.ledger.ledger.Ledger._add_upserts")
+def the_append_comes_first(rightly: Any, ledger: Any, commit: Any, *given: Any) -> None:
     """The `append` is committed before the `delete`."""
-    made = rightly(*given)
-    if len(made) < 2:
-        return made
-    delete, append = made
-    return [replace(append, sequence=delete.sequence), replace(delete, sequence=append.sequence)]
+    rightly(ledger, commit, *given)
+    if len(commit.snapshots) < 2:
+        return
+    delete, append = commit.snapshots
+    commit.snapshots = [append, delete]
+    append.sequence, delete.sequence = delete.sequence, append.sequence
+    delete.manifests = append.manifests
+    append.manifests = [item for item in append.manifests if item.added_snapshot_id != delete.id]
 
 
 @rule(
@@ -275,7 +278,7 @@ def any_numbers(rightly: Any, *given: Any) -> None:
     "The marks note the number of the append: max-age counts from it, not from an earlier one.",
     Fails(f"{SCENES}test_rows_live_as_long_as_retention_says"),
 )
-@breaks("bookkeeper.tick.tick.committed_number")
+@breaks("bookkeeper.tick.planning.committed_number")
 def times_of_the_first_number(rightly: Any, last: int, txlogs: Sequence[Any]) -> int:
     """The time of a commit is noted with its first number."""
     return last + 1
@@ -285,7 +288,7 @@ def times_of_the_first_number(rightly: Any, last: int, txlogs: Sequence[Any]) ->
     "The marks note the number of the append: max-age counts from it, not from a later one.",
     Fails(f"{SCENES}test_rows_live_as_long_as_retention_says"),
 )
-@breaks("bookkeeper.tick.tick.committed_number")
+@breaks("bookkeeper.tick.planning.committed_number")
 def times_of_a_later_number(rightly: Any, last: int, txlogs: Sequence[Any]) -> int:
     """The time of a commit is noted with a number that a later commit takes."""
     return int(rightly(last, txlogs)) + 3

@@ -139,10 +139,10 @@ def consumed_txlogs_stay(rightly: Any, consumed: Any, names: Any) -> None:
     Fails("tests/tick/test_marks.py::test_txlogs_left_by_a_crash_are_recognised_and_deleted"),
 )
 @breaks("bookkeeper.tick.tick.Bookkeeper._delete_committed")
-def leftovers_stay(rightly: Any, book: Any, tick: Any) -> None:
+def leftovers_stay(rightly: Any, book: Any, tick: Any, attempt: Any) -> None:
     """What is in and pending is passed over."""
-    tick.left = [item for item in tick.found if not tick.view.marks.is_in(item.name)]
-    tick.result.waiting = len(tick.left)
+    attempt.left = [item for item in tick.found if not attempt.view.marks.is_in(item.name)]
+    tick.result.waiting = len(attempt.left)
 
 
 @rule(
@@ -173,7 +173,7 @@ def delete_files_stay_for_ever(rightly: Any, ledger: Any, view: Any, drops: Any)
 def the_table_is_never_reloaded(patch: Patch) -> None:
     """A view is good for ever."""
     patch.setattr(
-        "bookkeeper.tick.tick.abs",
+        "bookkeeper.tick.loaded.abs",
         lambda span: timedelta(0) if isinstance(span, timedelta) else abs(span),
         raising=False,
     )

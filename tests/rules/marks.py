@@ -142,7 +142,7 @@ def pruned_txlogs_are_new(rightly: Any, marks: Marks, name: TxlogName, created_m
     Modelled("GoesOn"),
     Fails(f"{MARKS}test_a_writer_that_was_idle_past_the_pruning_goes_on_without_holes"),
 )
-@breaks("bookkeeper.tick.tick.resumed")
+@breaks("bookkeeper.tick.planning.resumed")
 def a_run_that_goes_on_is_new(rightly: Any, marks: Marks, *given: Any) -> Marks:
     """All that came before it in its run becomes holes."""
     return marks
@@ -201,7 +201,7 @@ def an_older_table_is_taken(rightly: Any, metadata: Any, snapshot: int | None, c
     "marks.json is read before the table: else a commit in between would look like an old catalog.",
     Fails("tests/tick/test_reload.py::test_another_bookkeeper_that_commits_anywhere_in_a_reload_halts_nothing"),
 )
-@breaks("bookkeeper.tick.tick.load")
+@breaks("bookkeeper.tick.loaded.load")
 def the_table_before_marks_json(rightly: Any, ledger: Any, folder: Any, *given: Any, **named: Any) -> Any:
     """The table is loaded before marks.json is read."""
     known = folder._known_card
@@ -247,7 +247,7 @@ def another_tables_folder_is_taken(patch: Patch) -> None:
         finally:
             del folder.records
 
-    for where in ("bookkeeper.ledger.load.load", "bookkeeper.tick.tick.load"):
+    for where in ("bookkeeper.ledger.load.load", "bookkeeper.tick.loaded.load"):
         patch.setattr(where, load)
 
 
@@ -258,7 +258,7 @@ def another_tables_folder_is_taken(patch: Patch) -> None:
 @breaks("bookkeeper.ledger.ledger.Ledger.record")
 def marks_alone_are_not_guarded(rightly: Any, ledger: Any, view: Any, marks: Marks, why: str) -> Any:
     """A commit that adds no file is not guarded by `main`."""
-    with mock.patch("bookkeeper.ledger.ledger.guards", lambda view: guards(view)[:1]):
+    with mock.patch("bookkeeper.ledger.commit.guards", lambda view: guards(view)[:1]):
         return rightly(ledger, view, marks, why)
 
 

@@ -79,7 +79,7 @@ def the_brake_counts_files_only(rightly: Any, ledger: Any, view: Any) -> None:
     "Nothing is dropped or pruned while our clock and the storage's differ by more than five minutes.",
     Fails(f"{RETENTION}test_nothing_is_dropped_or_pruned_while_our_clock_and_the_storages_differ"),
 )
-@breaks("bookkeeper.tick.storage_clock.StorageClock.agrees")
+@breaks("bookkeeper.ledger.commit_clock.CommitClock.agrees")
 def any_clock_destroys(rightly: Any, clock: Any) -> bool:
     """The storage's clock is not asked."""
     return True

@@ -32,9 +32,9 @@ TXLOG = "tests/core/test_txlog.py::"
 )
 def condemned_by_an_old_view(patch: Patch) -> None:
     """Any view of the table is new enough to condemn a txlog."""
-    from bookkeeper.tick.state import Tick
+    from bookkeeper.tick.state import Attempt
 
-    patch.setattr(Tick, "fresh", property(lambda tick: True, lambda tick, fresh: None))
+    patch.setattr(Attempt, "fresh", property(lambda attempt: True, lambda attempt, fresh: None), raising=False)
 
 
 @rule(
@@ -288,10 +288,10 @@ def what_is_no_file_is_committed(rightly: Any, file: Any, head: Any, named_by: s
     Fails("tests/tick/test_flight.py::test_a_data_file_that_is_missing_ends_the_attempt_also_when_all_else_is_written"),
 )
 @breaks("bookkeeper.tick.tick.Bookkeeper._confirm")
-def the_lookup_is_too_late(rightly: Any, book: Any, tick: Any) -> None:
+def the_lookup_is_too_late(rightly: Any, book: Any, tick: Any, attempt: Any) -> None:
     """What the look-up finds stops no commit."""
     with suppress(Exception):
-        rightly(book, tick)
+        rightly(book, tick, attempt)
 
 
 @rule(

@@ -15,6 +15,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.discover import queue
 from bookkeeper.discover.probe import Probe
 from bookkeeper.leases import beside
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.serve.open import open_lease
@@ -86,8 +87,9 @@ class Books:
             self.folds[name] = act
             return True
 
-        ledger = Ledger(self.catalog, IDENTIFIER, self.scheduler.clock, self.store)
         folder, how = Folder(self.store(self.folder_url)), dict[str, Any]()
+        clock = CommitClock(self.scheduler.clock, self.settings.name, folder)
+        ledger = Ledger(self.catalog, IDENTIFIER, clock, self.store)
         if self.traits.leases:
             how["lease"] = open_lease(DAEMONS[name], self.settings, folder)
         if self.traits.discover != LIST:

@@ -37,7 +37,7 @@ class Upserted:
 
     def bookkeeper(self, fold: Fold) -> Bookkeeper:
         book = self.keyed.book(fold=fold)
-        book.duties = Duties(book.settings, book.folder, book.ledger, book.clock, book.open_store, at_once)
+        book.duties = Duties(book.settings, book.folder, book.ledger, book.open_store, at_once)
         return book
 
     def upsert(self, *keys: int) -> None:

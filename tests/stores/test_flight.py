@@ -15,6 +15,7 @@ from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Retry
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.stores.store import Store
@@ -55,8 +56,9 @@ class Queue:
         properties = {**self.properties, **far}
         opened = store or stores_with(properties)
         catalog = open_catalog(Catalog("lake", {**self.catalog_properties, **far}))
-        ledger = Ledger(catalog, self.settings.identifier, self.clock, opened)
-        return Bookkeeper(self.settings, Folder(opened(self.made.folder)), ledger)
+        folder = Folder(opened(self.made.folder))
+        clock = CommitClock(self.clock, self.settings.name, folder)
+        return Bookkeeper(self.settings, folder, Ledger(catalog, self.settings.identifier, clock, opened))
 
     def tick(self, book: Bookkeeper) -> Any:
         done = book.tick(self.clock.move(seconds=1))

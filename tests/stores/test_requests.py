@@ -14,6 +14,7 @@ from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.core.folder import Folder
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store, stores_with
 from bookkeeper.tick.tick import Bookkeeper
@@ -39,7 +40,8 @@ class Counted:
         self.catalog = open_catalog(Catalog("lake", near))
         self.made = initialise(self.catalog, table, schema_for(table))
         folder = Folder(open_store(self.made.folder, far))
-        ledger = Ledger(open_catalog(Catalog("lake", far)), table.identifier, self.clock)
+        clock = CommitClock(self.clock, table.name, folder)
+        ledger = Ledger(open_catalog(Catalog("lake", far)), table.identifier, clock)
         self.book = Bookkeeper(table, folder, ledger)
         self.writers: dict[str, Writer] = {}
 
@@ -147,7 +149,7 @@ def test_a_reload_is_two_conditional_reads_at_once_and_reads_no_manifest_list(ki
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_after_an_error_nothing_that_was_remembered_is_asked_for_by_its_tag(kind: str) -> None:
     with watched(kind) as (queue, between):
-        queue.book.view = None
+        queue.book.loaded.forget()
         queue.tick()
         for record in RECORDS:
             assert next(event for event in between.named(record) if event != f"GET {record}").startswith(

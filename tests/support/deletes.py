@@ -16,10 +16,8 @@ from pyiceberg.table.snapshots import Operation
 from bookkeeper.format import manifest as manifest_format
 from bookkeeper.format.entries import ADDED, DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
-from bookkeeper.ledger.commit_request import NewSnapshot, new_snapshot_id
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store
-from bookkeeper.stores.unsent import Unsent
 from tests.support.lake import Lake
 
 POSITIONS, EQUALITY = 1, 2
@@ -81,14 +79,14 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
     """Adds delete files, one manifest and one snapshot for all of them."""
     ledger = Ledger(lake.catalog, lake.settings.identifier, lake.clock, lake.store)
     view = ledger.load(lake.folder.card().folder)
-    attempt, snapshot_id = ledger._attempt(view), new_snapshot_id()
-    sequence, written = view.metadata.last_sequence_number + 1, []
+    commit, written = ledger.commit(view), []
+    new = commit.snapshot()
     for index, delete in enumerate(deletes):
         entry = Entry(
             ADDED, None, delete.number, None, delete.content, delete.equality_ids, delete.referenced, delete.file
         )
         meta = manifest_format.header(view.metadata.schema(), delete.spec) | {"content": b"deletes"}
-        data, key = manifest_format.encode(meta, [entry]), f"{attempt.tag}-d{index}.avro"
+        data, key = manifest_format.encode(meta, [entry]), f"{commit.stamp.tag}-d{index}.avro"
         ledger.metadata_store(view).create(key, data)
         written.append(
             ListedManifest(
@@ -96,9 +94,9 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
                 manifest_length=len(data),
                 partition_spec_id=delete.spec.spec_id,
                 content=ManifestContent.DELETES,
-                sequence_number=sequence,
-                min_sequence_number=sequence if delete.number is None else delete.number,
-                added_snapshot_id=snapshot_id,
+                sequence_number=new.sequence,
+                min_sequence_number=new.sequence if delete.number is None else delete.number,
+                added_snapshot_id=new.id,
                 added_files_count=1,
                 existing_files_count=0,
                 deleted_files_count=0,
@@ -108,6 +106,6 @@ def commit_deletes(lake: Lake, *deletes: Delete) -> None:
                 partitions=ledger.writer.header(view.metadata.schema(), delete.spec).summaries([delete.file.partition]),
             )
         )
-    manifests = [*ledger.manifests(view), *written]
-    unsent = Unsent(ledger.metadata_store(view))
-    ledger._commit(view, attempt, [NewSnapshot(snapshot_id, Operation.DELETE, manifests, {}, unsent)], view.marks)
+    new.manifests = [*commit.head, *written]
+    new.label(Operation.DELETE, {})
+    commit.send(view.marks)

@@ -27,10 +27,8 @@ from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, POSITION_DE
 from bookkeeper.format.footer import metrics
 from bookkeeper.format.open_file import RowCounts
 from bookkeeper.format.records import Records, count_by_status
-from bookkeeper.ledger.commit_request import NewSnapshot, new_snapshot_id
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.view import View
-from bookkeeper.stores.unsent import Unsent
 from tests.histories.decoded import DELETED, Decoder, local
 from tests.support.deletes import FILE_PATH, POSITION
 from tests.support.lake import Lake
@@ -130,8 +128,8 @@ def positions(
 def put(lake: Lake, *files: Put, operation: Operation = Operation.DELETE) -> None:
     """Adds these files in one snapshot."""
     ledger, view = lake.book().ledger, lake.view()
-    attempt, snapshot_id, unsent = ledger._attempt(view), new_snapshot_id(), Unsent(ledger.metadata_store(view))
-    sequence, written = view.metadata.last_sequence_number + 1, []
+    commit, written = ledger.commit(view), []
+    new = commit.snapshot()
     for index, item in enumerate(files):
         content = ManifestContent.DATA if item.content == DATA else ManifestContent.DELETES
         schema = view.schema_for(item.spec_id)
@@ -139,13 +137,13 @@ def put(lake: Lake, *files: Put, operation: Operation = Operation.DELETE) -> Non
         header = ledger.writer.header(schema, view.specs[item.spec_id], content)
         entry = Entry(ADDED, None, item.number, None, item.content, item.equality_ids, item.referenced, item.file)
         counts = count_by_status([(ADDED, item.file.record_count)])
-        least = sequence if item.number is None else item.number
+        least = new.sequence if item.number is None else item.number
         records = Records(header.encode_blocks([entry]), counts, frozenset([item.file.partition]), least)
-        written.append(
-            ledger.writer.write(unsent, f"{attempt.tag}-{index}.avro", header, records, snapshot_id, sequence)
-        )
-    new = NewSnapshot(snapshot_id, operation, [*written, *ledger.manifests(view)], {}, unsent)
-    ledger._commit(view, attempt, [new], view.marks)
+        key = f"{commit.stamp.tag}-{index}.avro"
+        written.append(ledger.writer.write(new.unsent, key, header, records, new.id, new.sequence))
+    new.manifests = [*written, *commit.head]
+    new.label(operation, {})
+    commit.send(view.marks)
 
 
 @dataclass(frozen=True)

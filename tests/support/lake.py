@@ -28,6 +28,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, new_incarnation
 from bookkeeper.core.txlog import Envelope, encode
 from bookkeeper.format.entries import DataFile
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.local import LocalStore
@@ -137,8 +138,10 @@ class Lake:
         store: Callable[[str], Store] = self.store
         if faults is not None:
             catalog, store = FaultyCatalog(catalog, faults), self.faulty(faults)
-        ledger = Ledger(catalog, self.settings.identifier, clock or self.clock, store)
-        return Bookkeeper(replace(self.settings, **settings), Folder(store(self.made.folder)), ledger, store=store)
+        folder = Folder(store(self.made.folder))
+        stamped = CommitClock(clock or self.clock, self.settings.name, folder)
+        ledger = Ledger(catalog, self.settings.identifier, stamped, store)
+        return Bookkeeper(replace(self.settings, **settings), folder, ledger, store=store)
 
     def tick(self, book: Bookkeeper | None = None, **move: float) -> Any:
         """One tick, a second later."""

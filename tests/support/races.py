@@ -64,7 +64,7 @@ class SparkLake(Lake):
     def fresh(self, *arguments: Any, **settings: Any) -> Bookkeeper:
         """A bookkeeper that loads the table at every tick, so that each tick sees what Spark did."""
         book = self.book(*arguments, **settings)
-        book.reload = timedelta(0)
+        book.loaded.reload = timedelta(0)
         return book
 
     def settle(self, ticks: int = 10) -> None:

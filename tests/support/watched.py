@@ -76,7 +76,7 @@ class Watched:
 
         def opened() -> Bookkeeper:
             book = lake.book(faults)
-            book.lease, book.reload = lease or book.lease, timedelta(seconds=reload)
+            book.lease, book.loaded.reload = lease or book.lease, timedelta(seconds=reload)
             book.duties.folds.spawn = _at_once
             return book
 

@@ -83,7 +83,7 @@ def test_a_reload_and_a_second_listing_beside_the_deletion_take_nothing_for_new(
     book = book_on(lake, far)
     writer.publish("a")
     lake.tick(book)
-    book.view = None
+    book.loaded.forget()
     lake.folder.delete([writer.publish("gone")])
     writer.publish("b")  # a gap before it: the listing is made twice
     ticking = threading.Thread(target=lake.tick, args=(book,), daemon=True)

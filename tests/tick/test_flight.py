@@ -14,7 +14,7 @@ import pytest
 
 from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.errors import CommitConflict, Retry, StorageUnavailable
-from bookkeeper.ledger import ledger as ledgers
+from bookkeeper.ledger import commit as commits
 from bookkeeper.ledger import merge
 from bookkeeper.stores.store import Store
 from tests.support.faults import BEFORE, Crash, Faults, Rule
@@ -74,7 +74,7 @@ def test_a_crash_with_any_part_of_the_writes_done_leaves_every_row_once(
     before: Lake, monkeypatch: pytest.MonkeyPatch, order: Sequence[int]
 ) -> None:
     names, partly = written(before), Partly(order, Crash())
-    monkeypatch.setattr(ledgers, "together", partly)
+    monkeypatch.setattr(commits, "together", partly)
     with pytest.raises(Crash):
         before.tick()
     assert partly.tasks == TASKS
@@ -94,7 +94,7 @@ def test_a_put_that_arrives_after_its_attempt_was_given_up_changes_nothing(
     """It fails, or it hangs past its deadline, and is done all the same: before the next attempt, or after it."""
     for late in (True, False):
         partly = Partly(order, StorageUnavailable("no answer"))
-        monkeypatch.setattr(ledgers, "together", partly)
+        monkeypatch.setattr(commits, "together", partly)
         book = before.book()
         with pytest.raises(StorageUnavailable):
             before.tick(book)
@@ -124,7 +124,7 @@ def test_a_crash_with_any_part_of_an_append_and_a_merge_done_leaves_every_row_on
     merging: Lake, monkeypatch: pytest.MonkeyPatch, part: Sequence[int]
 ) -> None:
     partly = Partly(part, Crash())
-    monkeypatch.setattr(ledgers, "together", partly)
+    monkeypatch.setattr(commits, "together", partly)
     with pytest.raises(Crash):
         merging.tick()
     assert partly.tasks == 6
@@ -230,7 +230,7 @@ def test_a_data_file_that_is_missing_ends_the_attempt_also_when_all_else_is_writ
         for task in (*tasks[1:], tasks[0]):
             task()
 
-    monkeypatch.setattr(ledgers, "together", lookup_last)
+    monkeypatch.setattr(commits, "together", lookup_last)
     result = lake.tick()
     assert (result.commit.txlogs, result.rejected) == (1, [str(name)])
     assert (good(lake), lake.rejected()) == (["a"], {str(name): "FileMissing"})

@@ -17,6 +17,7 @@ from bookkeeper.core.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
+from bookkeeper.ledger.commit import Commit
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.txlog_groups import TxlogGroup
 from tests.support.lake import Lake, Writes
@@ -236,7 +237,7 @@ def test_what_follows_a_txlog_that_the_engine_fails_on_waits(lake: Lake, monkeyp
 
 def test_a_failure_that_no_txlog_explains_is_the_ticks(lake: Lake, writer: Writes, monkeypatch: Any) -> None:
     writer.publish("a")
-    monkeypatch.setattr(Ledger, "_commit", lambda *_: 1 / 0)
+    monkeypatch.setattr(Commit, "send", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         lake.tick()
     monkeypatch.undo()

@@ -100,7 +100,7 @@ def test_another_bookkeeper_that_commits_anywhere_in_a_reload_halts_nothing(
     lake.tick(book, seconds=11)
     for number in range(3):
         if fresh:
-            book.view = None
+            book.loaded.forget()
         writer.publish(f"b{number}")
         faults.between(spot, lambda: other.tick(lake.clock.now))
         lake.tick(book, seconds=11)

@@ -10,6 +10,7 @@ from bookkeeper.core.folder import Folder
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.ledger import merge
+from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.tick import Bookkeeper
@@ -31,10 +32,12 @@ class FarLake:
         if kind == STORAGE:
             catalog.open_store = self.store
         monkeypatch.setattr("bookkeeper.catalogs.sql.open_store", lambda url, options: self.store(url))
-        monkeypatch.setattr("bookkeeper.ledger.ledger.together", self.trips.together)
+        monkeypatch.setattr("bookkeeper.ledger.commit.together", self.trips.together)
         far = FarCatalog(catalog, self.trips, swap=kind != STORAGE)
-        ledger = Ledger(far, lake.settings.identifier, lake.clock, self.store)  # type: ignore[arg-type]
-        self.book = Bookkeeper(lake.settings, Folder(self.store(lake.made.folder)), ledger, store=self.store)
+        folder = Folder(self.store(lake.made.folder))
+        clock = CommitClock(lake.clock, lake.settings.name, folder)
+        ledger = Ledger(far, lake.settings.identifier, clock, self.store)  # type: ignore[arg-type]
+        self.book = Bookkeeper(lake.settings, folder, ledger, store=self.store)
 
     def store(self, url: str) -> Store:
         label = "folder" if url == self.lake.made.folder else url.rsplit("/", 1)[-1]

@@ -112,5 +112,5 @@ def folding(lake: Lake, faults: Faults | None = None) -> Bookkeeper:
         act()
         return True
 
-    book.duties = Duties(book.settings, book.folder, book.ledger, book.clock, book.open_store, at_once)
+    book.duties = Duties(book.settings, book.folder, book.ledger, book.open_store, at_once)
     return book
