@@ -10,7 +10,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -37,6 +36,7 @@ from bookkeeper.streams.selection import ALL, Selection
 from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile, check_not_hidden
 from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, start_of
 from bookkeeper.streams.work import refused, work
+from bookkeeper.threads import Threads
 
 __all__ = ["LIMITS", "Batch", "Clock", "Consumer", "Limits", "Skipped"]
 
@@ -100,7 +100,7 @@ class Consumer:
         self._overwritten: Callable[[Snapshot], object] = (lambda snapshot: None) if skip_overwrites else refused
         self._share, self._clock, self._wait = share, clock, wait
         self._files = SnapshotFiles()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"consumer {self.name}")
+        self._threads = Threads(f"consumer {self.name}", THREADS)
         #: the metadata file of which everything is read
         self._read_up: str | None = None
         self._registered_at: datetime | None = clock()

@@ -7,7 +7,6 @@ not read yet: once the reaper has expired them it raises PlaceExpired, because i
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from bookkeeper.streams.selection import Selection
 from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile
 from bookkeeper.streams.source import BEGINNING
 from bookkeeper.streams.work import work
+from bookkeeper.threads import Threads
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
 #: of one piece of a file
@@ -94,7 +94,7 @@ class Follower:
         #: `overwrite` snapshots that were passed: no stream sees the rows that they added
         self.overwrites: list[int] = []
         self._files = SnapshotFiles()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tail")
+        self._threads = Threads("tail", THREADS)
 
     def news(self) -> Iterator[Seen]:
         """

@@ -278,7 +278,7 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(uuid, "uuid4", made),
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
-        mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+        mock.patch.object(consumer, "Threads", Inline),
         mock.patch.object(leases, "_on_objects", lease_of),
         mock.patch.object(steps, "STEP_ROWS", STEP_ROWS),
         shortcuts(),
