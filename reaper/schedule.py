@@ -5,15 +5,13 @@ An error of one table ends neither the loop nor the runs of other tables; the ta
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from apscheduler.events import EVENT_SCHEDULER_STARTED  # type: ignore[import-untyped]
 from apscheduler.executors.pool import ThreadPoolExecutor  # type: ignore[import-untyped]
+from apscheduler.schedulers.background import BackgroundScheduler  # type: ignore[import-untyped]
 from apscheduler.schedulers.base import BaseScheduler  # type: ignore[import-untyped]
-from apscheduler.schedulers.blocking import BlockingScheduler  # type: ignore[import-untyped]
 
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.errors import BookkeeperError, Halt, Hold
@@ -78,7 +76,7 @@ def scheduled(
     clock: Callable[[], datetime],
     begin_compacting: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> BlockingScheduler:
+) -> BaseScheduler:
     """
     A scheduler with one interval job per round, the first run of each at once.
 
@@ -87,17 +85,15 @@ def scheduled(
     run one after the other. No run begins once `stopped`: many may wait for one thread.
     """
     reaped = sum(item.kind == REAP for item in rounds)
-    executors = {
-        REAP: ThreadPoolExecutor(max(reaped, 1)),
-        **{name: ThreadPoolExecutor(1, {"initializer": begin_compacting}) for name in (COMPACT, PACED)},
-        ON_SPARK: ThreadPoolExecutor(1),
-    }
+    most, first = {REAP: max(reaped, 1)}, {name: {"initializer": begin_compacting} for name in (COMPACT, PACED)}
+    names = (REAP, COMPACT, PACED, ON_SPARK)
+    executors = {name: ThreadPoolExecutor(most.get(name, 1), first.get(name)) for name in names}
 
     def begin(item: Round) -> None:
         if not stopped():
             item.run(clock())
 
-    scheduler = BlockingScheduler(timezone=UTC, executors=executors)
+    scheduler = BackgroundScheduler(timezone=UTC, executors=executors)
     for item in rounds:
         scheduler.add_job(
             begin,
@@ -125,14 +121,7 @@ def run(
     Runs every table by its interval until a stop is requested; ends after the current steps, and begins no other.
     """
     scheduler = scheduled(rounds, clock, begin_compacting, lambda: stop.requested)
-    watch = threading.Thread(target=_end, args=(scheduler, stop), name="stop")
-    # Only once it runs: a scheduler that is not running cannot be shut down.
-    scheduler.add_listener(lambda event: watch.start(), EVENT_SCHEDULER_STARTED)
     scheduler.start()
-    watch.join()
-
-
-def _end(scheduler: BaseScheduler, stop: StopSignal) -> None:
     while not stop.wait(_LONG):
         pass
     scheduler.shutdown(wait=True)

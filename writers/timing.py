@@ -5,10 +5,11 @@ This machine's clock and its sleep, for programs that bring none of their own; s
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from threading import Thread
+from functools import partial
 from typing import Any, TypeVar
 
 from bookkeeper.errors import StorageUnavailable
+from bookkeeper.threads import start
 
 T = TypeVar("T")
 Clock = Callable[[], datetime]
@@ -78,9 +79,7 @@ def at_once(acts: Sequence[Act]) -> list[Any]:
             errors[index] = error
 
     # Daemons: after an interrupt a storage that does not answer must not keep the process alive.
-    threads = [Thread(target=do, args=(index,), name="at once", daemon=True) for index in range(len(acts) - 1)]
-    for thread in threads:
-        thread.start()
+    threads = [start(partial(do, index), "at once") for index in range(len(acts) - 1)]
     try:
         results[-1:] = [act() for act in acts[-1:]]
     except Exception as error:  # noqa: BLE001 - raised below

@@ -5,10 +5,12 @@ After the limit the call goes on in its own thread, which is left behind. So onl
 later belong here.
 """
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from bookkeeper.threads import begin
 
 T = TypeVar("T")
 
@@ -17,21 +19,8 @@ def within(patience: timedelta, act: Callable[[], T]) -> T:
     """
     Returns or raises what `act` does; raises TimeoutError when it takes longer than `patience`.
     """
-    done, outcome = threading.Event(), list[Any]()
-
-    def run() -> None:
-        try:
-            outcome[:] = [act(), None]
-        except BaseException as error:  # noqa: BLE001  (it is raised again, in the calling thread)
-            outcome[:] = [None, error]
-        finally:
-            done.set()
-
-    threading.Thread(target=run, name="bounded call", daemon=True).start()
-    if not done.wait(patience.total_seconds()):
+    outcome = begin(act, "bounded call")
+    wait([outcome], patience.total_seconds())
+    if not outcome.done():
         raise TimeoutError(f"no answer within {patience.total_seconds():g} s")
-    result, error = outcome
-    if error is not None:
-        raise error
-    returned: T = result
-    return returned
+    return outcome.result()

@@ -100,7 +100,7 @@ def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[No
     ending one included.
     """
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.serve.tables import in_thread
+    from bookkeeper.threads import start
 
     over = StopSignal()
 
@@ -110,7 +110,7 @@ def _ended(stop: "StopSignal", patience: Callable[[], timedelta]) -> Iterator[No
         if not over.wait(patience().total_seconds() + _LATE_SECONDS):
             os._exit(0)
 
-    in_thread(watch, "end")
+    start(watch, "end")
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ status adds how long commits take, how soon rows are visible, and why it does no
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -27,6 +26,8 @@ from bookkeeper.console.output import show_rows
 from bookkeeper.console.output import table as rule
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pyiceberg.table.metadata import TableMetadata
 
     from bookkeeper.config.settings import Settings, Table
@@ -94,35 +95,26 @@ def top(
 class Refresher:
     """Reads the rows in a thread of its own, so that keys work while a catalog does not answer."""
 
-    def __init__(self, rows: "Callable[[], list[Row]]") -> None:
-        self._rows = rows
-        self._wanted = threading.Event()
-        self.rows: list[Row] = []
-        self.refreshed = 0
-        self.error: Exception | None = None
-        self.busy = False
-
-    def begin(self) -> "Refresher":
-        """Starts the thread, which ends with the process."""
-        threading.Thread(target=self._work, name="refresh", daemon=True).start()
-        return self
+    def __init__(self, read: "Callable[[], list[Row]]") -> None:
+        self._read = read
+        self._asked: Future[list[Row]] | None = None
+        #: as they were read last
+        self.rows: list[Row] | None = None
 
     def ask(self) -> None:
         """Reads the rows again, unless it is reading them now."""
-        if not self.busy:
-            self.busy = True
-            self._wanted.set()
+        from bookkeeper.threads import begin
 
-    def _work(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            try:
-                self.rows = self._rows()
-            except Exception as error:  # noqa: BLE001 -- raised again where it is drawn
-                self.error = error
-            self.refreshed += 1
-            self.busy = False
+        if self._asked is None:
+            self._asked = begin(self._read, "refresh")
+
+    def take(self) -> bool:
+        """Takes what was read; returns whether it is reading now. Raises what reading raised."""
+        if self._asked is None or not self._asked.done():
+            return self._asked is not None
+        asked, self._asked = self._asked, None
+        self.rows = asked.result()
+        return False
 
 
 def watch(
@@ -133,7 +125,7 @@ def watch(
     """
     from bookkeeper.console.screen import QUIT
 
-    refresher.begin().ask()
+    refresher.ask()
     asked, keys = clock(), [""]
 
     def woken() -> bool:
@@ -142,10 +134,8 @@ def watch(
 
     while True:
         # Read before the rows are drawn: rows that arrive after the drawing would only be drawn after a pause.
-        busy = refresher.busy
-        if refresher.error is not None:
-            raise refresher.error
-        screen.draw(lines(refresher.rows if refresher.refreshed else None, clock(), every, screen.size.lines))
+        busy = refresher.take()
+        screen.draw(lines(refresher.rows, clock(), every, screen.size.lines))
         # Short waits while it reads, so that new rows are drawn at once.
         pause = 0.05 if busy else max((asked + every - clock()).total_seconds(), 0.0)
         if stop.wait(pause, screen.wakes, woken) or set(keys[0]) & QUIT:

@@ -17,12 +17,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from bookkeeper.config.hosts import host_name, served, usual
 from bookkeeper.console.exposition import CONTENT_TYPE
 from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.threads import start
 
 log = logging.getLogger("bookkeeper")
 
@@ -124,7 +126,7 @@ class WebServer:
                 hint="Is another one running here? `listen` in [bookkeeper], or --listen, says where: another port, "
                 'port 0 for any free one, "" for none.',
             ) from exc
-        threading.Thread(target=self._accept, args=(self._socket,), name="web", daemon=True).start()
+        start(partial(self._accept, self._socket), "web")
         return self
 
     def close(self) -> None:
@@ -149,7 +151,7 @@ class WebServer:
             if oldest is not None:
                 _shut_down(oldest)
             try:
-                threading.Thread(target=self._serve, args=(connection,), name="web request", daemon=True).start()
+                start(partial(self._serve, connection), "web request")
             except RuntimeError:  # the system has no thread left
                 self._end(connection)
 

@@ -11,13 +11,14 @@ are committed, whether one was seen or not.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.stores.store import Store
+from bookkeeper.threads import repeating
 
 log = logging.getLogger("bookkeeper")
 
@@ -44,23 +45,15 @@ def pausing(
     Then folds go on, and may cost the job its work. Nothing is raised. If `lapses` at the end, the pause is left to
     end by itself: what the job published is to be committed first.
     """
-    key, over = f"{PAUSES}{name}", threading.Event()
-
-    def renew() -> None:
-        while not over.wait(lasts.total_seconds() / 6):
-            _write(store, key)
-
+    key = f"{PAUSES}{name}"
     written = _write(store, key)
     with suppress(BookkeeperError):
         old = [item.key for item in store.list(PAUSES) if now - item.modified > _LEFT_FOR]
         store.delete_many(old)
-    renewing = threading.Thread(target=renew, name="fold pause", daemon=True)
-    renewing.start()
     try:
-        yield written
+        with repeating(partial(_write, store, key), lasts.total_seconds() / 6, "fold pause"):
+            yield written
     finally:
-        over.set()
-        renewing.join()
         if not lapses():
             with suppress(BookkeeperError):  # it ends by itself
                 store.delete_many([key])

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from bookkeeper.core.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
+from bookkeeper.threads import start
 
 log = logging.getLogger("bookkeeper")
 #: more names than this are no cheaper than a listing
@@ -46,8 +47,7 @@ class QueueDiscovery:
         self._reader, self._writer = os.pipe()
         for end in (self._reader, self._writer):
             os.set_blocking(end, False)
-        self._thread = threading.Thread(target=self._run, name=f"discover {queue}", daemon=True)
-        self._thread.start()
+        start(self._run, f"discover {queue}")
 
     def hints(self) -> Hints:
         with self._lock:

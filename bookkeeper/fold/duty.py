@@ -7,12 +7,13 @@ the orphan sweep, or a fold that is committed. A plan that the table has outrun 
 
 import logging
 import os
-import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from queue import SimpleQueue
+from threading import BoundedSemaphore
 
 from pyiceberg.manifest import ManifestContent
 
@@ -22,12 +23,24 @@ from bookkeeper.core.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown, FoldOutdated, Retry
 from bookkeeper.fold.budget import Budget, Computed, advice
 from bookkeeper.fold.fold import plan_fold
-from bookkeeper.fold.stats import FAILED, OUTDATED, REFUSED, EqualityDeletes, FoldOutcome, committed
+from bookkeeper.fold.stats import (
+    FAILED,
+    OUTDATED,
+    REFUSED,
+    EqualityDeletes,
+    FoldOutcome,
+    Look,
+    Unfolded,
+    committed,
+    newest,
+    unfolded,
+)
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.fold_plan import FoldPlan
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
+from bookkeeper.threads import start
 
 #: pause between two looks at a table that changes, after a failure, and before what could not be folded is tried again
 LOOK_EVERY, FAILURE_PAUSE, AGAIN_AFTER = timedelta(seconds=2), timedelta(seconds=60), timedelta(minutes=10)
@@ -51,7 +64,7 @@ class FoldThreads:
     """
 
     def __init__(self, most: int = MOST_AT_ONCE, plan: PlanOf | None = None) -> None:
-        self._room, self._plan = threading.BoundedSemaphore(most), plan
+        self._room, self._plan = BoundedSemaphore(most), plan
 
     def of(self, catalog: Catalog) -> Spawn:
         """The same threads, for tables of this catalog."""
@@ -61,7 +74,7 @@ class FoldThreads:
         if not self._room.acquire(blocking=False):
             return False
         try:
-            threading.Thread(target=self._run, args=(act,), name=name, daemon=True).start()
+            start(partial(self._run, act), name)
         except RuntimeError:  # the process may have no more threads now
             self._room.release()
             return False
@@ -85,8 +98,89 @@ class Elsewhere:
         return self.spawn(act, name)
 
 
+@dataclass
+class Attempt:
+    """
+    A look at the table, and a plan where a fold is due: its thread alone reads and writes it, and then the tick.
+    """
+
+    settings: Table
+    ledger: Ledger
+    store: Store
+    log: TableLog
+    plan: Plan
+    deletes: EqualityDeletes
+    view: View
+    now: datetime
+    #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
+    left: Mapping[str, datetime]
+    #: since when folds wait for a job
+    paused_since: datetime | None
+    #: the head, and when a fold of what it has is due
+    looked: tuple[int, datetime] | None = None
+    #: the fold waits for a job, or for none
+    paused: bool = False
+    overruled: bool = False
+    computed: Computed | None = None
+    failed: bool = False
+
+    def run(self) -> None:
+        """Looks, and plans a fold where one is due; raises nothing."""
+        try:
+            files = self._look()
+            if files and not self._is_paused(files, self.now):
+                random, budget = os.urandom(10), Budget.of(self.settings.fold)
+                computed = self.plan(self.ledger, self.view, self.now, random, budget)
+                # A job that began meanwhile has read the table without this fold.
+                if self.overruled or not self._is_paused(files, self.now):
+                    self.computed = computed
+        except BookkeeperError as error:
+            self.failed = True
+            hint = {"hint": error.hint} if error.hint else {}
+            self.log.warning("fold postponed", cause=str(error), **hint)
+        except Exception as error:
+            # A defect of ours must not cost the table its rows.
+            self.failed = True
+            self.log.exception("a defect of the bookkeeper", cause=repr(error))
+
+    def _is_paused(self, files: int, now: datetime) -> bool:
+        """Whether a job rewrites data files, and may go on: see `fold_pause`."""
+        self.paused = self.overruled = False
+        if not fold_pause.paused(self.store, now):
+            self.paused_since = None
+            return False
+        begins, policy = self.paused_since is None, self.settings.fold
+        since = self.paused_since = self.paused_since or now
+        if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
+            self.paused_since, self.overruled = None, True
+            cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
+            self.log.warning("folds go on", cause=cause, hint="The job may have to be run again.")
+            return False
+        if begins:
+            self.log.info("folds paused", cause="a job rewrites data files", files=files)
+        self.paused = True
+        return True
+
+    def _look(self) -> int:
+        """
+        How many files are to be folded, if a fold is due: there are enough, or one has waited for so long; else 0.
+        """
+        view, now, policy = self.view, self.now, self.settings.fold
+        assert view.head is not None
+        self.left = {key: until for key, until in self.left.items() if now < until <= now + AGAIN_AFTER}
+        snapshots = [snapshot for key, snapshot in self.deletes.list(view) if key not in self.left]
+        times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
+        # One whose snapshot has expired has waited long enough.
+        oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
+        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
+        self.looked = view.head.snapshot_id, due
+        return len(snapshots) if len(snapshots) >= policy.files or now >= due else 0
+
+
 class Folds:
-    """Folds the equality deletes of one keyed table; without `spawn` it folds nothing."""
+    """
+    Folds the equality deletes of one keyed table; without `spawn` it folds nothing. To be used by one thread.
+    """
 
     def __init__(self, settings: Table, ledger: Ledger, spawn: Spawn | None, store: Store) -> None:
         """`store` holds the txlog folder."""
@@ -95,31 +189,32 @@ class Folds:
         #: a fold that is ready to be committed
         self.plan: FoldPlan | None = None
         self._under_way = False
+        #: what the thread that plans folds hands over when it ends
+        self._ended = SimpleQueue[Attempt]()
         self._look_at: datetime | None = None
-        #: what is live, by the last look at it
-        self.deletes = EqualityDeletes(ledger)
+        #: lists what is live; of the attempt that is under way
+        self._deletes = EqualityDeletes(ledger)
+        #: what was live at the last look, and what the last fold took out, by `file_key`
+        self.look: Look | None = None
+        self._folded: Set[str] = frozenset()
         self._outcomes = deque[FoldOutcome]()
-        #: the head at the last look, and when a fold of what it has is due
+        #: as in an attempt, of the last one
         self._looked: tuple[int, datetime] | None = None
-        #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
-        self._left: dict[str, datetime] = {}
-        self._reported: Counter[str] = Counter()
-        #: since when folds wait for a job
+        self._left: Mapping[str, datetime] = {}
         self._paused_since: datetime | None = None
-        #: the fold that is being planned waits for none
-        self._overruled = False
+        self._reported: Counter[str] = Counter()
 
     def run(self, view: View, now: datetime) -> View | None:
         """
         The view, after the commit of a fold that is ready; None when it is unknown whether that is in.
         """
+        self._take()
         if self.plan is not None:
             return self._commit(view, self.plan, now)
         if self.spawn is not None and not self._under_way and self._is_due(view, now):
-            self._under_way = True
             self._look_at = now + LOOK_EVERY
-            if not self.spawn(partial(self._work, view, now), f"fold {self.settings.name}"):
-                self._under_way = False
+            act = partial(self._work, self._attempt(self.spawn, view, now))
+            self._under_way = self.spawn(act, f"fold {self.settings.name}")
         return view
 
     @property
@@ -129,7 +224,13 @@ class Folds:
 
     def outcomes(self) -> list[FoldOutcome]:
         """How folds ended since the last call."""
-        return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
+        self._take()
+        ended, self._outcomes = list(self._outcomes), deque()
+        return ended
+
+    def unfolded(self, view: View, seen: Look | None) -> Unfolded | None:
+        """What is unfolded in this view, by the last look, or what another one has `seen`; None when it is unknown."""
+        return unfolded(view, newest(self.look, seen), self._folded)
 
     def _is_due(self, view: View, now: datetime) -> bool:
         if view.head is None or keyed.PROPERTY not in view.metadata.properties or not self.settings.fold.enabled:
@@ -140,71 +241,39 @@ class Folds:
             return False
         return self._looked is None or self._looked[0] != view.head.snapshot_id or now >= self._looked[1]
 
-    def _work(self, view: View, now: datetime) -> None:
-        """In a thread of its own: looks, and plans a fold where one is due."""
+    def _attempt(self, spawn: Spawn, view: View, now: datetime) -> Attempt:
+        plan = spawn.plan if isinstance(spawn, Elsewhere) else plan_fold
+        what = self.settings, self.ledger, self.store, self.log, plan, self._deletes
+        return Attempt(*what, view, now, self._left, self._paused_since)
+
+    def _work(self, attempt: Attempt) -> None:
+        """In a thread of its own, which writes nothing else."""
         try:
-            files = self._look(view, now)
-            if files and not self._is_paused(files, now):
-                plan = self.spawn.plan if isinstance(self.spawn, Elsewhere) else plan_fold
-                computed = plan(self.ledger, view, now, os.urandom(10), Budget.of(self.settings.fold))
-                # A job that began meanwhile has read the table without this fold.
-                if self._overruled or not self._is_paused(files, now):
-                    self._take(computed, now)
-        except BookkeeperError as error:
-            self._postpone(now)
-            hint = {"hint": error.hint} if error.hint else {}
-            self.log.warning("fold postponed", cause=str(error), **hint)
-        except Exception as error:
-            # A defect of ours must not cost the table its rows.
-            self._postpone(now)
-            self.log.exception("a defect of the bookkeeper", cause=repr(error))
+            attempt.run()
         finally:
-            self._under_way = False
+            self._ended.put(attempt)
+
+    def _take(self) -> None:
+        """Takes over an attempt that has ended."""
+        if self._ended.empty():
+            return
+        attempt = self._ended.get()
+        self._under_way, self.look = False, self._deletes.look
+        self._looked, self._left, self._paused_since = attempt.looked, attempt.left, attempt.paused_since
+        if attempt.failed:
+            self._postpone(attempt.now)
+        elif attempt.computed is not None:
+            self._take_plan(attempt.computed, attempt.now)
+        elif attempt.paused:
+            self._look_at, self._looked = attempt.now + PAUSED_LOOK, None
 
     def _postpone(self, now: datetime) -> None:
         self._look_at, self._looked = now + FAILURE_PAUSE, None
         self._outcomes.append(FoldOutcome(FAILED))
 
-    def _is_paused(self, files: int, now: datetime) -> bool:
-        """Whether a job rewrites data files, and may go on: see `fold_pause`."""
-        self._overruled = False
-        if not fold_pause.paused(self.store, now):
-            self._paused_since = None
-            return False
-        begins, policy = self._paused_since is None, self.settings.fold
-        since = self._paused_since = self._paused_since or now
-        if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
-            self._paused_since, self._overruled = None, True
-            cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
-            self.log.warning("folds go on", cause=cause, hint="The job may have to be run again.")
-            return False
-        if begins:
-            self.log.info("folds paused", cause="a job rewrites data files", files=files)
-        self._look_at, self._looked = now + PAUSED_LOOK, None
-        return True
-
-    def _look(self, view: View, now: datetime) -> int:
-        """
-        How many files are to be folded, if a fold is due: there are enough, or one has waited for so long; else 0.
-        """
-        assert view.head is not None
-        policy = self.settings.fold
-        self._left = {key: until for key, until in self._left.items() if now < until <= now + AGAIN_AFTER}
-        snapshots = [snapshot for key, snapshot in self._equality_deletes(view) if key not in self._left]
-        times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
-        # One whose snapshot has expired has waited long enough.
-        oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
-        due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
-        self._looked = view.head.snapshot_id, due
-        return len(snapshots) if len(snapshots) >= policy.files or now >= due else 0
-
-    def _equality_deletes(self, view: View) -> Iterable[tuple[str, int]]:
-        """Each live one, by `file_key`, and the snapshot that added it."""
-        return self.deletes.list(view)
-
-    def _take(self, computed: Computed, now: datetime) -> None:
+    def _take_plan(self, computed: Computed, now: datetime) -> None:
         self.plan = computed.plan
-        self._left |= dict.fromkeys(computed.left, now + AGAIN_AFTER)
+        self._left = {**self._left, **dict.fromkeys(computed.left, now + AGAIN_AFTER)}
         reasons = Counter(computed.left.values())
         if reasons:
             self._outcomes.append(FoldOutcome(REFUSED, reasons=tuple(reasons)))
@@ -240,7 +309,7 @@ class Folds:
             self.log.exception("a defect of the bookkeeper", cause=repr(error))
             return None
         self.plan = self._looked = None
-        self.deletes.folded = frozenset(item.key for item in plan.folded)
+        self._folded = frozenset(item.key for item in plan.folded)
         self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
         self.log.info("deletes folded", **about, snapshot=after.marks.snapshot)

@@ -10,8 +10,10 @@ import pickle  # noqa: TID251 - between two processes of ours, over pipes that n
 import subprocess
 import sys
 import threading
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
+from bookkeeper.catalogs.deadline import within
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import Retry
 from bookkeeper.fold.budget import Budget, Computed
@@ -38,9 +40,9 @@ class _Ended(Exception):
 class PlanProcesses:
     """Processes that plan folds: one for each fold that is being planned, kept for the next."""
 
-    def __init__(self, most_seconds: float = MOST_AGE.total_seconds()) -> None:
+    def __init__(self, most: timedelta = MOST_AGE) -> None:
         #: a plan that takes longer would be refused
-        self._most_seconds = most_seconds
+        self._most = most
         self._idle: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
@@ -105,22 +107,24 @@ class PlanProcesses:
             raise Retry(f"no process can be started for the fold: {error}") from error
 
     def _ask(self, process: "subprocess.Popen[bytes]", job: Job) -> Computed | Failed:
-        assert process.stdin is not None and process.stdout is not None
-        late = threading.Timer(self._most_seconds, process.kill)
-        late.daemon = True
-        late.start()
         try:
-            pickle.dump(job, process.stdin)
-            process.stdin.flush()
-            found: Computed | Failed = pickle.load(process.stdout)
+            return within(self._most, partial(_exchange, process, job))
+        except TimeoutError as error:
+            process.kill()
+            raise _Ended(process.wait()) from error
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
             process.kill()
             raise _Ended(process.wait()) from error
-        finally:
-            late.cancel()
-        return found
+
+
+def _exchange(process: "subprocess.Popen[bytes]", job: Job) -> Computed | Failed:
+    assert process.stdin is not None and process.stdout is not None
+    pickle.dump(job, process.stdin)
+    process.stdin.flush()
+    found: Computed | Failed = pickle.load(process.stdout)
+    return found
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

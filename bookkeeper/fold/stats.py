@@ -48,9 +48,13 @@ class FoldOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The live equality delete files of a head, oldest first: when each was added, in ms since 1970, and its key."""
+    """
+    The live equality delete files of a head, oldest first: when each was added, in ms since 1970, and its key. `number`
+    is the head's sequence number.
+    """
 
     snapshot: int
+    number: int
     files: Sequence[tuple[int, str]]
 
 
@@ -75,7 +79,8 @@ def look_of(view: View, files: Iterable[tuple[str, int]]) -> Look:
     # One whose snapshot has expired is older than what is kept.
     oldest = min(times.values(), default=0)
     assert view.head is not None
-    return Look(view.head.snapshot_id, sorted((times.get(snapshot, oldest), key) for key, snapshot in files))
+    aged = sorted((times.get(snapshot, oldest), key) for key, snapshot in files)
+    return Look(view.head.snapshot_id, view.head.sequence_number or 0, aged)
 
 
 class EqualityDeletes:
@@ -84,8 +89,6 @@ class EqualityDeletes:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.look: Look | None = None
-        #: what the last fold took out, by `file_key`
-        self.folded: Set[str] = frozenset()
         self._known: dict[str, list[tuple[str, int]]] = {}
 
     def list(self, view: View) -> Sequence[tuple[str, int]]:
@@ -108,15 +111,22 @@ class EqualityDeletes:
         self.look = look_of(view, live)
         return live
 
-    def refresh(self, view: View) -> None:
-        """A look, unless the last one was of this head; for an observer where nothing is folded."""
-        looked = self.look.snapshot if self.look is not None else None
-        if view.total("total-delete-files") and view.metadata.current_snapshot_id != looked:
+    def refresh(self, view: View, seen: Look | None = None) -> None:
+        """A look, unless the last one, or what was `seen`, is of this head; for an observer where nothing is folded."""
+        looked = {look.snapshot for look in (self.look, seen) if look is not None}
+        if view.total("total-delete-files") and view.metadata.current_snapshot_id not in looked:
             self.list(view)
 
     def unfolded(self, view: View) -> Unfolded | None:
         """What is unfolded in this view, None when it is unknown; reads nothing."""
-        return unfolded(view, self.look, self.folded)
+        return unfolded(view, self.look, frozenset())
+
+
+def newest(*looks: Look | None) -> Look | None:
+    """
+    The look at the newest head.
+    """
+    return max(filter(None, looks), key=lambda look: look.number, default=None)
 
 
 def unfolded(view: View, look: Look | None, folded: Set[str]) -> Unfolded | None:

@@ -9,10 +9,10 @@ import logging
 import os
 import pickle  # noqa: TID251 - between two processes of ours, over pipes that no other has
 import queue
-import threading
 import traceback
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import IO
 
 from pyiceberg.catalog import Catalog as IcebergCatalog
@@ -23,6 +23,7 @@ from bookkeeper.errors import BookkeeperError
 from bookkeeper.fold.budget import Budget, Computed
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.ledger.ledger import Ledger
+from bookkeeper.threads import start
 
 #: it gives its memory back after so many seconds without a job, and after a fold that took more than so many KiB
 IDLE_SECONDS, MOST_KIB = 300.0, 512 * 1024
@@ -84,7 +85,7 @@ def main() -> None:
     given, taken = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not come between the answers
     jobs, planner = queue.Queue[Job](), Planner()
-    threading.Thread(target=_receive, args=(given, jobs), daemon=True).start()
+    start(partial(_receive, given, jobs), "jobs")
     while True:
         try:
             job = jobs.get(timeout=IDLE_SECONDS)

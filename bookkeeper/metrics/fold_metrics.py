@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from bookkeeper.fold.stats import COMMITTED, FAILED, OUTDATED, FoldOutcome, Unfolded, behind_after
+from bookkeeper.fold.stats import COMMITTED, FAILED, OUTDATED, FoldOutcome, Look, Unfolded, behind_after
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.tick import Bookkeeper
 
@@ -46,8 +46,8 @@ class FoldMetrics:
                 self.folded.update({name: getattr(item, name) for name in FOLDED})
                 self.last_seconds = item.seconds
 
-    def see(self, book: Bookkeeper, view: View, is_keyed: bool) -> None:
-        """Takes over what the duty knows; reads nothing."""
+    def see(self, book: Bookkeeper, view: View, is_keyed: bool, seen: Look | None) -> None:
+        """Takes over what the duty knows, and what an inspection has `seen` where nothing is folded; reads nothing."""
         folds = book.duties.folds
-        self.unfolded, self.left = (folds.deletes.unfolded(view), folds.left) if is_keyed else (None, {})
+        self.unfolded, self.left = (folds.unfolded(view, seen), folds.left) if is_keyed else (None, {})
         self.limit = behind_after(book.settings)

@@ -16,6 +16,7 @@ from bookkeeper.catalogs.open import load_table
 from bookkeeper.core import keyed
 from bookkeeper.core.folder import REJECTED, SUFFIX
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.fold.stats import EqualityDeletes
 from bookkeeper.stores.locations import local_path
 from bookkeeper.streams.consumer_state import ASIDE, CUT_OFF, TO_MEND, CheckpointRead, ConsumerState, evaluate, read_all
 from bookkeeper.streams.lag import Added, Lag, added_files, lag
@@ -70,6 +71,8 @@ class Inspection:
     metadata_bytes: int | None = None
     problem: str = ""
     names: frozenset[str] = frozenset()
+    #: of a keyed table: looked at by inspections alone
+    deletes: EqualityDeletes | None = None
 
     @property
     def behind(self) -> float | None:
@@ -166,5 +169,7 @@ class TableInspector:
         """What a fold looks at anyway is looked at here where nothing folds, or not now."""
         view = self.book.view
         if view is not None and keyed.PROPERTY in view.metadata.properties:
-            self.book.duties.folds.deletes.refresh(view)
+            found = found if found.deletes else replace(found, deletes=EqualityDeletes(self.book.ledger))
+            assert found.deletes is not None
+            found.deletes.refresh(view, self.book.duties.folds.look)
         return found

@@ -6,11 +6,14 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
+from functools import partial
 
 from bookkeeper.metrics.inspection import TableInspector, Usage
 from bookkeeper.metrics.table_metrics import AllMetrics, TableMetrics
 from bookkeeper.serve.loop import TableLoop
+from bookkeeper.threads import begin, start
 
 log = logging.getLogger("bookkeeper")
 
@@ -34,11 +37,11 @@ class Inspector:
         self.metrics, self.clock, self.every, self.usage = metrics, clock, every, usage
         self._stopped = threading.Event()
         #: since when, by loop and not by name: a table that was removed and added again has another loop
-        self._under_way: dict[int, datetime] = {}
+        self._under_way: dict[int, tuple[Future[None], datetime]] = {}
 
     def start(self) -> None:
         """Repeats inspections in the background; the process may end in the middle of one."""
-        threading.Thread(target=self._repeat, name="inspector", daemon=True).start()
+        start(self._repeat, "inspector")
 
     def stop(self) -> None:
         """No further inspection begins."""
@@ -58,20 +61,18 @@ class Inspector:
 
     def _begin(self, loop: TableLoop, metrics: TableMetrics) -> None:
         """Inspects it in a thread of its own; skipped while its last inspection, or too many others, are under way."""
-        now, begun = self.clock(), list(self._under_way.values())
-        if id(loop) in self._under_way or sum(abs(now - at) < FROZEN for at in begun) >= MOST_AT_ONCE:
-            return
-        self._under_way[id(loop)] = now
-        name = f"inspect {loop.table}"
-        threading.Thread(target=self._in_thread, args=(loop, metrics), name=name, daemon=True).start()
+        now = self.clock()
+        self._under_way = {key: (work, at) for key, (work, at) in self._under_way.items() if not work.done()}
+        young = sum(abs(now - at) < FROZEN for _, at in self._under_way.values())
+        if id(loop) not in self._under_way and young < MOST_AT_ONCE:
+            work = begin(partial(self._in_thread, loop, metrics), f"inspect {loop.table}")
+            self._under_way[id(loop)] = work, now
 
     def _in_thread(self, loop: TableLoop, metrics: TableMetrics) -> None:
         try:
             self.inspect(loop, metrics)
         except Exception:
             log.exception("inspection failed", extra={"action": "defect", "table": loop.table})
-        finally:
-            del self._under_way[id(loop)]
 
     def inspect(self, loop: TableLoop, metrics: TableMetrics) -> None:
         """Inspects one table that this bookkeeper works on; none that another one works on."""

@@ -6,7 +6,6 @@ does not end is left to the end of the process, which is a crash like any other:
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -17,12 +16,13 @@ from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
 from bookkeeper.console.signals import StopSignal
 from bookkeeper.core.known_table import pending_of
 from bookkeeper.serve.loop import Observer, TableLoop, close, repeat, tick_once
+from bookkeeper.threads import start
 from bookkeeper.tick.result import TickResult
 from bookkeeper.tick.tick import Bookkeeper
 
 log = logging.getLogger("bookkeeper")
 
-Spawn = Callable[[Callable[[], None], str], None]
+Spawn = Callable[[Callable[[], None], str], object]
 Open = Callable[[Settings, Table], Bookkeeper]
 #: the trouble of a table whose only tick did not end
 HANGING = "Hanging"
@@ -41,13 +41,6 @@ class Change:
     added: list[str]
     changed: list[str]
     removed: list[str]
-
-
-def in_thread(act: Callable[[], None], name: str) -> None:
-    """
-    Does it in a thread of its own, which does not keep the process from ending.
-    """
-    threading.Thread(target=act, name=name, daemon=True).start()
 
 
 class TableThread:
@@ -84,7 +77,7 @@ class Tables:
         open: Open,
         clock: Callable[[], datetime],
         new_stop: Callable[[], StopSignal] = StopSignal,
-        spawn: Spawn = in_thread,
+        spawn: Spawn = start,
         on_result: Observer | None = None,
     ) -> None:
         self.open, self.clock, self.new_stop, self.spawn, self.on_result = open, clock, new_stop, spawn, on_result
@@ -186,7 +179,7 @@ def once(
 
     threads, until = [TableThread(slot, None, StopSignal(), StopSignal()) for slot in slots], clock() + patience
     for number, one in enumerate(threads):
-        one.begin(in_thread, partial(act, number))
+        one.begin(start, partial(act, number))
     for one in threads:
         one.ended.wait(max(min(until - clock(), patience).total_seconds(), 0.0))
     for one in threads:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Thread
 
+from bookkeeper.threads import start
+
 #: read at once: so many objects, of so many bytes together
 READ_AT_ONCE, BYTES_AT_ONCE = 64, 2**26
 
@@ -38,12 +40,10 @@ def together(tasks: Sequence[Callable[[], object]], at_once: int) -> None:
             except BaseException as error:  # noqa: BLE001  (it is raised again, in the calling thread)
                 errors[number] = error
 
-    threads = [Thread(target=work, name="request", daemon=True) for _ in range(min(at_once, len(tasks)))]
     begun: list[Thread] = []
     try:
-        for thread in threads:
-            thread.start()
-            begun.append(thread)
+        for _ in range(min(at_once, len(tasks))):
+            begun.append(start(work, "request"))
     finally:
         for thread in begun:
             thread.join()

@@ -9,8 +9,7 @@ run begins there: with the place in the output each row counts exactly once.
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -18,23 +17,22 @@ from typing import Any, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.config.settings import Settings
 from bookkeeper.config.share import share_of
 from bookkeeper.core.history import MainHistory
-from bookkeeper.errors import FileGone, Missing, NotPossible, PlaceExpired, PlaceRefused, Retry, RolledBack
+from bookkeeper.errors import NotPossible, PlaceExpired, Retry, RolledBack
 from bookkeeper.streams.batches import LIMITS, Batch, Limits, gather
+from bookkeeper.streams.followed import FollowedTable
 from bookkeeper.streams.keepers import PlaceKeeper
 from bookkeeper.streams.lost import Skipped, caught_up, skipped
 from bookkeeper.streams.place import Place, parse
 from bookkeeper.streams.place_on_main import ahead
-from bookkeeper.streams.reader import Piece, Reader
 from bookkeeper.streams.registration import FolderPlace, Registration
 from bookkeeper.streams.selection import ALL, Selection
-from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile, check_not_hidden
+from bookkeeper.streams.snapshot_files import TableFile, check_not_hidden
 from bookkeeper.streams.source import BEGINNING, Clock, Source, begun, start_of
 from bookkeeper.streams.work import refused, work
 
@@ -50,7 +48,6 @@ EVERY = timedelta(milliseconds=100)
 REGISTER_EVERY = timedelta(seconds=10)
 #: how long storage or catalog may be away before `batches` raises
 PATIENCE = timedelta(minutes=1)
-THREADS = 8
 #: how often a place moves that passes no rows, at most
 MOVE_EVERY = timedelta(minutes=1)
 #: a run that knows for so long that the place is its own asks again before it hands out rows
@@ -95,12 +92,10 @@ class Consumer:
         self.name, self.place = registration.name, place
         #: bounds of the next batch
         self.limits = limits
-        self._load, self._keeper, self._registration = load, keeper, registration
-        self._columns = columns or ALL
+        self._keeper, self._registration = keeper, registration
         self._overwritten: Callable[[Snapshot], object] = (lambda snapshot: None) if skip_overwrites else refused
         self._share, self._clock, self._wait = share, clock, wait
-        self._files = SnapshotFiles()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"consumer {self.name}")
+        self._table = FollowedTable(f"consumer {self.name}", load, place.table, columns or ALL, self._is_ours)
         #: the metadata file of which everything is read
         self._read_up: str | None = None
         self._registered_at: datetime | None = clock()
@@ -199,7 +194,7 @@ class Consumer:
         Why it cannot go on from its place: a PlaceExpired or RolledBack; None when it can.
         """
         try:
-            ahead(MainHistory(self._table().metadata), self.place)
+            ahead(MainHistory(self._table.load().metadata), self.place)
         except (PlaceExpired, RolledBack) as exc:
             return exc
         return None
@@ -237,7 +232,7 @@ class Consumer:
         place = start_of(table.metadata, start, self._clock())
         snapshot = table.metadata.snapshot_by_id(place.snapshot) if place.snapshot is not None else None
         if place.whole and snapshot is not None:
-            check_not_hidden(snapshot, self._files.all(table.io, snapshot))  # before the place is given up
+            check_not_hidden(snapshot, self._table.files.all(table.io, snapshot))  # before the place is given up
         return place
 
     def _go_on(self, choose: Callable[[Table], T], place_of: Callable[[T], Place]) -> T:
@@ -245,7 +240,7 @@ class Consumer:
         Moves the place to what is chosen, again where expiry, which did not know of it, took it away in the meantime.
         """
         for _ in range(_TRIES):
-            table = self._table()
+            table = self._table.load()
             found = choose(table)
             if place_of(found) != self.place:
                 self._move(place_of(found), table)
@@ -255,7 +250,7 @@ class Consumer:
 
     def _move(self, place: Place, table: Table) -> None:
         """A crash behind the first step leaves the record behind the place: the reaper keeps more."""
-        like = schema_to_pyarrow(self._columns.schema(table), include_field_ids=False)
+        like = schema_to_pyarrow(self._table.schema(table), include_field_ids=False)
         self._keeper.move(self.name, str(self.place), str(place), like)
         self.place, self._read_up = place, None
         self._registered_at = None  # in an open transaction the record follows later
@@ -267,7 +262,7 @@ class Consumer:
 
     def close(self) -> None:
         """Ends the threads, and registers the place that is durable. The name stays registered."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._table.close(wait=True)
         with suppress(Retry):  # the record stays behind: the reaper keeps more
             self._follow_place(timedelta(0))
 
@@ -278,7 +273,7 @@ class Consumer:
         if error is None:
             self.close()
         else:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._table.close(wait=True)
 
     def _follow_place(self, every: timedelta) -> None:
         """Lets the record follow, by what the output says: a place in an open transaction may never become durable."""
@@ -292,35 +287,35 @@ class Consumer:
                 self._registered_at = self._clock()
                 return
 
-    def _table(self) -> Table:
-        table = self._load()
-        if str(table.metadata.table_uuid) != self.place.table:
-            raise PlaceRefused(f"{'.'.join(table.name())} is another table now")
-        return table
-
     def _news(self) -> Iterator[Batch]:
-        """The batches of one load of the table."""
-        table = self._table()
+        """The batches of one load of the table; each is committed before the next."""
+        table = self._table.load()
         if table.metadata_location == self._read_up:
             return
         self._begin_later(table)
-        self._owes_move = False
-        wanted = self._columns.schema(table)
-        schema = schema_to_pyarrow(wanted, include_field_ids=False)
-        with closing(self._pieces(table, self._reader(table, wanted))) as pieces:
+        self._owes_move, limits = False, self.limits
+        schema = schema_to_pyarrow(self._table.schema(table), include_field_ids=False)
+        unread = work(MainHistory(table.metadata), self.place, self._overwritten)
+        with closing(self._table.read(table, unread, limits.rows, limits.bytes, lambda: self.place)) as pieces:
             for batch in gather(pieces, self.place, schema, lambda: self.limits, self._keeper.epoch):
-                yield from self._given(batch)
+                if self._may_wait(batch):
+                    self._owes_move = True
+                    continue
+                self._check_own()
+                yield batch
+                self._check_committed(batch)
         self._read_up = None if self._owes_move else table.metadata_location
 
-    def _given(self, batch: Batch) -> Iterator[Batch]:
-        """The batch, and then whether it was committed."""
-        # Without rows a place moves now and then only: of a group each member would commit with each append.
-        if not batch.table.num_rows and not self._is_due(self._moved_at, MOVE_EVERY):
-            self._owes_move = True
-            return
+    def _may_wait(self, batch: Batch) -> bool:
+        """Without rows a place moves now and then only: of a group each member would commit with each append."""
+        return not batch.table.num_rows and not self._is_due(self._moved_at, MOVE_EVERY)
+
+    def _check_own(self) -> None:
+        """Raises ConsumerFenced where another run has taken the place over."""
         if self._is_due(self._own_at, CHECK_AFTER):
             self._keeper.check(self.name)
-        yield batch
+
+    def _check_committed(self, batch: Batch) -> None:
         if self.place != batch.place:
             raise NotPossible(
                 f"the batch before {batch.place.brief} was not committed",
@@ -344,21 +339,6 @@ class Consumer:
             ahead(MainHistory(table.metadata), place)
         except PlaceExpired:
             self._move(start_of(table.metadata, BEGINNING, self._clock()), table)
-
-    def _reader(self, table: Table, wanted: Schema) -> Reader:
-        limits = self.limits
-        return Reader(table, wanted, self._is_ours, self._files, self._threads, limits.rows, limits.bytes)
-
-    def _pieces(self, table: Table, reader: Reader) -> Generator[Piece, None, None]:
-        """The rows after the place; raises what `work` and the reader raise, and FileGone."""
-        try:
-            items = work(MainHistory(table.metadata), self.place, self._overwritten)
-            with closing(reader.read(items)) as pieces:
-                yield from pieces
-        except Missing as exc:
-            # Expired while it was read, or lost: the table as it is now tells which.
-            ahead(MainHistory(self._table().metadata), self.place)
-            raise FileGone(f"{exc}") from exc
 
     def _is_ours(self, file: TableFile) -> bool:
         number, shares = self._share

@@ -7,7 +7,6 @@ not read yet: once the reaper has expired them it raises PlaceExpired, because i
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,19 +14,19 @@ from typing import Any, NamedTuple
 from pyiceberg.table import Table
 
 from bookkeeper.core.history import MainHistory
-from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
+from bookkeeper.errors import FileGone, StorageUnavailable
+from bookkeeper.streams.followed import FollowedTable
 from bookkeeper.streams.place import Place
 from bookkeeper.streams.place_on_main import ahead, end
-from bookkeeper.streams.reader import Piece, Reader
+from bookkeeper.streams.reader import Piece
 from bookkeeper.streams.selection import Selection
-from bookkeeper.streams.snapshot_files import SnapshotFiles, TableFile
+from bookkeeper.streams.snapshot_files import TableFile
 from bookkeeper.streams.source import BEGINNING
 from bookkeeper.streams.work import work
 
 _POSITION = re.compile(r"(\d+)(?::(all:)?(\d+))?")
 #: of one piece of a file
 MOST_ROWS, MOST_BYTES = 500, 2**24
-THREADS = 8
 Row = dict[str, Any]
 
 
@@ -89,12 +88,10 @@ class Follower:
     """
 
     def __init__(self, load: Callable[[], Table], columns: Selection, position: Position, uuid: str) -> None:
-        self._load, self._columns, self._uuid = load, columns, uuid
-        self.position = position
+        self._columns, self._uuid, self.position = columns, uuid, position
+        self._table = FollowedTable("tail", load, uuid, columns, another="Start again: --from beginning.")
         #: `overwrite` snapshots that were passed: no stream sees the rows that they added
         self.overwrites: list[int] = []
-        self._files = SnapshotFiles()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="tail")
 
     def news(self) -> Iterator[Seen]:
         """
@@ -103,38 +100,36 @@ class Follower:
 
         A caller that stops in between and goes on from the last position that it was given misses nothing.
         """
-        table = self._load()
-        if str(table.metadata.table_uuid) != self._uuid:
-            raise NotPossible(f"{'.'.join(table.name())} is another table now", hint="Start again: --from beginning.")
+        table = self._table.load()
         history = MainHistory(table.metadata)
         try:
-            items = work(history, self._place(table, history), lambda item: self.overwrites.append(item.snapshot_id))
-            with closing(self._reader(table).read(items)) as pieces:
+            with self._table.unexpired(self._begin):
+                place = self._place(table, history)
+            unread = work(history, place, lambda item: self.overwrites.append(item.snapshot_id))
+            with closing(self._table.read(table, unread, MOST_ROWS, MOST_BYTES, self._begin)) as pieces:
                 for piece in pieces:
                     yield from self._seen(piece)
-        except Missing as exc:
-            # Expired while it was read, or lost: the table as it is now tells which.
-            ahead(MainHistory(self._load().metadata), self.position.before(self._uuid))
-            raise StorageUnavailable(f"{exc}") from exc
+        except FileGone as exc:
+            raise StorageUnavailable(f"{exc}") from exc  # it may be there again at the next call
         self.position = Position.of(end(history))
         yield Seen(None, self.position)
 
     def close(self) -> None:
         """Ends the threads that read ahead."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._table.close(wait=False)
+
+    def _begin(self) -> Place:
+        """The place of the position, or the begin of its snapshot."""
+        return self.position.before(self._uuid)
 
     def _place(self, table: Table, history: MainHistory) -> Place:
         """Raises as `ahead`, before files of a snapshot are looked for."""
         position = self.position
-        ahead(history, position.before(self._uuid))
+        ahead(history, self._begin())
         if not position.rows or position.snapshot is None:
-            return position.before(self._uuid)
+            return self._begin()
         snapshot = history.by_id[position.snapshot]
-        return position.before(self._uuid, self._files.of(table.io, snapshot, position.whole))
-
-    def _reader(self, table: Table) -> Reader:
-        wanted = self._columns.schema(table)
-        return Reader(table, wanted, lambda file: True, self._files, self._threads, MOST_ROWS, MOST_BYTES)
+        return position.before(self._uuid, self._table.files.of(table.io, snapshot, position.whole))
 
     def _seen(self, piece: Piece) -> Iterator[Seen]:
         snapshot, before = piece.start.snapshot, self.position

@@ -5,14 +5,14 @@ A look that has no answer by then goes on in a thread of its own, which does not
 looks at is not looked at again before it has ended, and no more than `AT_ONCE` of them hang.
 """
 
-import threading
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 from bookkeeper.errors import StorageUnavailable
+from bookkeeper.threads import Threads
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -22,59 +22,34 @@ PATIENCE = timedelta(seconds=20)
 AT_ONCE = 16
 
 
-@dataclass
-class _Round(Generic[K, T]):
-    """One call: what is left to look at, is begun, and has answered."""
-
-    look: Callable[[K], T]
-    waiting: deque[K]
-    begun: set[K] = field(default_factory=set)
-    answers: dict[K, T] = field(default_factory=dict)
-    errors: list[BaseException] = field(default_factory=list)
-    is_over: bool = False
-
-
 class Looks:
     """Looks by several callers; `hanging` is what they got no answer of so far."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self.patience = patience
-        self.hanging: set[Hashable] = set()
-        self._changed = threading.Condition()
+        self._late: dict[Hashable, Future[Any]] = {}
+        self._lock = Lock()
+
+    @property
+    def hanging(self) -> set[Hashable]:
+        """What has no answer to this day."""
+        with self._lock:
+            self._late = {key: look for key, look in self._late.items() if not look.done()}
+            return set(self._late)
 
     def at_all(self, keys: Iterable[K], look: Callable[[K], T]) -> dict[K, T | StorageUnavailable]:
         """What `look` says of each key, StorageUnavailable of those without an answer; raises what it raises."""
-        wanted = dict.fromkeys(keys)
-        with self._changed:
-            turn = _Round(look, deque(key for key in wanted if key not in self.hanging))
-            todo, free = len(turn.waiting), max(0, AT_ONCE - len(self.hanging))
-        for _ in range(min(todo, free)):
-            threading.Thread(target=self._work, args=(turn,), name="look", daemon=True).start()
-        with self._changed:
-            if free:
-                self._changed.wait_for(lambda: turn.errors or len(turn.answers) == todo, self.patience.total_seconds())
-            turn.is_over = True
-            if turn.errors:
-                raise turn.errors[0]
-            self.hanging |= turn.begun - turn.answers.keys()
-            late = f"no answer within {self.patience.total_seconds():g} s"
-            said = turn.answers
-            return {
-                key: said[key] if key in said else StorageUnavailable(f"{f'{key}'[:300]}: {late}") for key in wanted
-            }
-
-    def _work(self, turn: "_Round[Any, Any]") -> None:
-        while True:
-            with self._changed:
-                if turn.is_over or not turn.waiting:
-                    return
-                turn.begun.add(key := turn.waiting.popleft())
-            try:
-                answer, error = {key: turn.look(key)}, None
-            except BaseException as exc:  # noqa: BLE001  (it is raised again, in the calling thread)
-                answer, error = {}, exc
-            with self._changed:
-                self.hanging.discard(key)
-                turn.answers |= answer
-                turn.errors += [] if error is None else [error]
-                self._changed.notify_all()
+        wanted, hanging = dict.fromkeys(keys), self.hanging
+        begun, free = dict[K, Future[T]](), AT_ONCE - len(hanging)
+        if free > 0:
+            threads = Threads("look", free)  # of this call: those of others may all hang
+            begun = {key: threads.submit(look, key) for key in wanted if key not in hanging}
+            wait(begun.values(), self.patience.total_seconds(), FIRST_EXCEPTION)
+            threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._late |= {key: outcome for key, outcome in begun.items() if not outcome.done()}
+        late = f"no answer within {self.patience.total_seconds():g} s"
+        answers = {
+            key: outcome.result() for key, outcome in begun.items() if outcome.done() and not outcome.cancelled()
+        }
+        return {key: answers.get(key, StorageUnavailable(f"{f'{key}'[:300]}: {late}")) for key in wanted}

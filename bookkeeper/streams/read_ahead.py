@@ -4,7 +4,7 @@ Reads ahead in threads: where each step is a round trip, several are under way.
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import TypeVar
 
 from bookkeeper.errors import BookkeeperError
@@ -15,7 +15,7 @@ READ_AHEAD = 16
 
 
 def each_ahead(
-    threads: ThreadPoolExecutor,
+    threads: Executor,
     items: Iterable[I],
     act: Callable[[I], T],
     weigh: Callable[[I], int] = lambda item: 0,

@@ -7,7 +7,7 @@ fetched ahead, and by what of one file is decoded at once.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -49,7 +49,7 @@ class Reader:
     wanted: Schema
     is_ours: Callable[[TableFile], bool]
     files: SnapshotFiles
-    threads: ThreadPoolExecutor
+    threads: Executor
     most_rows: int
     most_bytes: int
 

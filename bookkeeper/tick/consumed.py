@@ -4,11 +4,13 @@ Deletes consumed txlogs from pending/: on a disk at once, on an object store bes
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from threading import Thread
 
 from bookkeeper.core.folder import Folder, Found
 from bookkeeper.core.names import TxlogName
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.threads import start
 
 log = logging.getLogger("bookkeeper")
 
@@ -45,8 +47,7 @@ class Consumed:
             self._delete(names)
             return
         self.names = frozenset(names)
-        self._thread = Thread(target=self._delete, args=(names,), name=f"delete {self.table}", daemon=True)
-        self._thread.start()
+        self._thread = start(partial(self._delete, names), f"delete {self.table}")
 
     def wait(self) -> None:
         """Until no deletion is under way: as long as the store takes, with its retries and deadlines."""

@@ -201,9 +201,22 @@ def test_a_rollback_is_said(lake: Lake, writer: Writes) -> None:
 def test_another_table_of_the_same_name_is_said(lake: Lake, writer: Writes) -> None:
     commit(lake, writer, "a")
     following = follower(lake)
-    following._uuid = "another"
-    with pytest.raises(errors.NotPossible, match="another table"):
+    following._table._uuid = "another"
+    with pytest.raises(errors.NotPossible, match="another table") as refused:
         keys(following)
+    assert "--from beginning" in refused.value.hint
+
+
+def test_a_file_that_is_missing_is_waited_for(lake: Lake, writer: Writes) -> None:
+    commit(lake, writer, "a", "b")
+    following = follower(lake)
+    files = lake.table().inspect.data_files()["file_path"].to_pylist()
+    path = Path(next(file for file in files if file.endswith("-b.parquet")).removeprefix("file://"))
+    path.rename(path.with_suffix(".away"))
+    with pytest.raises(errors.StorageUnavailable, match=r"-b\.parquet"):
+        keys(following)
+    path.with_suffix(".away").rename(path)
+    assert keys(following) == ["b"]
 
 
 def test_columns_come_as_they_are_called_now(lake: Lake, writer: Writes) -> None:
@@ -225,7 +238,7 @@ def test_files_that_only_took_the_place_of_others_are_passed_over(
     summary = Summary(Operation(operation), **second.summary.additional_properties)
     rewritten = [first, second.model_copy(update={"summary": summary}), third]
     table.metadata = table.metadata.model_copy(update={"snapshots": rewritten})
-    following._load = lambda: table
+    following._table._load = lambda: table
     pump(following, out, leave=True).run()
     assert out.getvalue() == b"a\nc\n"
     assert ("is an overwrite" in capsys.readouterr().err) == (operation == "overwrite")
@@ -309,13 +322,13 @@ def test_trouble_is_waited_out_and_said_once_but_not_when_it_should_end(
 
     def answers() -> Any:
         yield from (False, False)
-        following._load = load
+        following._table._load = load
         yield False
 
-    following._load = down
+    following._table._load = down
     pump(following, out, answers()).run()
     assert (out.getvalue(), capsys.readouterr().err) == (b"a\n", "waiting: no catalog\n")
-    following._load = down
+    following._table._load = down
     with pytest.raises(errors.CatalogUnavailable):
         pump(following, out, leave=True).run()
 

@@ -8,6 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -178,14 +179,12 @@ def test_where_no_terminal_is_it_shows_once(lake: Lake, writer: Writes, run: Any
 class Quick(Refresher):
     """Looks in no time, once it may."""
 
-    def begin(self) -> "Quick":
-        return self
-
     def ask(self) -> None:
-        self.busy = True
+        self._asked = Future()
 
     def look(self) -> None:
-        self.rows, self.refreshed, self.busy = self._rows(), self.refreshed + 1, False
+        if self._asked is not None:
+            self._asked.set_result(self._read())
 
 
 class Paper:

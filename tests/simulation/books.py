@@ -49,7 +49,7 @@ class Books:
 
     def add_books(self) -> None:
         """Makes their actors."""
-        #: stand in for `threading` where leases are renewed, and where hints are received
+        #: stand in for the threads that renew leases, and that receive hints
         self.renewals, self.receivers = OfProcess(), OfProcess()
         #: when a bookkeeper has worked on the table
         self.ticked_at = self.scheduler.now
@@ -67,8 +67,11 @@ class Books:
     def book_patches(self) -> list[Any]:
         """What the product's modules have in the place of threads."""
         return [
-            mock.patch.object(beside, "threading", self.renewals),
             mock.patch.object(queue, "threading", self.receivers),
+            # Of whichever process acts then.
+            mock.patch.object(queue, "start", lambda act, name: self.receivers.start(act, name)),  # noqa: PLW0108
+            mock.patch.object(beside, "RENEWALS", self.renewals),
+            mock.patch.object(beside, "wait", lambda outcomes: [outcome.thread.join() for outcome in outcomes]),
         ]
 
     def _threads_of(self, name: str) -> dict[str, Callable[[Random], None]]:

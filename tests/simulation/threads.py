@@ -1,11 +1,13 @@
 """
-Threads of the product as actors: what stands in for `threading` in its modules. A thread that was started runs at the
-events of its actor; who joins it before runs it himself, or waits until that actor has ended it.
+Threads of the product as actors: what stands in for `threading`, `start` and executors in its modules. A thread that
+was started runs at the events of its actor; who joins it before that runs it, or waits until that actor has ended it.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from tests.simulation.schedule import Crash, Scheduler
@@ -41,6 +43,28 @@ class Thread:
             self.threads.scheduler.leave()
 
 
+class Outcome(Future[Any]):
+    """Of a task that an executor was given: who waits for it joins its thread."""
+
+    def __init__(self, threads: "Threads", act: Callable[[], Any], name: str) -> None:
+        super().__init__()
+        self.thread = Thread(threads, partial(self._act, act), name)
+        self.thread.start()
+
+    def _act(self, act: Callable[[], Any]) -> None:
+        try:
+            self.set_result(act())
+        except Exception as error:  # noqa: BLE001 - raised again where it is asked for
+            self.set_exception(error)
+
+    def done(self) -> bool:
+        return not self.thread.is_alive()
+
+    def result(self, timeout: float | None = None) -> Any:
+        self.thread.join()
+        return super().result(timeout)
+
+
 class Event:
     """`threading.Event`, of which nothing waits for long."""
 
@@ -67,10 +91,11 @@ class Threads:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler, self.waiting = scheduler, deque[Thread]()
 
-    def Thread(
-        self, *, target: Callable[..., Any], args: Sequence[Any] = (), name: str = "", daemon: bool = True
-    ) -> Thread:
-        return Thread(self, lambda: target(*args), name)
+    def start(self, act: Callable[[], Any], name: str) -> None:
+        Thread(self, act, name).start()
+
+    def submit(self, act: Callable[..., Any], *given: Any) -> Outcome:
+        return Outcome(self, partial(act, *given), "task")
 
     def Event(self) -> Event:
         return Event(self.scheduler)

@@ -23,7 +23,7 @@ from bookkeeper.leases import lease as leases
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.ledger import commit_request
-from bookkeeper.streams import consumer
+from bookkeeper.streams import followed
 from reaper import reap
 from reaper.orphans import ManyOrphans
 from tests.simulation import folder_files, table_state
@@ -278,7 +278,7 @@ def repeatable(seed: int) -> Iterator[Random]:
         mock.patch.object(uuid, "uuid4", made),
         mock.patch.object(os, "urandom", dice.randbytes),
         mock.patch.object(commit_request, "randbits", dice.getrandbits),
-        mock.patch.object(consumer, "ThreadPoolExecutor", Inline),
+        mock.patch.object(followed, "Threads", Inline),
         mock.patch.object(leases, "_on_objects", lease_of),
         mock.patch.object(steps, "STEP_ROWS", STEP_ROWS),
         shortcuts(),

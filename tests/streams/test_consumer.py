@@ -176,21 +176,21 @@ def changed(lake: Lake, operation: str) -> Callable[[], Table]:
 def test_rewrites_and_retention_are_passed_over(lake: Lake, writer: Writes, operation: str) -> None:
     commit(lake, writer, "a", "b", "c")
     with opened(lake) as consumer:
-        consumer._load = changed(lake, operation)
+        consumer._table._load = changed(lake, operation)
         assert take(consumer) == ["a", "c"]
 
 
 def test_an_overwrite_of_others_is_an_error_after_the_rows_before_it(lake: Lake, writer: Writes) -> None:
     commit(lake, writer, "a", "b", "c")
     with opened(lake) as consumer:
-        consumer._load = changed(lake, "overwrite")
+        consumer._table._load = changed(lake, "overwrite")
         found = []
         with pytest.raises(Overwritten):
             for batch in _committed(consumer):
                 found += keys(batch)
         assert found == ["a"]
     with opened(lake, skip_overwrites=True) as consumer:
-        consumer._load = changed(lake, "overwrite")
+        consumer._table._load = changed(lake, "overwrite")
         assert take(consumer) == ["c"]
 
 

@@ -1,6 +1,7 @@
 """One storage that hangs costs only what it holds: looks have a deadline, and are not begun again while they hang."""
 
 import threading
+from concurrent.futures import wait
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,7 @@ def test_what_hangs_is_not_asked_again_until_it_has_ended(hanging: Hanging) -> N
         assert isinstance(looks.at_all(["hang", "a"], hanging.look)["hang"], StorageUnavailable)
     assert hanging.asked.count("hang") == 1
     hanging.released.set()
-    for thread in threading.enumerate():
-        if thread.name == "look":
-            thread.join(10)
+    wait(looks._late.values(), 60)
     assert looks.at_all(["hang"], hanging.look) == {"hang": "HANG"}
     assert looks.hanging == set()
 
