@@ -1,0 +1,183 @@
+"""
+Publishes each micro-batch of a query in one txlog, once; no Spark in it.
+
+What a crash leaves at each step of a batch, and what cleans it up. Behind all of them Spark gives the batch again:
+
+    read the checkpoint, open the writer, wait for its chain   nothing is stored
+    the tasks     data files that no txlog names, the last one torn: the orphan sweep, by their age
+    take          the same
+    publish       before the txlog's create the same; after it a pending txlog, which the next run finds at the end of
+                  the chain and waits for: no task runs again
+    wait          a pending txlog, or one that is in: the same. One that is rejected breaks the chain, so the batch is
+                  written again
+    return        before Spark's commits/<batch> the same, by the position in the marks; after it the batch is never
+                  given again, and its txlog is in
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from bookkeeper.core.folder import Folder
+from bookkeeper.errors import Backpressure, Fenced, NotPossible
+from bookkeeper.stores.open import open_store
+from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
+from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    from bookkeeper.core.names import TxlogName
+    from bookkeeper.stores.store import Store
+    from bookkeeper.streams.checkpoint_store import CheckpointReading
+    from writers.tasks.task import Task
+    from writers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+#: runs a task for each part of the batch, and gives the results of those that had rows
+RunTasks = Callable[["Task"], Iterable[bytes]]
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+_AGAIN = "Start the query again with its checkpoint: it gives the batch again. `bookkeeper rejected` says more."
+_AWAY = "Is the bookkeeper running? Start the query again: it goes on waiting, and writes no row twice."
+_KEYED = "A keyed table takes changes by key (docs/upserts.md); this sink appends."
+
+
+class BatchPublisher:
+    """
+    The driver's side of a sink: one Writer for each run of a query, opened at its first batch.
+
+    An error ends that writer: the next batch begins with what is stored. A batch is done when its txlog is in the
+    table, as it would be with a sink that commits by itself: a txlog that is rejected is raised in its own batch.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        checkpoint: CheckpointReading,
+        *,
+        patience: timedelta,
+        stores: Callable[[str], Store] = open_store,
+        clock: Clock = utc_now,
+        wait: Wait = pause,
+        random: Callable[[int], bytes] = os.urandom,
+        at_once: AtOnce = at_once,
+    ) -> None:
+        """`patience` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in."""
+        self._url, self._name, self._checkpoint = folder, name, QueryCheckpoint(checkpoint)
+        self._patience, self._stores, self._clock, self._wait = patience, stores, clock, wait
+        self._random, self._at_once = random, at_once
+        # A query that was stopped may still be in its last batch while the next run has begun.
+        self._lock = RLock()
+        self._run: str | None = None
+        self._writer: Writer | None = None
+        self._folder: Folder | None = None
+        #: the chain of this writer ends here, and was compared with the checkpoint
+        self._compared: bytes | None = None
+
+    def publish(self, batch: int, columns: pa.Schema, tasks: RunTasks, run: str = "") -> int:
+        """
+        The rows that `tasks` write, once in the table when it returns; how many, 0 for a batch that was in before.
+
+        `run` names the run of the query. A batch without rows publishes nothing. Raises NotPossible (a checkpoint that
+        is not the one the table was written by, a keyed table), SchemaRefused, Backpressure, Fenced, UnknownOutcome and
+        StorageUnavailable; Spark gives the batch again after each of them.
+        """
+        with self._lock:
+            try:
+                return self._published(
+                    retry(partial(self._checkpoint.position, batch), self._wait), columns, tasks, run
+                )
+            except BaseException:
+                self._end()
+                raise
+
+    def _published(self, given: BatchPosition, columns: pa.Schema, tasks: RunTasks, run: str) -> int:
+        writer, position = self._opened(run), given.encoded()
+        if self._checkpoint.has_published(writer.position, given, self._name):
+            log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
+            self._until_in(writer, position, self._pending())
+            return 0
+        if writer.position is not None and writer.position != self._compared:
+            retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
+            self._until_in(writer, writer.position, self._pending())
+        writer.write(columns.empty_table())  # refuses rows that the tasks would refuse, and asks for columns
+        rows = writer.take(tasks(writer.task()), position=position)
+        name = writer.publish()
+        if name is not None:
+            self._until_in(writer, position, [name])
+        self._compared = writer.position
+        return rows
+
+    def _opened(self, run: str) -> Writer:
+        """The writer of this run."""
+        from writers.writer import Writer
+
+        if self._writer is not None and self._run == run:
+            return self._writer
+        self._end()
+        self._folder = Folder(self._stores(self._url))
+        self._writer, self._run = self._new(Writer, self._folder), run
+        if self._writer.keys:
+            raise NotPossible(f"{self._writer.card.table} is keyed by {', '.join(self._writer.keys)}", hint=_KEYED)
+        return self._writer
+
+    def _new(self, kind: type[Writer], folder: Folder) -> Writer:
+        return kind.open(
+            folder,
+            self._name,
+            clock=self._clock,
+            wait=self._wait,
+            random=self._random,
+            patience=self._patience,
+            stores=self._stores,
+            at_once=self._at_once,
+        )
+
+    def _end(self) -> None:
+        writer, self._writer, self._compared = self._writer, None, None
+        if writer is not None:
+            writer.close()
+
+    def _pending(self) -> list[TxlogName]:
+        """The pending txlogs of earlier runs of this writer."""
+        assert self._folder is not None
+        found = retry(self._folder.pending, self._wait)
+        return [item.name for item in found if item.name.writer == self._name]
+
+    def _until_in(self, writer: Writer, position: bytes, names: Sequence[TxlogName]) -> None:
+        """
+        Return once the chain up to `position` is in, the last of whose txlogs is one of `names`.
+
+        Raises Fenced where it is rejected, and Backpressure after the patience or when `wait` returns True.
+        """
+        began, seconds = self._clock(), FIRST_PAUSE_SECONDS
+        while not retry(partial(self._is_in, writer, position, names), self._wait):
+            if self._clock() - began >= self._patience or self._wait(seconds) is True:
+                raise Backpressure(
+                    f"{names[-1]} is published, and not in the table yet: {writer.card.table} is behind", hint=_AWAY
+                )
+            seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
+
+    def _is_in(self, writer: Writer, position: bytes, names: Sequence[TxlogName]) -> bool:
+        """Whether the chain is in, False while a txlog of it is pending. Raises Fenced, StorageUnavailable."""
+        assert self._folder is not None
+        # First pending/, then the marks: a txlog leaves pending/ once the marks have it, or it is in rejected/.
+        waiting = [name for name in names if self._folder.exists(name)]
+        copy = self._folder.marks()
+        if copy is not None and copy.table_uuid == writer.card.table_uuid:
+            own = len(names) == 1 and names[0].incarnation == writer.incarnation
+            if copy.marks.writer(self._name).position == position or (own and copy.marks.is_in(names[0])):
+                return True
+        if waiting:
+            return False
+        reasons = [self._folder.reason(name).get("reason") for name in names]
+        why = next((str(reason) for reason in reasons if reason), "another run of this name is ahead")
+        raise Fenced(f"the batch is not in the table: {', '.join(map(str, names)) or position!r}: {why}", hint=_AGAIN)
