@@ -33,6 +33,7 @@ from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+    from bookkeeper.core.marks import Marks
     from bookkeeper.core.names import TxlogName
     from bookkeeper.stores.store import Store
     from bookkeeper.streams.checkpoint_store import CheckpointReading
@@ -103,16 +104,16 @@ class BatchPublisher:
         writer, position = self._opened(run), given.encoded()
         if self._checkpoint.has_published(writer.position, given, self._name):
             log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
-            self._until_in(writer, position, self._pending())
+            self._until_chain_is_in(writer)
             return 0
         if writer.position is not None and writer.position != self._compared:
             retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
-            self._until_in(writer, writer.position, self._pending())
+            self._until_chain_is_in(writer)
         writer.write(columns.empty_table())  # refuses rows that the tasks would refuse, and asks for columns
         rows = writer.take(tasks(writer.task()), position=position)
         name = writer.publish()
         if name is not None:
-            self._until_in(writer, position, [name])
+            self._until_in(writer, [name], lambda marks: marks.is_in(name))
         self._compared = writer.position
         return rows
 
@@ -152,32 +153,37 @@ class BatchPublisher:
         found = retry(self._folder.pending, self._wait)
         return [item.name for item in found if item.name.writer == self._name]
 
-    def _until_in(self, writer: Writer, position: bytes, names: Sequence[TxlogName]) -> None:
-        """
-        Return once the chain up to `position` is in, the last of whose txlogs is one of `names`.
+    def _until_chain_is_in(self, writer: Writer) -> None:
+        """Of earlier runs, up to the writer's position: raises like `_until_in`."""
+        position = writer.position
+        self._until_in(writer, self._pending(), lambda marks: marks.writer(self._name).position == position)
 
-        Raises Fenced where it is rejected, and Backpressure after the patience or when `wait` returns True.
+    def _until_in(self, writer: Writer, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> None:
+        """
+        Return once the marks say that what was waited for has `arrived`; `names` are the txlogs that may bring it.
+
+        Raises Fenced where none of them does, and Backpressure after the patience or when `wait` returns True.
         """
         began, seconds = self._clock(), FIRST_PAUSE_SECONDS
-        while not retry(partial(self._is_in, writer, position, names), self._wait):
+        while not retry(partial(self._is_in, writer, names, arrived), self._wait):
             if self._clock() - began >= self._patience or self._wait(seconds) is True:
                 raise Backpressure(
                     f"{names[-1]} is published, and not in the table yet: {writer.card.table} is behind", hint=_AWAY
                 )
             seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
 
-    def _is_in(self, writer: Writer, position: bytes, names: Sequence[TxlogName]) -> bool:
-        """Whether the chain is in, False while a txlog of it is pending. Raises Fenced, StorageUnavailable."""
+    def _is_in(self, writer: Writer, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> bool:
+        """False while one of the txlogs is pending; raises Fenced where they are gone, and StorageUnavailable."""
         assert self._folder is not None
         # First pending/, then the marks: a txlog leaves pending/ once the marks have it, or it is in rejected/.
         waiting = [name for name in names if self._folder.exists(name)]
         copy = self._folder.marks()
-        if copy is not None and copy.table_uuid == writer.card.table_uuid:
-            own = len(names) == 1 and names[0].incarnation == writer.incarnation
-            if copy.marks.writer(self._name).position == position or (own and copy.marks.is_in(names[0])):
-                return True
+        if copy is not None and copy.table_uuid == writer.card.table_uuid and arrived(copy.marks):
+            return True
         if waiting:
             return False
-        reasons = [self._folder.reason(name).get("reason") for name in names]
-        why = next((str(reason) for reason in reasons if reason), "another run of this name is ahead")
-        raise Fenced(f"the batch is not in the table: {', '.join(map(str, names)) or position!r}: {why}", hint=_AGAIN)
+        reasons = [str(self._folder.reason(name).get("reason", "no reason is recorded")) for name in names]
+        why = ", ".join(f"{name}: {reason}" for name, reason in zip(names, reasons, strict=True))
+        raise Fenced(
+            f"the writer {self._name}: txlogs before this point are not in the table ({why[:500]})", hint=_AGAIN
+        )
