@@ -6,7 +6,9 @@ Every Spark conf of the project, in one place, and the session built from them.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -114,6 +116,8 @@ def build(
         jars=jars if tuned_for == "local" else (),
     )
     context = SparkContext.getOrCreate(SparkConf().setAll(list(values.items())))
+    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable  # tasks that write need this package: Spark takes the first python3 on PATH
     _load_iceberg(context, jars, _coordinates(packages(settings.catalog.properties)))
     return SparkSession.builder.config(map={**values}).getOrCreate()
 

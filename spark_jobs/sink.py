@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.core.names import check_writer
@@ -82,8 +83,10 @@ class Sink:
         if self._publisher is None:
             self._publisher = self._made(rows)
         columns = to_arrow_schema(rows.schema)
-        run = context.getLocalProperty("spark.jobGroup.id") or ""
-        self._publisher.publish(batch, columns, lambda task: results_of(rows, task, self._stores), run)
+        # Spark sets both in the thread of the query; the group of its jobs is the id of the run.
+        query, run = (context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
+        tasks = partial(results_of, rows, stores=self._stores)
+        self._publisher.publish(batch, columns, tasks, query=query, run=run)
 
     def _made(self, rows: DataFrame) -> BatchPublisher:
         return BatchPublisher(
@@ -100,7 +103,7 @@ class Sink:
         raise NotPossible("a sink belongs to one driver, and cannot be sent to another process", hint=_CONNECT)
 
 
-def results_of(rows: DataFrame, task: Task, stores: Stores) -> list[bytes]:
+def results_of(rows: DataFrame, task: Task, *, stores: Stores) -> list[bytes]:
     """
     Run one task for each partition that has rows; what they wrote, for `Writer.take`.
 

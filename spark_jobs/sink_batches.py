@@ -83,24 +83,26 @@ class BatchPublisher:
         #: the chain of this writer ends here, and was compared with the checkpoint
         self._compared: bytes | None = None
 
-    def publish(self, batch: int, columns: pa.Schema, tasks: RunTasks, run: str = "") -> int:
+    def publish(
+        self, batch: int, columns: pa.Schema, tasks: RunTasks, *, query: str | None = None, run: str | None = None
+    ) -> int:
         """
         The rows that `tasks` write, once in the table when it returns; how many, 0 for a batch that was in before.
 
-        `run` names the run of the query. A batch without rows publishes nothing. Raises NotPossible (a checkpoint that
-        is not the one the table was written by, a keyed table), SchemaRefused, Backpressure, Fenced, UnknownOutcome and
-        StorageUnavailable; Spark gives the batch again after each of them.
+        `query` is the id of the query, where it is known, and `run` names its run. A batch without rows publishes
+        nothing. Raises NotPossible (a checkpoint that is not the one the table was written by, a keyed table),
+        SchemaRefused, Backpressure, Fenced, UnknownOutcome and StorageUnavailable; Spark gives the batch again after
+        each of them.
         """
         with self._lock:
             try:
-                return self._published(
-                    retry(partial(self._checkpoint.position, batch), self._wait), columns, tasks, run
-                )
+                given = retry(partial(self._checkpoint.position, batch, query), self._wait)
+                return self._published(given, columns, tasks, run)
             except BaseException:
                 self._end()
                 raise
 
-    def _published(self, given: BatchPosition, columns: pa.Schema, tasks: RunTasks, run: str) -> int:
+    def _published(self, given: BatchPosition, columns: pa.Schema, tasks: RunTasks, run: str | None) -> int:
         writer, position = self._opened(run), given.encoded()
         if self._checkpoint.has_published(writer.position, given, self._name):
             log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
@@ -117,7 +119,7 @@ class BatchPublisher:
         self._compared = writer.position
         return rows
 
-    def _opened(self, run: str) -> Writer:
+    def _opened(self, run: str | None) -> Writer:
         """The writer of this run."""
         from writers.writer import Writer
 

@@ -60,14 +60,19 @@ class QueryCheckpoint:
     def __init__(self, store: CheckpointReading) -> None:
         self._store = store
 
-    def position(self, batch: int) -> BatchPosition:
+    def position(self, batch: int, query: str | None) -> BatchPosition:
         """
-        The position that a writer reaches with this batch; raises NotPossible where the checkpoint has not planned it.
+        The position that a writer reaches with this batch of the query (None: of any); raises NotPossible where this is
+        another query's checkpoint, or has not planned the batch.
         """
-        digest = self._digest(batch)
+        found, digest = self.query(), self._digest(batch)
+        if query not in (None, found):
+            raise NotPossible(
+                f"{self._store.url} is not the checkpoint of this query: {found} in place of {query}", hint=_NOT_THIS
+            )
         if digest is None:
             raise NotPossible(f"{self._store.url}/offsets/{batch} is not there", hint=_NOT_THIS)
-        return BatchPosition(self.query(), batch, digest)
+        return BatchPosition(found, batch, digest)
 
     def query(self) -> str:
         """The id that the query has for as long as the checkpoint lives; raises NotPossible."""

@@ -11,6 +11,7 @@ from bookkeeper.errors import Backpressure, EntryInvalid, Fenced, NotPossible, S
 from bookkeeper.stores.open import open_store
 from spark_jobs.sink_batches import BatchPublisher
 from tests.support.desk import rows
+from tests.support.faults import Faults
 from tests.support.keyed import keyed_lake
 from tests.support.micro_batches import MicroBatches
 
@@ -21,8 +22,11 @@ def query() -> MicroBatches:
 
 
 def test_each_batch_with_rows_is_one_txlog_of_one_run_and_an_empty_one_is_none(query: MicroBatches) -> None:
-    query.run()
+    faults = Faults()
+    query.run(faults)
     assert query.keys() == query.all()
+    reads = [text for text in faults.seen if text.startswith("read checkpoint/offsets/")]
+    assert len(reads) == len(query.batches), "one request for each batch of a run that goes on"
     (incarnation,) = query.ledger.marks.writer("query").incarnations.values()
     assert incarnation.last == 3
     position = query.ledger.marks.writer("query").position

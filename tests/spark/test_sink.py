@@ -1,0 +1,158 @@
+"""Queries of a real Spark into a table through txlogs: the rows are in once, whatever is given again or killed."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bookkeeper.errors import ConfigInvalid, NotPossible
+from spark_jobs.sink import Sink, into
+from tests.packaging.project import ROOT
+from tests.support.lake import Lake
+
+SCHEMA = "timestamp timestamp, key string, value binary"
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake", file_names="strict")
+
+
+def put(folder: Path, *files: Sequence[str]) -> None:
+    """A file of JSON lines for each of `files`, which are keys."""
+    folder.mkdir(exist_ok=True)
+    for keys in files:
+        lines = [json.dumps({"timestamp": "2026-03-01T12:00:00Z", "key": key, "value": "AQI="}) for key in keys]
+        (folder / f"{len(list(folder.iterdir())):04d}.json").write_text("\n".join(lines) + "\n")
+
+
+def sink_of(lake: Lake, checkpoint: Path, **options: Any) -> Sink:
+    """The bookkeeper ticks while the sink waits."""
+    given: dict[str, Any] = {"name": "query", "checkpoint": str(checkpoint), "clock": lake.clock}
+    return into(lake.made.folder, **given | {"wait": lambda seconds: lake.tick() and None} | options)
+
+
+def query(
+    spark: Any, source: Path, checkpoint: Path, sink: Any, columns: Sequence[str] = ("value", "timestamp", "key")
+) -> Any:
+    """Reads what is in the folder, a file in each micro-batch, and ends."""
+    read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(source))
+    writer = read.select(*columns).repartition(2).writeStream.foreachBatch(sink).trigger(availableNow=True)
+    started = writer.option("checkpointLocation", str(checkpoint)).start()
+    started.awaitTermination()
+    return started
+
+
+def values(lake: Lake) -> set[Any]:
+    return set(lake.table().scan(selected_fields=("value",)).to_arrow()["value"].to_pylist())
+
+
+def given_again(checkpoint: Path) -> int:
+    """As if the driver had died before Spark's own commit of the last batch, which this is."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
+    for name in (f"{last}", f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    return last
+
+
+def test_each_micro_batch_is_in_the_table_once_also_one_that_is_given_again(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "cp"
+    put(source, ["a1", "a2", "a3"], ["b1"])
+    query(spark, source, checkpoint, sink_of(queue, checkpoint))
+    assert queue.keys() == ["a1", "a2", "a3", "b1"]
+    assert queue.operations() == ["append", "append"]
+    assert values(queue) == {b"\x01\x02"}
+
+    assert given_again(checkpoint) == 1
+    put(source, ["c1", "c2"])
+    query(spark, source, checkpoint, sink_of(queue, checkpoint))
+    assert queue.keys() == ["a1", "a2", "a3", "b1", "c1", "c2"]
+    assert queue.operations() == ["append"] * 3
+    assert queue.rejected() == {}
+
+
+def test_a_driver_killed_between_its_publish_and_the_commit_log_of_spark_loses_and_doubles_nothing(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "cp"
+    put(source, ["a1", "a2"], ["b1", "b2"])
+    words = [sys.executable, __file__, queue.made.folder, str(source), str(checkpoint)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    killed = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    assert len(queue.pending()) == 1
+    assert [*(checkpoint / "offsets").glob("0")] and not [*(checkpoint / "commits").glob("0")]
+
+    query(spark, source, checkpoint, sink_of(queue, checkpoint))
+    assert queue.keys() == ["a1", "a2", "b1", "b2"]
+    assert queue.operations() == ["append", "append"]
+    assert queue.rejected() == {}
+
+
+def test_columns_are_matched_by_name_and_those_that_the_rows_lack_are_null(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", ["a"])
+    query(spark, tmp_path / "in", tmp_path / "cp", sink_of(queue, tmp_path / "cp"), ("key", "timestamp"))
+    assert (queue.keys(), values(queue)) == (["a"], {None})
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark: Any, queue: Lake, tmp_path: Path) -> None:
+    put(tmp_path / "in", ["a"])
+    query(spark, tmp_path / "in", tmp_path / "cp", lambda rows, batch: None)
+    with pytest.raises(Exception, match="is not the checkpoint of this query"):
+        query(spark, tmp_path / "in", tmp_path / "cp2", sink_of(queue, tmp_path / "cp"))
+    assert queue.pending() == []
+
+
+def test_a_task_that_fails_ends_the_query_and_the_next_run_writes_the_batch(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    """A required column is missing, of which only the tasks know: an empty batch could lack it."""
+    put(tmp_path / "in", ["a"])
+    with pytest.raises(Exception, match="required column 'timestamp' is missing"):
+        query(spark, tmp_path / "in", tmp_path / "cp", sink_of(queue, tmp_path / "cp"), ("key",))
+    assert queue.pending() == []
+    query(spark, tmp_path / "in", tmp_path / "cp", sink_of(queue, tmp_path / "cp"))
+    assert queue.keys() == ["a"]
+
+
+def test_another_mode_or_name_is_refused() -> None:
+    with pytest.raises(ConfigInvalid, match="'append' is expected"):
+        into("/lake", name="query", checkpoint="/cp", mode="upsert")
+    with pytest.raises(ConfigInvalid):
+        into("/lake", name="No Name", checkpoint="/cp")
+
+
+def test_a_sink_is_not_sent_to_another_process() -> None:
+    """Spark Connect would, for its server's worker."""
+    with pytest.raises(NotPossible, match="belongs to one driver") as caught:
+        pickle.dumps(into("/lake", name="query", checkpoint="/cp"))
+    assert "Connect" in caught.value.hint
+
+
+def driver(folder: str, source: str, checkpoint: str) -> None:
+    """A driver that dies when its first txlog is published and no bookkeeper has seen it."""
+    from pyspark.sql import SparkSession
+
+    def die(seconds: float) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    confs = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+    spark = SparkSession.builder.master("local[2]").config(map=confs).getOrCreate()
+    sink = into(folder, name="query", checkpoint=checkpoint, wait=die, patience=timedelta(minutes=1))
+    query(spark, Path(source), Path(checkpoint), sink)
+
+
+if __name__ == "__main__":
+    driver(*sys.argv[1:])
