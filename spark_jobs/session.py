@@ -116,7 +116,7 @@ def build(
         jars=jars if tuned_for == "local" else (),
     )
     context = SparkContext.getOrCreate(SparkConf().setAll(list(values.items())))
-    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+    if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable  # tasks that write need this package: Spark takes the first python3 on PATH
     _load_iceberg(context, jars, _coordinates(packages(settings.catalog.properties)))
     return SparkSession.builder.config(map={**values}).getOrCreate()
