@@ -23,7 +23,7 @@ from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from bookkeeper.stores.store import Store
     from writers.tasks.task import Task
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Stores = Callable[[str], Store]
 
 PATIENCE = timedelta(minutes=5)
+_MODE = "Take outputMode('append'), for an aggregation with a watermark."
 _CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
 
 
@@ -85,6 +86,8 @@ class Sink:
         columns = to_arrow_schema(rows.schema)
         # Spark sets both in the thread of the query; the group of its jobs is the id of the run.
         query, run = (context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
+        if query:
+            _check_mode(rows.sparkSession, query)
         tasks = partial(results_of, rows, stores=self._stores)
         self._publisher.publish(batch, columns, tasks, query=query, run=run)
 
@@ -101,6 +104,15 @@ class Sink:
 
     def __reduce__(self) -> Any:
         raise NotPossible("a sink belongs to one driver, and cannot be sent to another process", hint=_CONNECT)
+
+
+def _check_mode(spark: SparkSession, query: str) -> None:
+    """Raises NotPossible where each batch holds all rows of the query so far."""
+    jvm: Any = spark.sparkContext._jvm
+    shared: Any = spark._jsparkSession.sharedState()  # sessions of queries are copies: only this knows the query
+    running = shared.activeStreamingQueries().get(jvm.java.util.UUID.fromString(query))
+    if running is not None and str(running.outputMode().toString()) == "Complete":
+        raise NotPossible("the query has the output mode complete: each batch would append all of its rows", hint=_MODE)
 
 
 def results_of(rows: DataFrame, task: Task, *, stores: Stores) -> list[bytes]:

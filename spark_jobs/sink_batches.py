@@ -47,6 +47,10 @@ RunTasks = Callable[["Task"], Iterable[bytes]]
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
 _AGAIN = "Start the query again with its checkpoint: it gives the batch again. `bookkeeper rejected` says more."
 _AWAY = "Is the bookkeeper running? Start the query again: it goes on waiting, and writes no row twice."
+_ONCE = (
+    "Call the sink once for each batch, with all of its rows (union them): of a second call nothing would be written. "
+    "Two outputs into one table need a sink each, with names of their own."
+)
 _KEYED = "A keyed table takes changes by key (docs/upserts.md); this sink appends."
 
 
@@ -82,6 +86,8 @@ class BatchPublisher:
         self._folder: Folder | None = None
         #: the chain of this writer ends here, and was compared with the checkpoint
         self._compared: bytes | None = None
+        #: run and number of the batch that was done last
+        self._last: tuple[str | None, int] | None = None
 
     def publish(
         self, batch: int, columns: pa.Schema, tasks: RunTasks, *, query: str | None = None, run: str | None = None
@@ -103,10 +109,13 @@ class BatchPublisher:
                 raise
 
     def _published(self, given: BatchPosition, columns: pa.Schema, tasks: RunTasks, run: str | None) -> int:
+        if run is not None and self._last == (run, given.batch):
+            raise NotPossible(f"batch {given.batch} was given twice in one run of {given.query}", hint=_ONCE)
         writer, position = self._opened(run), given.encoded()
         if self._checkpoint.has_published(writer.position, given, self._name):
             log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
             self._until_chain_is_in(writer)
+            self._last = run, given.batch
             return 0
         if writer.position is not None and writer.position != self._compared:
             retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
@@ -116,7 +125,7 @@ class BatchPublisher:
         name = writer.publish()
         if name is not None:
             self._until_in(writer, [name], lambda marks: marks.is_in(name))
-        self._compared = writer.position
+        self._compared, self._last = writer.position, (run, given.batch)
         return rows
 
     def _opened(self, run: str | None) -> Writer:
@@ -145,7 +154,7 @@ class BatchPublisher:
         )
 
     def _end(self) -> None:
-        writer, self._writer, self._compared = self._writer, None, None
+        writer, self._writer, self._compared, self._last = self._writer, None, None, None
         if writer is not None:
             writer.close()
 

@@ -7,17 +7,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.stores.open import open_store
+from bookkeeper.stores.store import Store
 from spark_jobs.sink import Sink, into
 from tests.packaging.project import ROOT
-from tests.support.lake import Lake
+from tests.support.lake import Lake, Writes
 
+#: what a task that is killed leaves of a file
+TORN_BYTES = 50
 SCHEMA = "timestamp timestamp, key string, value binary"
 
 
@@ -86,16 +92,60 @@ def test_a_driver_killed_between_its_publish_and_the_commit_log_of_spark_loses_a
 ) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "cp"
     put(source, ["a1", "a2"], ["b1", "b2"])
-    words = [sys.executable, __file__, queue.made.folder, str(source), str(checkpoint)]
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    killed = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
+    dies_in_its_first_batch(queue, source, checkpoint)
     assert len(queue.pending()) == 1
     assert [*(checkpoint / "offsets").glob("0")] and not [*(checkpoint / "commits").glob("0")]
 
     query(spark, source, checkpoint, sink_of(queue, checkpoint))
     assert queue.keys() == ["a1", "a2", "b1", "b2"]
     assert queue.operations() == ["append", "append"]
+    assert queue.rejected() == {}
+
+
+def test_a_task_that_is_killed_in_a_file_runs_again_and_what_it_left_is_in_no_txlog(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "cp"
+    put(source, ["a1", "a2", "a3", "a4"])
+    dies_in_its_first_batch(queue, source, checkpoint, tmp_path / "killed")
+    left = [path for path in (queue.root / "demo" / "events").rglob("*.parquet") if path.stat().st_size == TORN_BYTES]
+    assert len(left) == 1
+
+    query(spark, source, checkpoint, sink_of(queue, checkpoint))
+    assert (queue.keys(), queue.rejected()) == (["a1", "a2", "a3", "a4"], {})
+
+
+def test_queries_side_by_side_and_a_plain_writer_write_one_table_and_none_ends(
+    spark: Any, queue: Lake, tmp_path: Path
+) -> None:
+    stop, names = Event(), ("q1", "q2", "q3")
+    for name in names:
+        put(tmp_path / name, *([f"{name}-{file}-{row}" for row in range(3)] for file in range(3)))
+
+    def reads(name: str) -> None:
+        checkpoint = tmp_path / f"{name}-cp"
+        sink = sink_of(queue, checkpoint, name=name, wait=lambda seconds: stop.wait(0.05) and None)
+        query(spark, tmp_path / name, checkpoint, sink)
+
+    def commits() -> None:
+        book = queue.book()
+        while not stop.wait(0.05):
+            queue.tick(book)
+
+    with ThreadPoolExecutor(len(names) + 1) as pool:
+        committing, reading = pool.submit(commits), [pool.submit(reads, name) for name in names]
+        plain = Writes(queue)
+        for number in range(3):
+            plain.publish(f"plain-{number}")
+        try:
+            for item in reading:
+                item.result(timeout=120)
+        finally:
+            stop.set()
+            committing.result(timeout=120)
+    queue.tick()
+    wanted = [f"{name}-{file}-{row}" for name in names for file in range(3) for row in range(3)]
+    assert queue.keys() == sorted([*wanted, *plain.keys])
     assert queue.rejected() == {}
 
 
@@ -127,6 +177,17 @@ def test_a_task_that_fails_ends_the_query_and_the_next_run_writes_the_batch(
     assert queue.keys() == ["a"]
 
 
+def test_the_output_mode_complete_is_refused(spark: Any, queue: Lake, tmp_path: Path) -> None:
+    put(tmp_path / "in", ["a"])
+    rows = spark.readStream.schema(SCHEMA).json(str(tmp_path / "in")).groupBy("key").agg({"timestamp": "max"})
+    sink = sink_of(queue, tmp_path / "cp")
+    writer = rows.withColumnRenamed("max(timestamp)", "timestamp").writeStream.foreachBatch(sink).outputMode("complete")
+    started = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="output mode complete"):
+        started.awaitTermination()
+    assert queue.pending() == []
+
+
 def test_another_mode_or_name_is_refused() -> None:
     with pytest.raises(ConfigInvalid, match="'append' is expected"):
         into("/lake", name="query", checkpoint="/cp", mode="upsert")
@@ -141,16 +202,54 @@ def test_a_sink_is_not_sent_to_another_process() -> None:
     assert "Connect" in caught.value.hint
 
 
-def driver(folder: str, source: str, checkpoint: str) -> None:
-    """A driver that dies when its first txlog is published and no bookkeeper has seen it."""
+def dies_in_its_first_batch(lake: Lake, source: Path, checkpoint: Path, killed: Path | None = None) -> None:
+    """Runs `driver` in a process of its own."""
+    words = [
+        sys.executable,
+        __file__,
+        lake.made.folder,
+        str(source),
+        str(checkpoint),
+        *([str(killed)] if killed else []),
+    ]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    ended = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
+
+
+def driver(folder: str, source: str, checkpoint: str, killed: str = "") -> None:
+    """
+    A driver that dies when its first txlog is published and no bookkeeper has seen it; of its tasks the first dies in a
+    file, where the path `killed` is given, which says that it has.
+    """
     from pyspark.sql import SparkSession
 
     def die(seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def stores(url: str) -> Store:
+        from pyspark import TaskContext
+
+        from bookkeeper.stores import disk
+
+        whole = disk.write_durably
+
+        def torn(folder: Any, name: Any, path: Any, data: Any) -> None:
+            try:
+                os.close(os.open(killed, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                whole(folder, name, path, data)
+            else:
+                whole(folder, name, path, memoryview(data)[:TORN_BYTES])
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        if killed and TaskContext.get() is not None:
+            disk.write_durably = torn
+        return open_store(url)
+
     confs = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
-    spark = SparkSession.builder.master("local[2]").config(map=confs).getOrCreate()
-    sink = into(folder, name="query", checkpoint=checkpoint, wait=die, patience=timedelta(minutes=1))
+    spark = SparkSession.builder.master("local[2,3]").config(map=confs).getOrCreate()
+    sink = into(folder, name="query", checkpoint=checkpoint, wait=die, patience=timedelta(minutes=1), stores=stores)
     query(spark, Path(source), Path(checkpoint), sink)
 
 

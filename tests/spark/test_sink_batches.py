@@ -46,8 +46,22 @@ def test_a_batch_is_done_when_its_txlog_is_in(query: MicroBatches) -> None:
 def test_a_batch_that_is_given_again_is_recognised_before_its_tasks_run(query: MicroBatches, new_driver: bool) -> None:
     sink = query.publisher()
     query.run(sink=sink, upto=2)
-    assert query.give(query.publisher() if new_driver else sink, 1) == 0
+    other = query.publisher()
+    assert query.give(other if new_driver else sink, 1) == 0
     assert (query.jobs, query.keys()) == ({0: 1, 1: 1}, ["0a", "0b", "1a"])
+
+
+def test_a_batch_that_is_given_twice_in_one_run_is_refused(query: MicroBatches) -> None:
+    """The function of a foreachBatch that calls the sink for two parts of its rows: the second would be passed over."""
+    sink = query.publisher()
+    query.run(sink=sink, upto=1)
+    with pytest.raises(NotPossible, match="batch 0 was given twice") as caught:
+        query.give(sink, 0)
+    assert "union" in caught.value.hint
+    again = query.publisher()
+    assert query.give(again, 0) == 0
+    with pytest.raises(NotPossible, match="batch 0 was given twice"):
+        query.give(again, 0)
 
 
 def test_a_batch_whose_txlog_is_pending_is_waited_for_when_it_is_given_again(query: MicroBatches) -> None:
