@@ -129,6 +129,15 @@ def test_a_pending_txlog_of_an_earlier_run_is_in_before_the_next_batch_is_writte
     assert at[0] == 0 and query.keys() == query.all()
 
 
+def test_a_txlog_that_gets_in_between_two_looks_is_not_taken_for_rejected(query: MicroBatches) -> None:
+    query.run(upto=1)
+    faults = Faults()
+    sink = query.publisher(faults)
+    faults.between("size folder/pending/", query.ledger.tick)
+    query.run(sink=sink, upto=2)
+    assert query.keys() == ["0a", "0b", "1a"]
+
+
 def forked(query: MicroBatches, batch: int, content: str = "") -> MicroBatches:
     """A copy of the checkpoint, behind whose back the query goes on to `batch`."""
     query.run(upto=1)

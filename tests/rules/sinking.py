@@ -1,0 +1,100 @@
+"""
+Queries of Spark that write through txlogs: each micro-batch once, by its position, and by one checkpoint only.
+"""
+
+from typing import Any
+
+from tests.rules.rule import Chapter, breaks
+from tests.rules.systems import Fails
+
+rule = Chapter()
+BATCHES = "tests/spark/test_sink_batches.py::"
+CRASHES = "tests/spark/test_sink_crashes.py::"
+
+
+@rule(
+    "A micro-batch that was published is recognised by its position, before its tasks run again.",
+    Fails(f"{BATCHES}test_a_batch_that_is_given_again_is_recognised_before_its_tasks_run[True]"),
+    Fails(f"{CRASHES}test_a_crash_at_each_operation_of_a_driver_its_tasks_and_spark_loses_and_doubles_nothing"),
+)
+@breaks("spark_jobs.sink_position.QueryCheckpoint.has_published")
+def no_batch_is_recognised(rightly: Any, checkpoint: Any, last: bytes | None, given: Any, writer: str) -> bool:
+    """No batch counts as published, and every one as the next."""
+    return False
+
+
+@rule(
+    "A batch is known by what it reads, too: a copy of the checkpoint may have planned other rows under its number.",
+    Fails(f"{BATCHES}test_a_copy_that_planned_another_batch_of_the_same_number_is_refused"),
+    Fails(f"{BATCHES}test_a_copy_whose_own_batch_had_no_rows_is_refused_at_the_next"),
+)
+@breaks("spark_jobs.sink_position.QueryCheckpoint._digest")
+def plans_are_not_read(rightly: Any, checkpoint: Any, batch: int) -> str | None:
+    """All plans are alike."""
+    return None if rightly(checkpoint, batch) is None else "0" * 32
+
+
+@rule(
+    "A run goes on only where its own checkpoint planned what the chain ends with.",
+    Fails(f"{BATCHES}test_a_copy_whose_own_batch_had_no_rows_is_refused_at_the_next"),
+    Fails(f"{BATCHES}test_a_plan_that_is_missing_between_others_is"),
+)
+@breaks("spark_jobs.sink_position.QueryCheckpoint.check_planned")
+def any_plan_will_do(rightly: Any, checkpoint: Any, last: bytes, writer: str) -> None:
+    """The plan of the batch that was published last is not looked for."""
+
+
+@rule(
+    "A batch is done when its txlog is in: Spark gives none again that is rejected later.",
+    Fails(f"{BATCHES}test_a_batch_is_done_when_its_txlog_is_in"),
+    Fails(f"{BATCHES}test_a_batch_whose_txlog_is_pending_is_waited_for_when_it_is_given_again"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._until_in")
+def batches_end_with_their_publish(rightly: Any, publisher: Any, writer: Any, names: Any, arrived: Any) -> None:
+    """No txlog is waited for."""
+
+
+@rule(
+    "A run writes its first batch when the txlogs of earlier runs are in: behind a rejected one it would be rejected.",
+    Fails(f"{BATCHES}test_a_pending_txlog_of_an_earlier_run_is_in_before_the_next_batch_is_written"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._until_chain_is_in")
+def pending_chains_are_not_waited_for(rightly: Any, publisher: Any, writer: Any) -> None:
+    """A run goes on behind pending txlogs of earlier ones."""
+
+
+@rule(
+    "Pending txlogs are looked for before the marks: one that gets in in between is in the marks then.",
+    Fails(f"{BATCHES}test_a_txlog_that_gets_in_between_two_looks_is_not_taken_for_rejected"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._is_in")
+def sinks_read_the_marks_first(rightly: Any, publisher: Any, writer: Any, names: Any, arrived: Any) -> bool:
+    """The marks are read first."""
+    copy = publisher._folder.marks()
+
+    def before(marks: Any) -> bool:
+        return copy is not None and arrived(copy.marks)
+
+    return bool(rightly(publisher, writer, names, before))
+
+
+@rule(
+    "An error ends the writer of a run: the next batch begins with what is stored.",
+    Fails(
+        f"{BATCHES}test_a_txlog_that_is_rejected_is_raised_in_its_batch_which_is_written_when_it_is_given_again[False]"
+    ),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._end")
+def broken_writers_go_on(rightly: Any, publisher: Any) -> None:
+    """The writer is kept."""
+
+
+@rule(
+    "A second call in one run is refused: its rows would be taken for a batch that is given again.",
+    Fails(f"{BATCHES}test_a_batch_that_is_given_twice_in_one_run_is_refused"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._published")
+def second_calls_are_passed_over(rightly: Any, publisher: Any, *given: Any) -> int:
+    """It is forgotten which batch was done last."""
+    publisher._last = None
+    return int(rightly(publisher, *given))
