@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.core.names import check_writer
@@ -139,11 +140,11 @@ def _written(task: Task, stores: Stores, batches: Iterable[pa.RecordBatch]) -> I
     """In a task of Spark: one row with its result, none where it has no rows."""
     import pyarrow as pa
 
-    count = 0
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return
     with task.open(stores=stores) as files:
-        for batch in batches:
-            if batch.num_rows:
-                files.write(batch)
-                count += batch.num_rows
-    if count:
-        yield pa.RecordBatch.from_pydict({"result": pa.array([files.result], pa.binary())})
+        for batch in chain([first], filled):
+            files.write(batch)
+    yield pa.RecordBatch.from_pydict({"result": pa.array([files.result], pa.binary())})
