@@ -5,7 +5,6 @@ that needs the snapshot it began with.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ import click
 
 from bookkeeper.errors import BookkeeperError, PathRefused, Retry
 from bookkeeper.stores.locations import normal
+from bookkeeper.threads import repeating
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.table import location
 
@@ -109,7 +109,7 @@ def hold(
     for old in registry.all():
         if old.name.startswith(HOLD_PREFIX) and old.lapsed(clock()):
             registry.remove(old.name)
-    name, over = f"{HOLD_PREFIX}{uuid.uuid4().hex[:12]}", threading.Event()
+    name = f"{HOLD_PREFIX}{uuid.uuid4().hex[:12]}"
     for _ in range(_TRIES):
         snapshot = head()
         registry.add(reader(name, snapshot, clock(), lasts))
@@ -121,19 +121,15 @@ def hold(
         raise Retry(f"snapshots are expired so fast that none of {_TRIES} could be held", hint="Run it again later.")
 
     def renew() -> None:
-        while not over.wait(lasts.total_seconds() / 10):
-            try:
-                registry.add(reader(name, snapshot, clock(), lasts))
-            except BookkeeperError as exc:
-                click.echo(f"-- the hold on snapshot {snapshot} was not renewed: {exc}", err=True)
+        try:
+            registry.add(reader(name, snapshot, clock(), lasts))
+        except BookkeeperError as exc:
+            click.echo(f"-- the hold on snapshot {snapshot} was not renewed: {exc}", err=True)
 
-    renewing = threading.Thread(target=renew, name="hold", daemon=True)
-    renewing.start()
     try:
-        yield name
+        with repeating(renew, lasts.total_seconds() / 10, "hold"):
+            yield name
     finally:
-        over.set()
-        renewing.join()
         _release(registry, name)
 
 
