@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from bookkeeper.core.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
-from bookkeeper.stores.open import open_store
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink_batches import BatchPublisher
 from writers.timing import Clock, Wait, pause, utc_now
@@ -43,7 +42,7 @@ def into(
     checkpoint: str,
     mode: str = "append",
     patience: timedelta = PATIENCE,
-    stores: Callable[[str], Store] = open_store,
+    stores: Stores | None = None,
     clock: Clock = utc_now,
     wait: Wait = pause,
 ) -> Sink:
@@ -55,9 +54,11 @@ def into(
     batch waits for a bookkeeper that is behind. `stores` opens storage in the driver and in the tasks, so it must be
     possible to pickle it. Raises ConfigInvalid.
     """
+    from bookkeeper.stores.open import open_store
+
     if mode != "append":
         raise ConfigInvalid(f"mode={mode!r}: 'append' is expected")
-    return Sink(check_writer(name), checkpoint, _absolute(folder), patience, stores, clock, wait)
+    return Sink(check_writer(name), checkpoint, _absolute(folder), patience, stores or open_store, clock, wait)
 
 
 def _absolute(folder: str) -> str:

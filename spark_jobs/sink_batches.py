@@ -24,15 +24,14 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from bookkeeper.core.folder import Folder
 from bookkeeper.errors import Backpressure, Fenced, NotPossible
-from bookkeeper.stores.open import open_store
 from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
 from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+    from bookkeeper.core.folder import Folder
     from bookkeeper.core.marks import Marks
     from bookkeeper.core.names import TxlogName
     from bookkeeper.stores.store import Store
@@ -69,7 +68,7 @@ class BatchPublisher:
         checkpoint: CheckpointReading,
         *,
         patience: timedelta,
-        stores: Callable[[str], Store] = open_store,
+        stores: Callable[[str], Store],
         clock: Clock = utc_now,
         wait: Wait = pause,
         random: Callable[[int], bytes] = os.urandom,
@@ -130,6 +129,7 @@ class BatchPublisher:
 
     def _opened(self, run: str | None) -> Writer:
         """The writer of this run."""
+        from bookkeeper.core.folder import Folder
         from writers.writer import Writer
 
         if self._writer is not None and self._run == run:

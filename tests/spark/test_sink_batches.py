@@ -289,7 +289,7 @@ def test_a_keyed_table_is_refused(query: MicroBatches, tmp_path: Path) -> None:
     query.plan_metadata()
     query.plan(0)
     patience, checkpoint = timedelta(minutes=5), open_store(query.checkpoint)
-    sink = BatchPublisher(lake.made.folder, "query", checkpoint, patience=patience, clock=lake.clock)
+    sink = BatchPublisher(lake.made.folder, "query", checkpoint, stores=open_store, patience=patience, clock=lake.clock)
     with pytest.raises(NotPossible, match="is keyed by id"):
         sink.publish(0, rows().schema, lambda task: query.tasks(task, 0))
     assert query.jobs == {}
