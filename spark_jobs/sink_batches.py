@@ -136,14 +136,8 @@ class BatchPublisher:
             return self._writer
         self._end()
         self._folder = Folder(self._stores(self._url))
-        self._writer, self._run = self._new(Writer, self._folder), run
-        if self._writer.keys:
-            raise NotPossible(f"{self._writer.card.table} is keyed by {', '.join(self._writer.keys)}", hint=_KEYED)
-        return self._writer
-
-    def _new(self, kind: type[Writer], folder: Folder) -> Writer:
-        return kind.open(
-            folder,
+        self._writer = Writer.open(
+            self._folder,
             self._name,
             clock=self._clock,
             wait=self._wait,
@@ -152,6 +146,10 @@ class BatchPublisher:
             stores=self._stores,
             at_once=self._at_once,
         )
+        self._run = run
+        if self._writer.keys:
+            raise NotPossible(f"{self._writer.card.table} is keyed by {', '.join(self._writer.keys)}", hint=_KEYED)
+        return self._writer
 
     def _end(self) -> None:
         writer, self._writer, self._compared, self._last = self._writer, None, None, None

@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from bookkeeper.core.card import Card
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.marks import Marks
 from bookkeeper.core.txlog import Txlog
+from bookkeeper.errors import Fenced, UnknownOutcome
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -115,6 +117,10 @@ class Desk:
     def keys(self) -> list[str]:
         return sorted(row["key"] for row in self.rows())
 
+    def left(self) -> set[str]:
+        """What lies in the txlog folder, but for what a crash left of a write."""
+        return {item.key for item in self.folder.store.list("") if not item.key.endswith(".tmp")}
+
 
 def rows(*keys: str, at: datetime = START, value: bytes | None = b"v") -> pa.Table:
     """One row per key."""
@@ -182,6 +188,14 @@ class Ledger:
                 self._reject(item)
             else:
                 self._commit(item)
+
+    def finish(self, copy: Callable[[], object]) -> None:
+        """Copies until the source is read, each time by a new run, and all of it is committed."""
+        for _ in range(3):
+            with suppress(Fenced, UnknownOutcome):
+                copy()
+            self.tick()
+        self.tick()
 
     def _committed(self, writer: str) -> bytes | None:
         return self.marks.writer(writer).position

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from bookkeeper.errors import Backpressure, BookkeeperError, Fenced, StorageUnavailable, UnknownOutcome, WrongFolder
+from bookkeeper.errors import Backpressure, BookkeeperError, Fenced, StorageUnavailable, WrongFolder
 from bookkeeper.stores.open import open_store
 from tests.support.desk import PLAIN, SCHEMA, START, Desk, Ledger, Tampered, only, rows
 from tests.support.enumerated import Point, crash_points, crashed, error_points, recorded
@@ -405,11 +405,7 @@ class Source:
 
     def outcome(self) -> list[str]:
         """What is in the table after a restart, with every file that a txlog named whole."""
-        for _ in range(3):
-            with suppress(Fenced, UnknownOutcome):
-                self.copy(Faults())
-            self.ledger.tick()
-        self.ledger.tick()
+        self.ledger.finish(lambda: self.copy(Faults()))
         return self.ledger.keys()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.core.txlog import Txlog
-from bookkeeper.errors import BookkeeperError, Fenced, StorageUnavailable, UnknownOutcome
+from bookkeeper.errors import BookkeeperError, StorageUnavailable
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.open import open_store
 from tests.support.desk import Desk, Ledger
@@ -64,19 +64,14 @@ class Changes:
 
     def finish(self) -> None:
         """Runs until the source is read and all of it is committed."""
-        for _ in range(3):
-            with suppress(Fenced, UnknownOutcome):
-                self.copy(Faults())
-            self.ledger.tick()
-        self.ledger.tick()
+        self.ledger.finish(lambda: self.copy(Faults()))
 
     def check(self, point: Point) -> None:
         """Batch readers and the stream's copy agree with the source; files that no txlog names are all that is left."""
         done = self.ledger.committed
         assert state(self.desk, done) == merged(streamed(self.desk, done)) == ROWS, point
         assert sum(item.row_count for item in done) == 12, point  # no row twice in the stream either
-        left = {item.key for item in self.desk.folder.store.list("") if not item.key.endswith(".tmp")}
-        assert left == {"card.json", "marks.json"}, point
+        assert self.desk.left() == {"card.json", "marks.json"}, point
         named = {path for item in done for path in item.every_path}
         assert named <= self._stored(), point
 
