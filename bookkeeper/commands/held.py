@@ -35,7 +35,7 @@ def held_txlogs(
     limits = Limits(table.max_files, table.max_bytes, MOST_TXLOGS, MOST_BYTES)
     sized = [item for item in waiting if item.size <= table.max_txlog_bytes]
     names = cut(in_order(sized, by_writer), limits)
-    intake = Intake(folder, table.max_txlog_bytes, {item.name: item.size for item in sized})
+    intake = Intake(folder, table.max_txlog_bytes, sizes={item.name: item.size for item in sized})
     intake.read(names)
     intake.check(rules_of(view, is_strict(table, folder.card())), now_ms)
     missing, rejected = intake.look_for(gaps(names, view.marks))

@@ -33,11 +33,13 @@ def check_names(name: TxlogName, paths: Sequence[str], strict: bool) -> str | No
     another txlog of this run may. With `strict` there is none.
     """
     segments = [path[path.rindex("/") + 1 :] for path in paths]
-    if len({segment.casefold() for segment in segments}) < len(segments):
+    if len(segments) > 1 and len({segment.casefold() for segment in segments}) < len(segments):
         raise DuplicatePath(f"{_repeated(segments)[:300]} is named twice")
     prefix = f"{name.writer}-{name.incarnation}-{name.sequence:010d}-"
     most = len(prefix) + _SHORTEST
-    others = [at for at, one in enumerate(segments) if not one.startswith(prefix) or len(one) >= most]
+    others = [at for at, one in enumerate(segments) if len(one) >= most or not one.startswith(prefix)]
+    if not others:
+        return None
     loose = [at for at in others if not _is_own(name, segments[at], paths[at], strict)]
     return paths[loose[0]] if loose else None
 

@@ -51,17 +51,18 @@ class _Kind:
     keys: tuple[str, ...]
     schema_id: int
     spec_id: int
-    skims: Skimmer
+    avro_schema: bytes
 
 
 def _kind(meta: Mapping[str, bytes], keys: Iterable[str]) -> _Kind:
-    """The kind of a header; raises TxlogCorrupt."""
+    """The kind of a header, whose records can be skimmed; raises TxlogCorrupt."""
     if "avro.schema" not in meta:
         raise TxlogCorrupt("the header has no avro.schema")
     if meta.get("format-version", b"") != b"2" or meta.get("content", b"") != b"data":
         raise TxlogCorrupt("the header must say format-version 2 and content data")
     names = tuple(key.removeprefix(PREFIX) for key in keys)
-    return _Kind(names, schema_id(meta), number(meta, "partition-spec-id"), skimmer_for(meta["avro.schema"]))
+    skimmer_for(meta["avro.schema"])
+    return _Kind(names, schema_id(meta), number(meta, "partition-spec-id"), meta["avro.schema"])
 
 
 def _common(meta: Mapping[str, bytes], keys: Sequence[str]) -> _Kind | None:
@@ -261,14 +262,15 @@ def _positions(envelope: Envelope) -> dict[str, bytes]:
     return {key: value for key, value in pairs.items() if value is not None}
 
 
-def decode(name: TxlogName, data: bytes, most_bytes: int) -> Txlog:
+def decode(name: TxlogName, data: bytes, most_bytes: int, column: int | None = None) -> Txlog:
     """
-    The txlog stored under `name`.
+    The txlog stored under `name`; the records of its data files have the null count and the upper bound of `column`.
 
     Raises TxlogCorrupt, TxlogTooLarge, NameMismatch, or NewerVersion (hold it, do not reject it).
     """
     kind, own, end = _header(data, most_bytes)
-    raw = manifest.prove(avro.read_blocks(data, end, own[avro.CODEC], most_bytes), kind.skims, MOST_ENTRIES)
+    skims = skimmer_for(kind.avro_schema, column)
+    raw = manifest.prove(avro.read_blocks(data, end, own[avro.CODEC], most_bytes), skims, MOST_ENTRIES)
     _check_name(name, own)
     _check_count(own, raw)
     found = Txlog(

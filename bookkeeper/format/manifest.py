@@ -30,11 +30,12 @@ MOST_ENTRIES = 1_000_000
 
 @dataclass(eq=False)
 class Manifest:
-    """A manifest's blocks, and the skimmed records of each block."""
+    """A manifest's blocks, and the skimmed records of each block, with the upper bounds of `column`."""
 
     layout: Layout
     blocks: tuple[Block, ...] = field(repr=False)
     skimmed: tuple[tuple[EntrySummary, ...], ...] = field(repr=False)
+    column: int | None = None
     #: every record, skimmed
     rows: tuple[EntrySummary, ...] = field(init=False, repr=False)
 
@@ -138,4 +139,5 @@ def prove(blocks: tuple[Block, ...], skims: Skimmer, most_entries: int = MOST_EN
     count = sum([block.count for block in blocks])
     if count > most_entries:
         raise TxlogTooLarge(f"{count} entries, at most {most_entries} are allowed")
-    return Manifest(skims.layout, blocks, tuple([skims.rows(block.payload, block.count) for block in blocks]))
+    skimmed = tuple([skims.rows(block.payload, block.count) for block in blocks])
+    return Manifest(skims.layout, blocks, skimmed, skims.column)

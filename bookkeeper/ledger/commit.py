@@ -90,8 +90,8 @@ class NewSnapshot:
         counts: Mapping[str, str],
         name: str = "m",
         content: ManifestContent = ManifestContent.DATA,
-    ) -> None:
-        """A manifest of added files for each group; `counts` is what the summary says of all of them."""
+    ) -> list[ListedManifest]:
+        """A manifest of added files for each group, in this order; `counts` is what the summary says of all of them."""
         written = list[ListedManifest]()
         for index, group in enumerate(groups):
             header = self.writer.header(self.view.schemas[group.schema_id], self.view.specs[group.spec_id], content)
@@ -102,6 +102,7 @@ class NewSnapshot:
         _check_added(written, int(counts.get(stated, 0)))
         self.manifests = [*written, *self.manifests]
         self.files |= counts
+        return written
 
     def without(self, deletes: Sequence[ManifestDelete]) -> None:
         """Takes files out; each leaves a DELETED entry for the job that expires snapshots."""

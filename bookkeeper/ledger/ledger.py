@@ -35,7 +35,8 @@ from bookkeeper.ledger.view import view as checked_view
 from bookkeeper.manifests.blocks import ManifestDelete
 from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.manifests.reader import Manifests, with_live_files
-from bookkeeper.manifests.stats import StatsCache
+from bookkeeper.manifests.stats import StatsCache, range_of
+from bookkeeper.manifests.walk import live_rows
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 
@@ -119,8 +120,18 @@ class Ledger:
             self._add_upserts(commit, txlogs, names)
             return
         new = commit.snapshot()
-        new.add(groups, summary.append_counts([row for txlog in txlogs for row in txlog.rows]))
+        written = new.add(groups, summary.append_counts([row for txlog in txlogs for row in txlog.rows]))
         new.label(Operation.APPEND, summary.txlog_names(names))
+        for group, manifest in zip(groups, written, strict=True):
+            self._remember(group, manifest)
+
+    def _remember(self, group: TxlogGroup, manifest: ListedManifest) -> None:
+        """Its range, where the txlogs were decoded for retention's column: retention need not read it."""
+        column = self.cache.column
+        if column is not None and all(txlog.body.column == column for txlog in group.txlogs):
+            rows = live_rows([row for txlog in group.txlogs for row in txlog.rows], manifest)
+            covered = range_of((row.upper, sequence) for _, row, sequence in rows)
+            self.cache.put_manifest(manifest.manifest_path, covered)
 
     def _add_upserts(self, commit: Commit, txlogs: Sequence[Txlog], names: Sequence[TxlogName]) -> None:
         """A `delete` snapshot with the delete files, then an `append` with the data files, if there are any."""

@@ -241,6 +241,7 @@ def _listed(entry: "os.DirEntry[str]") -> os.stat_result | None:
             return None
     except OSError:
         return None  # a link that leads nowhere
-    with suppress(FileNotFoundError):
+    try:  # one for each txlog of a listing: `suppress` takes twice as long as the call
         return entry.stat(follow_symlinks=False)
-    return None
+    except FileNotFoundError:
+        return None

@@ -174,14 +174,13 @@ def check_started(name: TxlogName, marks: Marks, now_ms: int) -> None:
     On a keyed table such a run would come after every other one of its writer, for ever. Marks of such a run, which
     earlier versions let in, do not stop its writer: the run goes on, and later ones begin behind it.
     """
-    most = now_ms + FUTURE_MS
+    started, most = started_ms(name.incarnation), now_ms + FUTURE_MS
+    if started <= most:
+        return
     known = marks.newest_start(name.writer)
-    if known > most:
-        most = known + FUTURE_MS
-    if started_ms(name.incarnation) > most:
+    if known <= most or started > known + FUTURE_MS:
         raise FromTheFuture(
-            f"its incarnation says that its run began in the year {year_of(started_ms(name.incarnation))}, more than "
-            "an hour from now",
+            f"its incarnation says that its run began in the year {year_of(started)}, more than an hour from now",
             hint="An incarnation is a UUID of version 7, of the time at which its run began. Synchronise the writer's "
             "clock (NTP), start the writer again and write these rows again. This txlog holds no other one up.",
         )

@@ -44,6 +44,8 @@ class Intake:
 
     folder: Folder
     most_bytes: int
+    #: the column whose upper bounds the commit will want to know of
+    column: int | None = None
     #: bytes of each, as it was listed; of others at most `most_bytes` are read
     sizes: Mapping[TxlogName, int] = field(default_factory=dict)
     #: bytes of txlogs that were read before any listing showed them
@@ -92,7 +94,7 @@ class Intake:
 
     def _decode(self, name: TxlogName, data: bytes) -> None:
         try:
-            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes)
+            self.decoded[name] = txlog_format.decode(name, data, self.most_bytes, self.column)
         except Exception as error:  # noqa: BLE001 - any error of one txlog: the others go on
             self._note(name, error)
 

@@ -153,7 +153,7 @@ class Bookkeeper:
         """Finds what is pending; what is hinted is read at once, into room that stays `reserved` until the commit."""
         self.clock.begin(now)
         self.result = TickResult()
-        intake = Intake(self.folder, self.settings.max_txlog_bytes)
+        intake = Intake(self.folder, self.settings.max_txlog_bytes, self.ledger.cache.column)
         self.consumed.before_listing()
         read = partial(self._read_unlisted, now, intake, reserved)
         found = self.consumed.without(self.pending_index.found(self.folder, read))

@@ -31,6 +31,8 @@ class WriterRoom:
     def take(self, txlog: Txlog) -> None:
         """Takes room for this txlog; raises TooManyWriters, and takes nothing, when there is none."""
         writer = txlog.name.writer
+        if txlog.position is None and writer in self.reached:  # it adds neither a name nor a position
+            return
         fresh = writer not in self.marks.writers and writer not in self.reached
         if fresh and self._is_full() and self._is_full_without_idle():
             raise TooManyWriters(f"{writer} would be one more than {self.most} writers (max-writers) of the table")
