@@ -330,10 +330,11 @@ class Consumer:
         Moves a beginning that expired before anything was read to what is the beginning now.
 
         A reaper that was about to commit when this consumer registered does not know of it. What its expiry left is all
-        that the table holds.
+        that the table holds. Not in a group: a rewrite may have put rows that another member has read into files of
+        this one's share.
         """
         place = self.place
-        if place.files != 0 or place.rows or place != self._registration.start:
+        if self._share[1] > 1 or place.files != 0 or place.rows or place != self._registration.start:
             return
         try:
             ahead(MainHistory(table.metadata), place)

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from bookkeeper.cli.main import main
-from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, RolledBack
+from bookkeeper.errors import ConfigInvalid, ConsumerFenced, NotPossible, Overwritten, PlaceExpired, RolledBack
 from bookkeeper.streams import ConsumerGroup, FolderPlace, SqlitePlace
 from bookkeeper.streams.consumer import Limits
 from bookkeeper.streams.members import stopped_member
@@ -61,6 +61,16 @@ def test_each_row_is_read_by_one_member(lake: Lake, writer: Writes) -> None:
         assert all(parts) and sorted(key for part in parts for key in part) == sorted(wanted)
         more = commits(lake, writer, 40, 12)
         assert sorted(key for group in (one, two, three) for key in taken(group)) == sorted(more)
+
+
+def test_a_member_whose_beginning_expired_does_not_begin_later(lake: Lake, writer: Writes) -> None:
+    commits(lake, writer, 0, 12)
+    with member(lake, "1/2") as one, member(lake, "2/2") as two:
+        assert taken(one)
+        *old, _ = (item.snapshot_id for item in lake.table().metadata.snapshots)
+        lake.table().maintenance.expire_snapshots().by_ids(old).commit()
+        with pytest.raises(PlaceExpired):  # a rewrite may have moved rows that the other one has read into its files
+            taken(two)
 
 
 def test_a_share_that_is_free_is_borrowed_and_given_back(lake: Lake, writer: Writes) -> None:
