@@ -6,7 +6,8 @@ part that cannot be read keeps its last known value.
 """
 
 import shutil
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -56,7 +57,7 @@ class ConsumerReport:
     lag: Lag | None = None
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What the last inspection found, complete `at` that time; `problem` is why a part of it is older."""
 
@@ -70,6 +71,7 @@ class Inspection:
     #: of metadata.json, as it is stored
     metadata_bytes: int | None = None
     problem: str = ""
+    #: of txlogs in rejected/
     names: frozenset[str] = frozenset()
     #: of a keyed table: looked at by inspections alone
     deletes: EqualityDeletes | None = None
@@ -80,12 +82,37 @@ class Inspection:
         reading = (item.lag for item in self.consumers if item.lag and item.state != CUT_OFF)
         return max((lag.behind.total_seconds() for lag in reading), default=None)
 
+    def plus(self, since: Iterable[RejectedTxlog]) -> "Inspection":
+        """With txlogs that were rejected since, oldest first, unless it has found them."""
+        added = {item.name: item for item in since if item.name not in self.names}
+        newest = (*reversed(added.values()), *self.newest)[:MOST_REJECTED]
+        count, names = self.rejected + len(added), self.names | added.keys()
+        return replace(self, rejected=count, newest=newest, names=names) if added else self
+
+
+class Inspected:
+    """The last inspection, of its thread, and what the tick has rejected since that began, of the tick."""
+
+    def __init__(self) -> None:
+        self._since, self._count = deque[tuple[int, RejectedTxlog]](maxlen=MOST_NAMES), 0
+        self._last = Inspection(), 0
+
     def add(self, item: RejectedTxlog) -> None:
-        """Adds a txlog that was rejected since; the next inspection finds it by itself."""
-        if item.name not in self.names:
-            self.names |= {item.name}
-            self.rejected += 1
-            self.newest = (item, *self.newest)[:MOST_REJECTED]
+        """Adds a txlog that was rejected: for the tick."""
+        self._since.append((self._count, item))
+        self._count += 1
+
+    def replace(self, inspect: Callable[[Inspection], Inspection]) -> Inspection:
+        """What is found now: for the thread of inspections. What was added before it begins is listed by it."""
+        began = self._count
+        found = inspect(self.now())
+        self._last = found, began
+        return found
+
+    def now(self) -> Inspection:
+        """The last inspection, with what it lacks."""
+        last, began = self._last
+        return last.plus(item for number, item in self._since.copy() if number >= began)
 
 
 @dataclass

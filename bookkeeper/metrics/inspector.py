@@ -79,9 +79,9 @@ class Inspector:
         book = loop.book
         if book is None or book.view is None or loop.standby:
             return
-        before = metrics.inspection.problem
-        metrics.inspection = found = TableInspector(book, self.clock(), metrics.inspection, self.usage).inspect()
-        if found.problem and found.problem != before:
+        problem = metrics.inspection.problem
+        found = metrics.inspected.replace(lambda last: TableInspector(book, self.clock(), last, self.usage).inspect())
+        if found.problem and found.problem != problem:
             log.warning(
                 "inspection not complete", extra={"action": "look", "table": loop.table, "cause": found.problem}
             )

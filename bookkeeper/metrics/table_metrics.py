@@ -20,7 +20,7 @@ from bookkeeper.core.marks import PROPERTY
 from bookkeeper.ledger.view import View
 from bookkeeper.metrics.fold_metrics import FoldMetrics
 from bookkeeper.metrics.history import History
-from bookkeeper.metrics.inspection import Inspection, RejectedTxlog
+from bookkeeper.metrics.inspection import Inspected, Inspection, RejectedTxlog
 from bookkeeper.serve.loop import TableLoop
 from bookkeeper.tick.result import RewritesDone, TickResult
 from bookkeeper.tick.tick import Bookkeeper
@@ -90,7 +90,7 @@ class TableMetrics:
         self.window = timedelta(0)
         self.pending_limit: int | None = None
         self.stats: TableStats | None = None
-        self.inspection = Inspection()
+        self.inspected = Inspected()
         self.history = History()
         self._seen: View | None = None
         #: counting failed once, and is not tried again
@@ -112,6 +112,11 @@ class TableMetrics:
             last |= {name: getattr(self.stats, name) for name in ("snapshots", "files", "manifests")}
         last["unfolded"] = self.folds.unfolded.files if self.folds.unfolded else None
         self.history.note(last, self.age(now), tick.commit if tick else None, now)
+
+    @property
+    def inspection(self) -> Inspection:
+        """What the last inspection found, and what was rejected since."""
+        return self.inspected.now()
 
     def age(self, now: datetime) -> float:
         """Seconds that the oldest pending txlog has been pending; it goes on growing while no tick succeeds."""
@@ -144,7 +149,7 @@ class TableMetrics:
         self.columns.update(vars(tick.columns))
         for name, why in tick.reasons.items():
             self.rejections[type(why).__name__] += 1
-            self.inspection.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
+            self.inspected.add(RejectedTxlog(name, type(why).__name__, str(why), why.hint, now))
         if (commit := tick.commit) is None:
             return
         self.last_commit = now

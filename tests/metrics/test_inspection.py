@@ -1,12 +1,13 @@
 """Looking around a table: consumers, rejected/ and room, beside the ticks and in bounds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.metrics.inspection import MOST_CONSUMERS, MOST_REJECTED
+from bookkeeper.metrics.inspection import MOST_CONSUMERS, MOST_REJECTED, Inspected, Inspection, RejectedTxlog
 from bookkeeper.streams.registry import Registry, spark
 from tests.support.checkpoints import Query, offset
 from tests.support.lake import Lake, Writes, append_by_others
@@ -185,3 +186,23 @@ def _listings(watched: Watched, act: Callable[[], None]) -> int:
 def test_a_look_asks_the_catalog_for_nothing_while_all_stand_where_they_should(watched: Watched) -> None:
     register(watched)
     assert _listings(watched, watched.look) == 0
+
+
+def test_what_is_rejected_while_an_inspection_goes_on_is_counted_once(lake: Lake) -> None:
+    early, late, gone = (RejectedTxlog(name, "TxlogCorrupt", "", "", lake.clock.now) for name in ("a", "b", "c"))
+    inspected = Inspected()
+    inspected.add(early)
+    inspected.add(gone)
+
+    def inspect(last: Inspection) -> Inspection:
+        inspected.add(late)
+        return replace(last, rejected=1, newest=(early,), names=frozenset({early.name}))
+
+    assert inspected.now().rejected == 2
+    inspected.replace(inspect)
+    assert inspected.now().rejected == 2 and inspected.now().newest == (late, early)
+    inspected.replace(lambda last: replace(last, rejected=1, newest=(late,), names=frozenset({late.name})))
+    assert inspected.now().rejected == 1 and inspected.now().newest == (late,)
+    inspected.add(early)
+    inspected.replace(lambda last: last)  # rejected/ could not be listed
+    assert inspected.now().rejected == 2 and inspected.now().newest == (early, late)
