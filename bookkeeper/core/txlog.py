@@ -20,7 +20,7 @@ from bookkeeper.format.header_values import DIGITS, number, schema_id, text
 from bookkeeper.format.headers import Alike, Headers
 from bookkeeper.format.layout import Physical
 from bookkeeper.format.manifest import Manifest
-from bookkeeper.format.skim import EntrySummary, Skimmer, skimmer_for
+from bookkeeper.format.skim import EntrySummary, skimmer_for
 from bookkeeper.stores.locations import normal_file
 
 #: the newest that is known; a txlog without deletes is version 1
