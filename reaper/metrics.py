@@ -120,7 +120,7 @@ FAMILIES = (
     _family(
         "files_kept_total",
         COUNTER,
-        "data files not deleted since the start: the table lists them twice",
+        "data files not deleted since the start: they were added again, or are listed twice",
         lambda ran: ran.done.kept,
     ),
     _family("bytes_deleted_total", COUNTER, "bytes deleted since the start", lambda ran: ran.done.bytes),

@@ -13,7 +13,7 @@ from reaper.orphans import Orphan
 class Reaped:
     """
     What a run did: snapshots expired, files, orphans and bytes deleted (statistics count as metadata), and data files
-    kept because the table lists them twice.
+    kept because snapshots read them by another entry.
     """
 
     snapshots: int = 0

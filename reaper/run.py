@@ -151,7 +151,7 @@ def finish(context: ReaperContext, journal: Journal) -> Reaped:
     if verdict.readable:
         count, first = len(verdict.readable), min(verdict.readable)
         _warn(
-            context, "data files that the table lists twice stay: snapshots read them", "keep", files=count, first=first
+            context, "deleted data files stay: snapshots read them, by another entry", "keep", files=count, first=first
         )
     # 5. Delete, then drop the journal: a crash in between deletes again what is still there.
     left = context.storage.delete(files)

@@ -9,7 +9,7 @@ A file of the journal is deleted only when all of this holds:
 3. No snapshot made since the plan and no txlog names the file. The folder is read first, the table loaded last: a txlog
    that leaves the folder in between is in the table then.
 4. No snapshot that stays can read a data file of it, however often and by whatever names the table lists it. The plan
-   follows DELETED entries, and of a file that is listed twice one entry may have been deleted and the other not.
+   follows DELETED entries: the file may have been added again since, by an undo, or be listed by another entry.
 """
 
 import bisect
@@ -40,7 +40,7 @@ class Verdict:
     files: Files = field(default_factory=Files)
     refusal: str | None = None
     lost_refs: LostRefs = ()
-    #: planned data files that snapshots which stay can read: the table lists them twice
+    #: planned data files that snapshots which stay can read: added again, or listed twice
     readable: frozenset[str] = frozenset()
 
 

@@ -4,7 +4,8 @@ Which files nothing references once certain snapshots have expired.
 1. A snapshot that deletes a data file writes a DELETED entry for it into one of its manifests (Iceberg spec,
    "Manifests"). Once that snapshot expires, no snapshot before it is left, so the file can go.
 2. So only the manifests of the expiring snapshots are read: the cost is that of what expires, not of the table.
-3. A later snapshot may add the file again (an undo): what was added since the deletion is searched for it.
+3. A later snapshot may have added the file again (an undo), or the table lists it twice: `verify_journal` keeps what a
+   snapshot that stays can read.
 4. Where the table has more than one line of history (a branch, a tag, a rolled back snapshot) the first step proves
    nothing: everything that the other snapshots reach is read, and stays.
 
@@ -77,10 +78,8 @@ def deletable(metadata: TableMetadata, reader: ManifestReader, expire: Collectio
     used = reader.by_path(oldest if linear else staying)
     listed = reader.by_path(expiring)
     unused = {path: manifest for path, manifest in listed.items() if path not in used}
-    if linear:
-        data = _data_on_one_line(history, reader, expiring, listed)
-    else:
-        data = _data_beside_others(reader, expiring, staying, listed, unused)
+    deletions = _deletions(reader, expiring, listed)
+    data = deletions if linear else _data_beside_others(reader, deletions, staying, unused)
     # A manifest may name anything as its data file; what the table stands on is never deleted for that.
     staying_ids = {item.snapshot_id for item in staying}
     needed = {normalize(item.manifest_list) for item in staying} | _statistics(metadata, staying_ids).keys()
@@ -99,60 +98,23 @@ def _statistics(metadata: TableMetadata, snapshots: Collection[int]) -> dict[str
 
 def _deletions(
     reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ListedManifest]
-) -> dict[int, dict[str, int]]:
-    """What each snapshot that expires deleted: location -> bytes."""
-    found: dict[int, dict[str, int]] = {snapshot.snapshot_id: {} for snapshot in expiring}
-    deleting = (item for item in listed.values() if item.added_snapshot_id in found and item.deleted_files_count)
-    for item, rows in reader.with_status(deleting, DELETED):
-        for written in {snapshot for snapshot, _, _ in rows}:
-            if (snapshot := written or item.added_snapshot_id) in found:
-                found[snapshot] |= {path: size for its, path, size in rows if its == written}
-    return found
-
-
-def _data_on_one_line(
-    history: MainHistory, reader: ManifestReader, expiring: list[Snapshot], listed: Mapping[str, ListedManifest]
 ) -> dict[str, int]:
-    """The files that an expiring snapshot deleted and none added again since."""
-    deletions = _deletions(reader, expiring, listed)
-    sizes: dict[str, int] = {}
-    hashes_at: dict[int, list[int]] = {}
-    # Newest first: of a file that was deleted twice the last deletion counts.
-    for snapshot in sorted(deletions, key=history.index.__getitem__, reverse=True):
-        deleted = {path: size for path, size in deletions[snapshot].items() if path not in sizes}
-        if deleted:
-            hashes_at[history.index[snapshot]] = [*map(hash, deleted)]
-            sizes |= deleted
-    again = _added_again(history, reader, hashes_at)
-    return {path: size for path, size in sizes.items() if hash(path) not in again} if again else sizes
-
-
-def _added_again(history: MainHistory, reader: ManifestReader, hashes_at: Mapping[int, list[int]]) -> set[int]:
-    """
-    Hashes of those that a snapshot added at or after their last deletion, as an undo by add_files does; given are the
-    hashes of deleted files by the index of the snapshot.
-
-    Of two files with one hash both count, which only leaves an orphan.
-    """
-    indexes, again, gone = sorted(hashes_at), set[int](), set[int]()
-    # Oldest first: what is deleted by then grows, and hardly ever has anything in common with what is added.
-    for snapshot, hashes in reader.hashes_added(history.snapshots[indexes[0] :] if indexes else ()):
-        while indexes and indexes[0] <= history.index[snapshot]:
-            gone.update(hashes_at[indexes.pop(0)])
-        if not gone.isdisjoint(hashes):
-            again |= gone.intersection(hashes)
-    return again
+    """What the snapshots that expire deleted: location -> bytes."""
+    ids, found = {snapshot.snapshot_id for snapshot in expiring}, dict[str, int]()
+    deleting = (item for item in listed.values() if item.added_snapshot_id in ids and item.deleted_files_count)
+    for item, rows in reader.with_status(deleting, DELETED):
+        found |= {path: size for snapshot, path, size in rows if (snapshot or item.added_snapshot_id) in ids}
+    return found
 
 
 def _data_beside_others(
     reader: ManifestReader,
-    expiring: list[Snapshot],
+    deletions: Mapping[str, int],
     staying: list[Snapshot],
-    listed: Mapping[str, ListedManifest],
     unused: Mapping[str, ListedManifest],
 ) -> dict[str, int]:
     """The files of expiring snapshots that no other snapshot reaches, on whichever line of history."""
-    sizes = {path: size for deleted in _deletions(reader, expiring, listed).values() for path, size in deleted.items()}
+    sizes = dict(deletions)
     for _, entries in reader.files(unused.values()):
         sizes |= {entry.path: entry.bytes for entry in entries}
     if not sizes:

@@ -1,5 +1,5 @@
 """
-Which files snapshots can read, by keyed 64-bit hashes of their locations: 8 bytes a file, kept from run to run.
+Which files snapshots can read, by keyed 64-bit hashes of their locations: 8 bytes a file.
 
 A manifest never changes, and most of its blocks are passed on to the next: each block is hashed once. Where manifests
 are large, the hashes are kept in the folder, next to the journal; a record that is torn or of another table is thrown
@@ -53,6 +53,7 @@ class LivePaths:
     folder: Store
     reader: ManifestReader
     _uuid: str = ""
+    #: of the hashes that are kept; empty where there are few
     _key: bytes = b""
     _known: "BlockCache[_Manifest, Sequence[bytes], array[int]]" = field(default_factory=_cache)
     #: whether there is something to keep
@@ -65,10 +66,11 @@ class LivePaths:
         A path that has the hash of another counts too, which only leaves a file.
         """
         if self._uuid != table_uuid:
-            self._uuid, self._key, self._known = table_uuid, secrets.token_bytes(16), _cache()
+            self._uuid, self._key, self._known = table_uuid, b"", _cache()
         lines = {(item.manifest_path, item.manifest_length): item for item in self.reader.by_path(snapshots).values()}
         many = sum(max(0, item.manifest_length) for item in lines.values()) > FEW_BYTES
-        if many and not self._known.manifests:
+        if many and not self._key:
+            self._key, self._known = secrets.token_bytes(16), _cache()
             self._read()
         live: dict[bytes, array[int]] = {}
         missing = list[ListedManifest]()
@@ -127,6 +129,8 @@ class LivePaths:
         return array("q", map(self._hash, paths))
 
     def _hash(self, path: str) -> int:
+        if not self._key:  # nothing is kept: Python's own is keyed by process, and takes a tenth
+            return hash(path)
         return int.from_bytes(blake2b(path.encode(), digest_size=8, key=self._key).digest(), "little", signed=True)
 
     def _found(self, paths: Collection[str], hashes: "Iterable[array[int]]") -> frozenset[str]:

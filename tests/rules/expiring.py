@@ -178,9 +178,9 @@ def later_snapshots_name_nothing(rightly: Any, reader: Any, table: Any, journal:
     "A file that was added again after its deletion lives.",
     Fails(f"{FILES}test_a_file_that_was_added_again_after_its_deletion_lives"),
 )
-@breaks("reaper.files.expired._added_again", "reaper.expiry.verify_journal._readable")
+@breaks("reaper.expiry.verify_journal._readable")
 def files_added_again_go(rightly: Any, *given: Any) -> frozenset[str]:
-    """A file's last deletion is not looked for, and nobody looks whether a snapshot reads it."""
+    """What snapshots read is not looked for."""
     return frozenset()
 
 
