@@ -1,8 +1,7 @@
 """
-Puts results into docs/performance.md, docs/scale.md and docs/upserts.md, between their markers; draws the curve beside
-them.
+Puts results into docs/figures/performance.md, between its markers; draws the curve beside it.
 
-    python -m benchmarks.publish [RESULTS] [--doc docs/performance.md]
+    python -m benchmarks.publish [RESULTS] [--doc docs/figures/performance.md]
 """
 
 import argparse
@@ -14,8 +13,7 @@ from typing import Any
 from benchmarks.support.harness import RESULTS
 from benchmarks.support.plot import curve
 
-DOC = Path(__file__).parents[1] / "docs" / "performance.md"
-BESIDE = ("scale.md", "upserts.md")
+DOC = Path(__file__).parents[1] / "docs" / "figures" / "performance.md"
 BEGIN, END = "<!-- {name}: made by `python -m benchmarks.publish` -->\n", "<!-- end -->\n"
 PLOT = "performance-curve.svg"
 Line = Mapping[str, Any]
@@ -68,7 +66,7 @@ def _row(cells: Iterable[str]) -> str:
 
 def renewed(text: str, found: Mapping[str, str]) -> str:
     """
-    `text` with the sections that were measured and have a place in it; the others stay as they are.
+    `text` with the sections that were measured; the others stay as they are.
     """
     for name, section in found.items():
         begin = BEGIN.format(name=name)
@@ -78,18 +76,10 @@ def renewed(text: str, found: Mapping[str, str]) -> str:
     return text
 
 
-def documents(beside: Path) -> list[Path]:
-    """
-    The document, and those on scale and on upserts where they lie beside it.
-    """
-    return [path for path in (beside, *map(beside.with_name, BESIDE)) if path.exists()]
-
-
-def _check_places(found: Iterable[str], texts: Iterable[str]) -> None:
-    places = "".join(texts)
+def _check_places(found: Iterable[str], text: str) -> None:
     for name in found:
-        if BEGIN.format(name=name) not in places:
-            raise SystemExit(f"no document has a place for {name}")
+        if BEGIN.format(name=name) not in text:
+            raise SystemExit(f"the document has no place for {name}")
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -101,10 +91,9 @@ def main(words: Sequence[str] | None = None) -> None:
     options.add_argument("--doc", type=Path, default=DOC)
     given = options.parse_args(words)
     lines = latest(map(json.loads, given.results.read_text().splitlines()))
-    found, texts = sections(lines), {path: path.read_text() for path in documents(given.doc)}
-    _check_places(found, texts.values())
-    for path, text in texts.items():
-        path.write_text(renewed(text, found))
+    found, text = sections(lines), given.doc.read_text()
+    _check_places(found, text)
+    given.doc.write_text(renewed(text, found))
     sides = {line["side"]: line["points"] for line in lines if line.get("plot") == "curve"}
     if sides:
         given.doc.with_name(PLOT).write_text(curve(sides, next(line["window"] for line in lines if "window" in line)))

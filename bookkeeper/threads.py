@@ -1,5 +1,5 @@
 """
-The threads of a process: the one place that starts them. docs/threads.md names each, with its locks and queues.
+The threads of a process: the one place that starts them. docs/maintain/threads.md names each, with locks and queues.
 
 All are daemons: a storage or catalog that never answers must not keep a process from ending. What must have ended
 before something else begins is waited for, by `join`, `result` or `shutdown`.

@@ -1,6 +1,7 @@
 """
 Compaction on Spark for what outgrows one machine. It commits nothing: each group of files becomes a rewrite, and
-the bookkeeper commits that (docs/rewrites.md). So it loses no race against appends, and expiry may take its snapshot.
+the bookkeeper commits that (docs/maintain/rewrite-format.md). So it loses no race against appends, and expiry may take
+its snapshot.
 
 A job that dies before it publishes a group leaves new files that nothing names: orphans, swept by age. One that dies
 afterwards leaves a rewrite, which the bookkeeper takes without it. New files are never deleted here.

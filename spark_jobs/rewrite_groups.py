@@ -1,8 +1,8 @@
 """
 Iceberg's own planner, readers and writers of its compaction, through py4j and without its commit.
 
-A group is what becomes one rewrite (docs/rewrites.md): files of one partition of one spec. Its new files are written in
-that spec. Nothing here deletes a file: what no rewrite names becomes an orphan, and goes by age.
+A group is what becomes one rewrite (docs/maintain/rewrite-format.md): files of one partition of one spec. Its new files
+are written in that spec. Nothing here deletes a file: what no rewrite names becomes an orphan, and goes by age.
 """
 
 from __future__ import annotations

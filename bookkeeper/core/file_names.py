@@ -1,5 +1,5 @@
 """
-A data file belongs to one txlog, by its name (docs/txlog-format.md, "Names"): pure.
+A data file belongs to one txlog, by its name (docs/maintain/txlog-format.md, "Names"): pure.
 
 A last segment that parses as `<writer>-<incarnation>-<sequence>-...` belongs to that txlog and to no other. The writer
 is as long as it can be: the writer `a-<uuid>-0000000001` is valid, and its files begin like those of writer `a`.

@@ -267,7 +267,7 @@ def _checked(name: TxlogName, mark: Mark) -> Mark:
 
 def to_json(marks: Marks) -> dict[str, Any]:
     """
-    The property's value as JSON data (docs/txlog-format.md).
+    The property's value as JSON data (docs/maintain/txlog-format.md).
     """
     return {
         "version": 1,

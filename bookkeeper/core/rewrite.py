@@ -1,5 +1,5 @@
 """
-The rewrite: a compactor's request to replace data files by others with the same rows (docs/rewrites.md).
+The rewrite: a compactor's request to replace data files by others with the same rows (docs/maintain/rewrite-format.md).
 
 An Iceberg manifest of one spec and one partition: ADDED entries are the new files, DELETED ones the files they
 replace. Decoding runs no code and rejects whatever it does not know; what it means for the table is checked against

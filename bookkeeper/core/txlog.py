@@ -1,5 +1,5 @@
 """
-The txlog: an Iceberg manifest with our header keys (docs/txlog-format.md).
+The txlog: an Iceberg manifest with our header keys (docs/maintain/txlog-format.md).
 
 Encoded once by its writer; decoding runs no code and rejects whatever it does not know.
 """

@@ -1,5 +1,5 @@
 """
-Block reuse: a manifest is written anew without reading the blocks that stay as they are (docs/block-reuse.md).
+Block reuse: a manifest is written anew without reading the blocks that stay as they are (docs/maintain/block-reuse.md).
 
 1. `open_manifest` splits a manifest into its Avro blocks. A block whose statistics are cached is neither decompressed
    nor read, unless the caller wants its records.

@@ -2,8 +2,8 @@
 What readers remember of manifests and of their blocks. Neither ever changes, so the cache is never stale.
 
 A block is known by the digest of its bytes, whatever manifest it lies in. A block that loses nothing is copied from
-manifest to manifest as it is stored, and read once (docs/block-reuse.md). Which facts are remembered of a block, and
-which of a manifest, is each reader's own choice.
+manifest to manifest as it is stored, and read once (docs/maintain/block-reuse.md). Which facts are remembered of a
+block, and which of a manifest, is each reader's own choice.
 """
 
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence

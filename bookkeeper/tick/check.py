@@ -1,5 +1,5 @@
 """
-What a txlog may hold (docs/txlog-format.md, "What is rejected"): pure, and the same for every writer.
+What a txlog may hold (docs/maintain/txlog-format.md, "What is rejected"): pure, and the same for every writer.
 
 Raises a Reject with a reason a person can act on; whether the data files exist is checked in intake.py.
 """

@@ -1,5 +1,5 @@
 """
-Which rewrites the head of the table can take (docs/rewrites.md, "What is rejected"); changes nothing.
+Which rewrites the head of the table can take (docs/maintain/rewrite-format.md, "What is rejected"); changes nothing.
 
 Checked in the attempt itself, against the view that its commit is guarded by. Each rule prevents a loss:
 

@@ -1,4 +1,4 @@
-"""Results go into docs/performance.md, which has a place for each table; the curve is drawn beside it."""
+"""Results go into docs/figures/performance.md, which has a place for each table; the curve is drawn beside it."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path

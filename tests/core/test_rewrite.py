@@ -1,4 +1,4 @@
-"""The rewrite: read as it was written, rejected or held when it is anything else (docs/rewrites.md)."""
+"""The rewrite: read as it was written, rejected or held when it is anything else (docs/maintain/rewrite-format.md)."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from tests.support.txlogs import MOST, NAME, SCHEMA, SPEC, own, txlog, with_head
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/rewrites"
-DOC = (ROOT / "docs/rewrites.md").read_text("utf-8")
+DOC = (ROOT / "docs/maintain/rewrite-format.md").read_text("utf-8")
 #: they never change; a new one is added here
 SHA256 = {
     "by-day": "624982f3f4564195a8a5d0a471c1d0766f54fb7c5ef30d153076de3d516d9c3b",
@@ -305,6 +305,6 @@ def test_the_python_of_the_documentation_writes_a_rewrite() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
     given_names = {"card_schema": SCHEMA, "card_spec": SPEC, "new_files": NEW, "old": REPLACED, "base": BASE}
     space: dict[str, Any] = {**given_names, "rewrite_id": ID}
-    exec(compile(code, "docs/rewrites.md", "exec"), space)
+    exec(compile(code, "docs/maintain/rewrite-format.md", "exec"), space)
     assert decoded(space["data"]).id == ID
     assert space["data"] == encode(ID, BASE, SCHEMA, SPEC, NEW, REPLACED)

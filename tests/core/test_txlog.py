@@ -1,4 +1,4 @@
-"""The txlog: read as it was written, refused or held when it is anything else (docs/txlog-format.md)."""
+"""The txlog: read as it was written, refused or held when it is anything else (docs/maintain/txlog-format.md)."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The SAS tokens of docs/least-privilege.md, enforced by Azurite: enough for each role, and no more."""
+"""The SAS tokens of docs/stores.md#least-privilege, enforced by Azurite: enough for each role, and no more."""
 
 from datetime import UTC, datetime, timedelta
 

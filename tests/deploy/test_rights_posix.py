@@ -1,4 +1,4 @@
-"""The users and modes of docs/least-privilege.md, in force on a local disk: enough for each user, and no more."""
+"""The users and modes of docs/stores.md#least-privilege, in force on a local disk: enough for each, and no more."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The S3 policies of docs/least-privilege.md, in force on a real server: enough for each role, and no more."""
+"""The S3 policies of docs/stores.md#least-privilege, in force on a real server: enough for each role, and no more."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The grants of docs/least-privilege.md, in force on a real Postgres: enough for each role, and no more."""
+"""The grants of docs/stores.md#least-privilege, in force on a real Postgres: enough for each role, and no more."""
 
 from collections.abc import Iterator
 from pathlib import Path

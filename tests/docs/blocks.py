@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.packaging.project import ROOT
 
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^( *)```([\w-]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`((?:bookkeeper|writer|reaper) [^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")

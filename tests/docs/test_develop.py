@@ -1,4 +1,4 @@
-"""What docs/develop.md, CONTRIBUTING.md and tests/README.md name is there, and no package or folder is left out."""
+"""What docs/maintain/develop.md, CONTRIBUTING.md and tests/README.md name is there; no package or folder is missing."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.docs.blocks import anchors, blocks, links
 from tests.docs.test_examples import checked
 from tests.packaging.project import ROOT
 
-PAGES = [ROOT / "docs" / "develop.md", ROOT / "tests" / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [ROOT / "docs" / "maintain" / "develop.md", ROOT / "tests" / "README.md", ROOT / "CONTRIBUTING.md"]
 _PATH = re.compile(r"`((?:bookkeeper|writers|reaper|spark_jobs|tests|config|demo|benchmarks)/[\w./-]*|[\w-]+\.cfg)`")
 
 

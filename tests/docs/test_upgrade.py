@@ -1,4 +1,4 @@
-"""docs/upgrade.md: the versions it names are those of the code, and what it says of a newer one is what happens."""
+"""docs/deploy.md#upgrade: its versions are those of the code, and what it says of a newer one is what happens."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from bookkeeper.streams import registry
 from reaper.expiry import journal
 from tests.packaging.project import ROOT
 
-TEXT = (ROOT / "docs" / "upgrade.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "deploy.md").read_text("utf-8").partition("\n## Upgrade\n")[2]
 ROWS = dict(re.findall(r"^\| ([^|]+?) \| (\d+) \|", TEXT, re.MULTILINE))
 
 

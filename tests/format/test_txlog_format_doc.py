@@ -1,4 +1,4 @@
-"""docs/txlog-format.md says what the code does: its examples are read by it, its tables name what is there."""
+"""docs/maintain/txlog-format.md says what the code does: its examples are read by it, its tables name what is there."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def section(title: str) -> str:
 
 
 def test_the_generated_parts_are_fresh() -> None:
-    assert annotate.renewed(TEXT) == TEXT, "docs/txlog-format.md is stale: python -m tests.golden.annotate"
+    assert annotate.renewed(TEXT) == TEXT, "docs/maintain/txlog-format.md is stale: python -m tests.golden.annotate"
 
 
 def test_the_example_card_is_a_card() -> None:
@@ -91,7 +91,7 @@ def test_the_bare_writer_writes_a_txlog() -> None:
     store.replace("card.json", json.dumps(EXAMPLES[0]).encode())
     (code,) = re.findall(r"```python\n(.*?)```", section("A writer in Python"), re.DOTALL)
     given = {"url": store.url, "now_ms": 1_795_262_400_123, "random_bytes": bytes(10), "data_files": [data_file(1)]}
-    exec(compile(code, "docs/txlog-format.md", "exec"), given)
+    exec(compile(code, "docs/maintain/txlog-format.md", "exec"), given)
     (found,) = folder.Folder(store).pending()
     read = txlog.decode(found.name, store.read(f"pending/{found.name}"), 2**20)
     assert read.files == (data_file(1),)

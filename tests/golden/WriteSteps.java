@@ -31,7 +31,7 @@ import org.apache.iceberg.types.Types;
 /** Writes java-steps.txlog.avro: java -cp iceberg-spark-runtime.jar:... WriteSteps.java TARGET. */
 public class WriteSteps {
 
-  // [docs] docs/txlog-format.md shows what is between these two lines
+  // [docs] docs/maintain/txlog-format.md shows what is between these two lines
   /** A file of a step, and its relative sequence number. */
   record StepFile<F>(F file, long number) {}
 

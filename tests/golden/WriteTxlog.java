@@ -29,7 +29,7 @@ import org.apache.iceberg.types.Types;
 /** Writes java.txlog.avro: java -cp iceberg-spark-runtime.jar:... WriteTxlog.java TARGET. */
 public class WriteTxlog {
 
-  // [docs] docs/txlog-format.md shows what is between these two lines
+  // [docs] docs/maintain/txlog-format.md shows what is between these two lines
   /** A txlog of these data files; the keys are those of the header, "bookkeeper." and all. */
   static byte[] txlog(PartitionSpec spec, List<DataFile> files, Map<String, String> keys) throws IOException {
     InMemoryOutputFile manifest = new InMemoryOutputFile();

@@ -1,5 +1,5 @@
 """
-What docs/txlog-format.md shows of real bytes: `python -m tests.golden.annotate` writes it there.
+What docs/maintain/txlog-format.md shows of real bytes: `python -m tests.golden.annotate` writes it there.
 
 The Avro schema, a golden txlog byte by byte, and of WriteTxlog.java and WriteSteps.java what is between their marks.
 """
@@ -15,7 +15,7 @@ from bookkeeper.format.avro import Cursor
 from bookkeeper.format.layout import parse_layout
 from tests.golden.contents import BY_DAY, EVENTS, FOLDER, MOST
 
-DOC = FOLDER.parents[1] / "docs" / "txlog-format.md"
+DOC = FOLDER.parents[1] / "docs" / "maintain" / "txlog-format.md"
 BEGIN = "<!-- {name}: made by `python -m tests.golden.annotate` -->\n"
 END = "<!-- end -->\n"
 SHOWN = 20  # bytes of a line; longer ones are cut

@@ -110,7 +110,7 @@ def test_what_alert_rules_of_0_1_0_ask_for_is_still_there() -> None:
     assert not [name for name in OF_0_1_0 if labels_of(name) is None]
 
 
-@pytest.mark.parametrize("page", sorted(Path(DOC.parent).glob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize("page", sorted(Path(DOC.parent).rglob("*.md")), ids=lambda path: path.name)
 def test_docs_name_only_metrics_that_exist(page: Path) -> None:
     named = set(re.findall(r"`((?:bookkeeper|reaper|writer)_[a-z_]+)(?:\{[^`]*)?`", page.read_text("utf-8")))
     tables = {"bookkeeper_places"}  # of places in a database

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every test that it names exists, and every promise names one."""
+"""docs/maintain/guarantees.md: every test that it names exists, and every promise names one."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 
 from tests.packaging.project import ROOT
 
-TEXT = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "maintain" / "guarantees.md").read_text("utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 #: sections that tell of properties, or of what is not promised
 PLAIN = ("Guarantees", "Visibility", "Atomicity", "What is not promised")

@@ -1,5 +1,6 @@
 """
-docs/threads.md names each place that starts a thread or a process, each lock and queue: a new one needs a line there.
+docs/maintain/threads.md names each place that starts a thread or a process, each lock and queue: a new one needs
+a line there.
 """
 
 import ast
@@ -10,7 +11,7 @@ import pytest
 
 from tests.packaging.project import ROOT, packages
 
-PAGE = ROOT / "docs" / "threads.md"
+PAGE = ROOT / "docs" / "maintain" / "threads.md"
 #: places that make threads; what is handed to `start`, `begin`, `repeating` runs in those of one of them
 MOST_PLACES = 10
 MAKERS = {"Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "Process", "Threads", "to_thread"}

@@ -78,7 +78,7 @@ def _go(program: str, version: str, module: str, environ: Environ, say: Say) -> 
 
 
 def model(environ: Environ, say: Say) -> None:
-    """The model of the protocol by Cargo, twice: with room for recorded runs, and to be searched (docs/model.md)."""
+    """The model of the protocol by Cargo, twice: for recorded runs, and to be searched (docs/maintain/model.md)."""
     cargo = shutil.which("cargo", path=environ.get("PATH"))
     if cargo is None:
         raise Unavailable("no Cargo on the PATH to build it with: install Rust, https://rustup.rs")

@@ -1,5 +1,5 @@
 """
-What lies in a txlog folder (docs/txlog-format.md, docs/rewrites.md), read by code of the oracle's own.
+What lies in a txlog folder (txlog-format.md and rewrite-format.md in docs/maintain), read by code of the oracle's own.
 """
 
 import base64

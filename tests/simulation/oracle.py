@@ -127,7 +127,7 @@ class Oracle:
             self._ranks.update(dict.fromkeys(txlog.files if txlog is not None else (), folder_files.name_of(name).rank))
 
     def _rewritten(self, data: bytes) -> None:
-        """New files of a rewrite get the largest number of those that they replace (docs/rewrites.md)."""
+        """New files of a rewrite get the largest number of those they replace (docs/maintain/rewrite-format.md)."""
         rewrite = folder_files.rewrite(data)
         self.rules.rewritten |= dict.fromkeys(rewrite.added, max(rewrite.replaced.values()))
 

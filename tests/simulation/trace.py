@@ -1,5 +1,5 @@
 """
-Records runs of the code as steps of the model (docs/model.md); `make conform` lets the model follow them.
+Records runs of the code as steps of the model (docs/maintain/model.md); `make conform` lets the model follow them.
 
 Only what reached the disk and the catalog is recorded, and only what the model knows may happen: writers of one row a
 txlog, two bookkeepers, retention, the reaper, other committers.

@@ -1,4 +1,4 @@
-"""The writer in Java of docs/java-writer.md: compiled, run, killed, run twice at once; each line becomes a row once."""
+"""The writer in Java (docs/writers.md): compiled, run, killed, run twice at once; each line becomes a row once."""
 
 import json
 import signal

@@ -24,7 +24,7 @@ import org.apache.iceberg.types.Types;
 /** Writes java.avro: java -cp iceberg-spark-runtime.jar:... WriteRewrite.java TARGET. */
 public class WriteRewrite {
 
-  // [docs] docs/rewrites.md shows what is between these two lines
+  // [docs] docs/maintain/rewrite-format.md shows what is between these two lines
   /** A replaced file, with the sequence numbers that the table's entry of it has. */
   record Replaced(DataFile file, long dataSequenceNumber, long fileSequenceNumber) {}
 

@@ -1,4 +1,5 @@
-//! Checks every interleaving of the commit protocol within bounds, and that each rule is needed (docs/model.md).
+//! Checks every interleaving of the commit protocol within bounds, and that each rule is needed:
+//! docs/maintain/model.md.
 //!
 //!     cargo run --release              all scenarios, then each rule left out
 //!     cargo run --release -- NAME      one scenario

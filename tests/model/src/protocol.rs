@@ -1,4 +1,4 @@
-//! What each program does, one atomic step against storage or catalog at a time (docs/why.md).
+//! What each program does, one atomic step against storage or catalog at a time (docs/maintain/design.md).
 //!
 //! Every step may be the last one of its process: `Crash` forgets what a bookkeeper or the reaper remembers, a writer
 //! that makes no further step is dead, and one that makes it late was paused.

@@ -1,4 +1,4 @@
-//! What must hold in every state (docs/guarantees.md).
+//! What must hold in every state (docs/maintain/guarantees.md).
 
 use super::Protocol;
 use crate::state::*;
