@@ -43,12 +43,13 @@ class Publisher:
     Holds the run's sequence and its chain of positions; after an unknown outcome it publishes nothing more.
     """
 
-    def __init__(self, folder: Folder, writer: str, incarnation: str, position: bytes | None, wait: Wait) -> None:
+    def __init__(self, folder: Folder, last: TxlogName, position: bytes | None, wait: Wait) -> None:
+        """`last` is the run's last txlog, of sequence 0 before its first one."""
         self.position = position
         #: the txlog whose publish has an unknown outcome
         self.unknown: TxlogName | None = None
         self._folder, self._wait = folder, wait
-        self._last = TxlogName(writer, incarnation, 0)
+        self._last = last
 
     @property
     def sequence(self) -> int:
