@@ -24,54 +24,22 @@ from spark_jobs import job, query, session
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink import into
 from spark_jobs.sink_by_query import SinkByQuery, check_by_spark
+from spark_jobs.stream_source import EXPECTED, Source
 from spark_jobs.table import location
 from writers.timing import pause, retry
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
     from bookkeeper.config.settings import Settings
+    from bookkeeper.core.card import Card
     from bookkeeper.core.folder import Folder
 
 BY_BOOKKEEPER, BY_SPARK = "by-bookkeeper", "by-spark"
 _NO_CARD = "Run `bookkeeper init`, or let Spark commit: --commit by-spark."
-_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
-
-
-def source(spark: SparkSession, text: str, schema: StructType) -> DataFrame:
-    """
-    A stream in the table's columns from `rate:ROWS_PER_SECOND`, `json:FOLDER` or `parquet:FOLDER`.
-
-    Raises ConfigInvalid.
-    """
-    kind, _, value = text.partition(":")
-    if kind == "rate" and value.isdigit():
-        return from_rate(spark, int(value), schema)
-    if kind in ("json", "parquet") and value:
-        return spark.readStream.schema(schema).format(kind).load(value)
-    raise ConfigInvalid(f"--source {text}: rate:ROWS_PER_SECOND, json:FOLDER or parquet:FOLDER is allowed")
-
-
-def from_rate(spark: SparkSession, rows_per_second: int, schema: StructType) -> DataFrame:
-    """
-    Generated rows: the time in time columns, `spark-<number>` in text and binary, the number in numeric ones.
-    """
-    rate = spark.readStream.format("rate").option("rowsPerSecond", rows_per_second).load()
-    return rate.select(*(_generated(field.dataType).alias(field.name) for field in schema.fields))
-
-
-def _generated(kind: DataType) -> Column:
-    from pyspark.sql import functions as F
-
-    name = kind.typeName()
-    if name.startswith(("timestamp", "date")):
-        return F.col("timestamp").cast(kind)
-    if name in ("string", "binary"):
-        return F.concat(F.lit("spark-"), F.col("value").cast("string")).cast(kind)
-    return F.col("value").cast(kind) if name in _NUMBERS else F.lit(None).cast(kind)
 
 
 def start(rows: DataFrame, table: str, checkpoint: str, trigger: str) -> StreamingQuery:
@@ -123,14 +91,15 @@ def write(
 
     output = output or Output()
     identifier = session.table_name(settings, table)
-    stream = rows(spark.table(identifier).schema)
+    columns = spark.table(identifier).schema
     url = folder_url(pick_table(settings, table), location(spark, identifier))
     stores = stores_with(settings.storage)
+    folder = Folder(stores(url))
     if output.commit == BY_SPARK:
-        check_by_spark(HadoopCheckpointStore(spark, checkpoint), Folder(stores(url)), output.name)
-        query.follow(start(stream, identifier, checkpoint, trigger), stopped, report)
+        check_by_spark(HadoopCheckpointStore(spark, checkpoint), folder, output.name)
+        query.follow(start(rows(columns), identifier, checkpoint, trigger), stopped, report)
         return
-    _check_folder(Folder(stores(url)))
+    stream = rows(given_columns(_card(folder), columns))
     opened = partial(into, url, checkpoint=checkpoint, mode=output.mode, stores=stores)
     sink = SinkByQuery(spark, identifier, checkpoint, lambda name: opened(name=name), output.name)
     try:
@@ -139,10 +108,21 @@ def write(
         raise sink.error or exc from exc
 
 
-def _check_folder(folder: Folder) -> None:
+def given_columns(card: Card, columns: StructType) -> StructType:
+    """The columns of a table without those that a writer fills, where it is keyed."""
+    from pyspark.sql.types import StructType
+
+    from writers.files.write_spec import WriteSpec
+
+    keyed = WriteSpec.of(card).keyed
+    filled = set() if keyed is None else {card.schema.find_column_name(number or 0) for number in keyed.filled}
+    return StructType([item for item in columns.fields if item.name not in filled])
+
+
+def _card(folder: Folder) -> Card:
     """Raises NotPossible where no bookkeeper would find a txlog."""
     try:
-        retry(folder.card, pause)
+        return retry(folder.card, pause)
     except Missing as exc:
         why = f"there is no card.json in {folder.store.url}: no bookkeeper commits for this table"
         raise NotPossible(why, hint=_NO_CARD) from exc
@@ -151,12 +131,15 @@ def _check_folder(folder: Folder) -> None:
 @click.command(cls=Command)
 @job.options
 @click.option("--checkpoint", required=True, help="Folder or URL where the stream keeps its place; one per query.")
+@click.option("--source", "text", default="rate:10", show_default=True, help=f"{EXPECTED}.")
 @click.option(
-    "--source",
-    "origin",
-    default="rate:10",
-    show_default=True,
-    help="rate:ROWS_PER_SECOND, json:FOLDER, parquet:FOLDER.",
+    "--schema",
+    metavar="DDL",
+    help="Columns of the files, or of JSON in Kafka's values, such as `id BIGINT, name STRING`; table: the table's. "
+    "Default: the table's columns, of Kafka key, value, topic, partition, offset and timestamp.",
+)
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of Spark's reader; may be repeated."
 )
 @click.option(
     "--trigger",
@@ -185,7 +168,9 @@ def main(
     table: str | None,
     conf: tuple[str, ...],
     checkpoint: str,
-    origin: str,
+    text: str,
+    schema: str | None,
+    options: tuple[str, ...],
     trigger: str,
     progress: str | None,
     **given: Any,
@@ -200,16 +185,16 @@ def main(
     \b
     Example: python -m spark_jobs.write_stream --checkpoint /tmp/cp --source json:/data/in --trigger 1s
     """
-    output = Output(**given)
+    output, source = Output(**given), Source(text, schema, job.pairs("--option", options))
     settings = load_settings(config, os.environ)
-    spark = job.begin(settings, f"write_stream {session.table_name(settings, table)}", conf)
+    spark = job.begin(settings, f"write_stream {session.table_name(settings, table)}", conf, source.packages)
     stop = StopSignal.on_signals()
     write(
         spark,
         settings,
         table,
         checkpoint,
-        partial(source, spark, origin),
+        partial(source.read, spark),
         trigger=trigger,
         stopped=lambda: stop.requested,
         report=job.reports_to(progress),

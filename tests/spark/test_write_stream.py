@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from bookkeeper.config.settings import Settings
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import query, write_stream
+from spark_jobs.stream_source import Source
 from tests.spark.conftest import new_catalog, registered
 from tests.support import spark_lake as lake_module
 from tests.support.lake import Lake
@@ -25,7 +26,7 @@ from tests.support.spark_lake import START, name_of, rows
 
 def write(spark, table, tmp_path, source, act=lambda progress: None, stopped=lambda: False, trigger="available-now"):
     schema = spark.table(name_of(table)).schema
-    stream = write_stream.source(spark, source, schema)
+    stream = Source(source).read(spark, schema)
     started = write_stream.start(stream, name_of(table), str(tmp_path / "checkpoint"), trigger)
     query.follow(started, stopped, act)
 
@@ -108,12 +109,6 @@ def test_a_stream_and_a_committer_in_another_process_lose_nothing_to_each_other(
     assert operators(spark, table) == {"SparkStream", "Committer"}
 
 
-def test_an_unknown_source_is_refused(spark, lake):
-    for text in ("kafka:topic", "rate:often", "json:", "rate"):
-        with pytest.raises(ConfigInvalid, match="rate:ROWS_PER_SECOND"):
-            write_stream.source(spark, text, spark.range(1).schema)
-
-
 @pytest.fixture
 def queue(tmp_path, spark, lake):
     """A table with its txlog folder, in a catalog that Spark knows, and a bookkeeper that ticks."""
@@ -135,7 +130,7 @@ def queue(tmp_path, spark, lake):
 def through(spark, queue, tmp_path, checkpoint="checkpoint", **options):
     """A run of the job over what is in the folder `in`."""
     settings = Settings(queue.catalog_settings, tables={"events": queue.settings})
-    origin = partial(write_stream.source, spark, f"json:{tmp_path}/in")
+    origin = partial(Source(f"json:{tmp_path}/in").read, spark)
     given = {"trigger": "available-now", "stopped": lambda: False, "output": write_stream.Output(**options)}
     write_stream.write(spark, settings, "events", str(tmp_path / checkpoint), origin, **given)
 
@@ -213,12 +208,20 @@ def test_a_wrong_mode_and_a_table_without_a_bookkeeper_are_said_before_the_query
         through(spark, queue, tmp_path, mode="upsert")
     table = lake.new_table()
     given = {"trigger": "available-now", "stopped": lambda: False}
-    origin = partial(write_stream.source, spark, f"json:{tmp_path}/in")
+    origin = partial(Source(f"json:{tmp_path}/in").read, spark)
     with pytest.raises(NotPossible, match="no bookkeeper commits for this table") as caught:
         write_stream.write(spark, lake.settings, table.name()[-1], str(tmp_path / "checkpoint"), origin, **given)
 
     assert "--commit by-spark" in caught.value.hint
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_rows_have_no_columns_that_a_writer_of_a_keyed_table_fills(spark, keyed):
+    columns = spark.table(f"{keyed.catalog_settings.name}.{keyed.settings.identifier}").schema
+    given = write_stream.given_columns(keyed.folder.card(), columns)
+
+    assert {*columns.names} - {*given.names} == {"op", "seq"}
+    assert write_stream.given_columns(keyed.folder.card(), given) == given
 
 
 def test_spark_itself_upserts_nothing():
