@@ -139,7 +139,7 @@ class BatchJob:
         if self.handed is None:
             return 0
         folder = self.target.opened()
-        with closing(self._writer(folder, self.handed)) as writer:
+        with closing(self._taking_over(folder, self.handed)) as writer:
             rows = writer.take(filter(None, results), position=self.target.encoded)
             name = writer.publish()
             if name is not None:
@@ -154,10 +154,10 @@ class BatchJob:
         """
         if self.handed is None or None not in results:
             return 0
-        with closing(self._writer(self.target.opened(), self.handed)) as writer:
+        with closing(self._taking_over(self.target.opened(), self.handed)) as writer:
             return writer.discard(filter(None, results))
 
-    def _writer(self, folder: Folder, handed: Handover) -> Writer:
+    def _taking_over(self, folder: Folder, handed: Handover) -> Writer:
         from writers.writer import Writer
 
         given = self.target
@@ -172,37 +172,54 @@ class BatchJob:
         )
 
 
+def is_done(target: Target) -> bool:
+    """
+    Whether an earlier run of the job has written its rows: they are in the table then, and nothing is to be computed.
+
+    Raises NotPossible (the writer has another source), Backpressure, Fenced and StorageUnavailable.
+    """
+    folder = target.opened()
+    with closing(_writer(target, folder)) as writer:
+        return _is_done(target, folder, writer)
+
+
 def begin(target: Target, columns: pa.Schema) -> BatchJob:
     """
-    A run of the job, of rows with these columns; done already where the writer's last txlog has its position.
+    A run of the job, of rows with these columns; without anything to write where `is_done`.
 
-    Raises NotPossible (a keyed table, a writer of another kind), SchemaRefused, Backpressure, Fenced and
-    StorageUnavailable.
+    Raises like that, and NotPossible (a keyed table) and SchemaRefused.
     """
-    from writers.writer import Writer
-
-    folder, name = target.opened(), target.name or NAME
-    with closing(
-        Writer.open(
-            folder,
-            name,
-            clock=target.clock,
-            wait=target.wait,
-            patience=target.patience,
-            stores=target.stores,
-            at_once=target.at_once,
-        )
-    ) as writer:
+    folder = target.opened()
+    with closing(_writer(target, folder)) as writer:
         if writer.keys:
             raise NotPossible(f"{writer.card.table} is keyed by {', '.join(writer.keys)}", hint=_KEYED)
-        if target.encoded is not None and writer.position is not None:
-            if not writer.position.startswith(_PREFIX):
-                raise NotPossible(f"the writer {name} has another source than a batch job", hint=_OTHER_NAME)
-            target.arrival(folder, writer).until_chain_is_in()
-            if writer.position == target.encoded:
-                facts = {"action": "skip", "writer": name, "position": target.position}
-                log.info("job was done by an earlier run", extra=facts)
-                return BatchJob(target, None)
+        if _is_done(target, folder, writer):
+            log.info("job is done", extra={"action": "skip", "writer": writer.name, "position": target.position})
+            return BatchJob(target, None)
         writer.write(columns.empty_table())  # refuses rows that the tasks would refuse, and asks for columns
         writer.task()
         return BatchJob(target, writer.hand_over())
+
+
+def _writer(target: Target, folder: Folder) -> Writer:
+    from writers.writer import Writer
+
+    return Writer.open(
+        folder,
+        target.name or NAME,
+        clock=target.clock,
+        wait=target.wait,
+        patience=target.patience,
+        stores=target.stores,
+        at_once=target.at_once,
+    )
+
+
+def _is_done(target: Target, folder: Folder, writer: Writer) -> bool:
+    if target.encoded is None or writer.position is None:
+        return False
+    if not writer.position.startswith(_PREFIX):
+        raise NotPossible(f"the writer {writer.name} has another source than a batch job", hint=_OTHER_NAME)
+    # The one before this job, too: were it rejected, the chain of this one's txlog would be broken.
+    target.arrival(folder, writer).until_chain_is_in()
+    return writer.position == target.encoded

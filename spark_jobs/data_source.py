@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from bookkeeper.config.units import duration
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, NotPossible
 from bookkeeper.stores.open import stores_with
-from spark_jobs.batch_write import BatchJob, Target, begin
+from spark_jobs.batch_write import BatchJob, Target, begin, is_done
 from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
@@ -55,6 +55,15 @@ class BookkeeperSource(DataSource):
             if overwrite:
                 raise NotPossible("rows are only appended", hint='Take mode("append").')
             return JobWriter(begin(self._target(), to_arrow_schema(schema)))
+
+    def is_done(self) -> bool:
+        """
+        Whether an earlier run of the job has written its rows: they are in the table then.
+
+        Spark computes the rows of a job that it is given; ask this before, with the same options. Raises ConfigInvalid,
+        and like `batch_write.is_done`.
+        """
+        return is_done(self._target())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Raises NotPossible."""

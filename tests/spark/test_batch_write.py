@@ -22,7 +22,7 @@ from bookkeeper.errors import (
     UnknownOutcome,
 )
 from bookkeeper.stores.open import open_store
-from spark_jobs.batch_write import BatchJob, Target, begin
+from spark_jobs.batch_write import BatchJob, Target, begin, is_done
 from tests.support.desk import SCHEMA, Desk, Ledger, rows
 from tests.support.enumerated import Point, crash_points, crashed, error_points, late_points, recorded
 from tests.support.faults import Faults, FaultyStore
@@ -117,7 +117,9 @@ def test_an_error_or_a_late_put_at_each_operation_and_the_abort_behind_it_lose_a
 
 def test_a_job_that_was_done_runs_no_task_and_the_next_position_is_another_job() -> None:
     job = Job()
+    assert not is_done(job.target())
     assert job.run() == 2
+    assert (is_done(job.target()), is_done(job.target(position="2"))) == (True, False)
     assert job.run() == 0
     assert job.tasks == 2
     assert job.run(keys=["c"], position="2") == 1

@@ -41,8 +41,11 @@ def data_files(lake: Lake) -> set[Path]:
 
 @pytest.mark.usefixtures("source")
 def test_a_batch_is_in_the_table_once_also_when_its_job_is_run_again(spark: Any, queue: Lake) -> None:
+    job = BookkeeperSource({"path": queue.made.folder, "name": "job", "position": "1"})
+    assert not job.is_done()
     with ticking(queue):
         save(spark, queue, "a", "b", "c", position="1")
+        assert job.is_done()
         written = data_files(queue)
         save(spark, queue, "a", "b", "c", position="1")
         assert (queue.keys(), data_files(queue)) == (["a", "b", "c"], written)
