@@ -18,7 +18,7 @@ from bookkeeper.errors import BookkeeperError, Missing, NotPossible
 from spark_jobs import table as tables
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink_position import QueryCheckpoint
-from writers.timing import millis, pause, retry, utc_now
+from writers.timing import pause, retry
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,26 +89,34 @@ def last_by_spark(spark: SparkSession, table: str, query: str) -> int:
     return max((row.batch for row in found if row.snapshot_id in kept and row.batch is not None), default=-1)
 
 
-def check_by_spark(store: CheckpointReading, folder: Folder, name: str | None) -> None:
+def check_by_spark(store: CheckpointReading, folder: Folder) -> None:
     """
-    Raises NotPossible where Spark would give Iceberg's sink a batch that is in a txlog: of the writer `name`, or of the
-    one that is named by the query.
+    Raises NotPossible where Spark would give Iceberg's sink a batch that is in a txlog, whatever its writer's name.
     """
-    from writers.publish.publisher import resume
-
     planned, done = _newest(store, "offsets/"), _newest(store, "commits/")
     if planned == done:
         return
-    try:
-        card = retry(folder.card, pause)
-    except Missing:
-        return
-    given = QueryCheckpoint(store).position(planned, None)
-    writer = name or name_of(given.query)
-    last = retry(partial(resume, folder, card, writer, millis(utc_now())), pause).position
-    if last == given.encoded():
+    given = QueryCheckpoint(store).position(planned, None).encoded()
+    writer = retry(partial(_writer_at, folder, given), pause)
+    if writer is not None:
         why = f"batch {planned} of the query is in a txlog of the writer {writer}; Iceberg's sink would append it again"
         raise NotPossible(why, hint=_ONCE_MORE)
+
+
+def _writer_at(folder: Folder, position: bytes) -> str | None:
+    """The writer that has published up to this position; None where it is no writer's."""
+    from writers.publish.publisher import with_positions
+
+    try:
+        card = folder.card()
+    except Missing:
+        return None  # no writer
+    # First pending/, then the marks: what is committed in between is in the marks.
+    pending = with_positions(folder, card, {found.name: found.size for found in folder.pending()})
+    copy = folder.marks()
+    ends = {} if copy is None else {name: marks.position for name, marks in copy.marks.writers.items()}
+    ends |= {item.name.writer: item.position for item in pending if item.position == position}
+    return next((name for name, end in ends.items() if end == position), None)
 
 
 def _newest(store: CheckpointReading, folder: str) -> int:

@@ -96,7 +96,7 @@ def write(
     stores = stores_with(settings.storage)
     folder = Folder(stores(url))
     if output.commit == BY_SPARK:
-        check_by_spark(HadoopCheckpointStore(spark, checkpoint), folder, output.name)
+        check_by_spark(HadoopCheckpointStore(spark, checkpoint), folder)
         query.follow(start(rows(columns), identifier, checkpoint, trigger), stopped, report)
         return
     stream = rows(given_columns(_card(folder), columns))

@@ -180,14 +180,15 @@ def test_a_checkpoint_goes_on_through_txlogs_behind_the_last_batch_that_spark_co
     assert queue.keys() == list("abc")
 
 
-def test_iceberg_s_sink_is_not_given_a_batch_that_is_in_a_txlog(spark, queue, tmp_path):
+@pytest.mark.parametrize("name", [None, "orders"])
+def test_iceberg_s_sink_is_not_given_a_batch_that_is_in_a_txlog(spark, queue, tmp_path, name):
     lines(tmp_path / "in", "1.json", "ab")
-    through(spark, queue, tmp_path)
+    through(spark, queue, tmp_path, name=name)
     killed_before_commit_log(tmp_path / "checkpoint")
     with pytest.raises(NotPossible, match="batch 0 of the query is in a txlog") as caught:
         through(spark, queue, tmp_path, commit="by-spark")
     assert "--commit by-bookkeeper" in caught.value.hint
-    through(spark, queue, tmp_path)
+    through(spark, queue, tmp_path, name=name)
     lines(tmp_path / "in", "2.json", "c")
     through(spark, queue, tmp_path, commit="by-spark")
 

@@ -115,7 +115,7 @@ def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
     """
     pending = [found for found in folder.pending() if found.name.writer == writer]
     sizes = {found.name: found.size for found in pending}
-    left, names = _read(folder, card, sizes), sound(pending, now_ms)
+    left, names = with_positions(folder, card, sizes), sound(pending, now_ms)
     if card.keyed is not None:
         names += sound([found for found in folder.rejected() if found.name.writer == writer], now_ms)
     copy, position, pruned = folder.marks(), None, 0
@@ -141,8 +141,8 @@ def _behind(name: TxlogName) -> int:
     return at
 
 
-def _read(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
-    """Those pending txlogs that have a position and can be read."""
+def with_positions(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
+    """Those of these pending txlogs, with their sizes, that have a position and can be read."""
     decoded = []
     for name, data in folder.read([*sizes], sizes).items():
         if isinstance(data, Missing):
