@@ -6,23 +6,27 @@ costs one fold, which is tried again: a Parquet file that breaks the decoder, th
 """
 
 import contextlib
-import pickle  # noqa: TID251 - between two processes of ours, over pipes that no other has
+import queue
 import subprocess
 import sys
-import threading
 from datetime import datetime, timedelta
 from functools import partial
+from typing import IO
 
 from bookkeeper.catalogs.deadline import within
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import Retry
 from bookkeeper.fold.budget import Budget, Computed
-from bookkeeper.fold.worker import Failed, Job
+from bookkeeper.fold.wire import MOST_BYTES, Failed, Job, decode_answer, encode_job
+from bookkeeper.fold.worker import LENGTH_BYTES
 from bookkeeper.ledger.fold_commit import MOST_AGE
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
+#: what the process runs
+PROGRAM = "from bookkeeper.fold.worker import main; main()"
 _HINT = "If memory was short: lower max-keys, max-key-bytes or max-rows in [tables.NAME.fold]."
+_HINT_ANSWER = "It was ended, and the next fold gets a new one. `bookkeeper fold` plans without it."
 
 
 class FoldDefect(Exception):
@@ -43,8 +47,8 @@ class PlanProcesses:
     def __init__(self, most: timedelta = MOST_AGE) -> None:
         #: a plan that takes longer would be refused
         self._most = most
-        self._idle: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
+        #: those that have nothing to do: each belongs to the thread that took it, until it is put back
+        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
 
     def plan(
         self, catalog: Catalog, ledger: Ledger, view: View, now: datetime, random: bytes, budget: Budget
@@ -62,9 +66,7 @@ class PlanProcesses:
 
     def close(self) -> None:
         """Ends those that have nothing to do."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for process in idle:
+        while (process := self._next()) is not None:
             _end(process)
 
     def _answer(self, job: Job) -> Computed | Failed:
@@ -84,20 +86,22 @@ class PlanProcesses:
         except BaseException:
             _end(process)
             raise
-        with self._lock:
-            self._idle.append(process)
+        self._idle.put(process)
         return found
 
+    def _next(self) -> "subprocess.Popen[bytes] | None":
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            return None
+
     def _take(self) -> "subprocess.Popen[bytes]":
-        with self._lock:
-            while self._idle:
-                process = self._idle.pop()
-                if process.poll() is None:
-                    return process
-                _end(process)
+        while (process := self._next()) is not None:
+            if process.poll() is None:
+                return process
+            _end(process)
         # The same modules, wherever they are; what follows -c must not come from the directory that we are in.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from bookkeeper.fold.worker import main; main()"
-        words = [sys.executable, "-c", code]
+        words = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"]
         try:
             # In a session of its own: Ctrl-C is the bookkeeper's, which ends it.
             return subprocess.Popen(
@@ -112,7 +116,9 @@ class PlanProcesses:
         except TimeoutError as error:
             process.kill()
             raise _Ended(process.wait()) from error
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except ValueError as error:
+            raise Retry(f"the process of the fold answered no plan: {error}", hint=_HINT_ANSWER) from error
+        except (OSError, EOFError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
             process.kill()
@@ -121,10 +127,19 @@ class PlanProcesses:
 
 def _exchange(process: "subprocess.Popen[bytes]", job: Job) -> Computed | Failed:
     assert process.stdin is not None and process.stdout is not None
-    pickle.dump(job, process.stdin)
+    process.stdin.write(encode_job(job))
     process.stdin.flush()
-    found: Computed | Failed = pickle.load(process.stdout)
-    return found
+    length = int.from_bytes(_read(process.stdout, LENGTH_BYTES), "big")
+    if length > MOST_BYTES:
+        raise ValueError(f"an answer of {length} bytes, at most {MOST_BYTES} are read")
+    return decode_answer(_read(process.stdout, length), job)
+
+
+def _read(pipe: IO[bytes], count: int) -> bytes:
+    data = pipe.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -18,6 +18,7 @@ from bookkeeper.fold import process as processes
 from bookkeeper.fold.budget import Budget
 from bookkeeper.fold.fold import plan_fold
 from bookkeeper.fold.process import FoldDefect, PlanProcesses
+from bookkeeper.fold.wire import Job
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger.fold_commit import commit_fold
 from tests.support.folds import data, keys, lake_of, live, put, state
@@ -43,10 +44,16 @@ def planning() -> Iterator[PlanProcesses]:
     made.close()
 
 
-def planned(planning: PlanProcesses, lake: Lake, catalog: Catalog | None = None, budget: Budget | None = None) -> Any:
+def planned(
+    planning: PlanProcesses,
+    lake: Lake,
+    catalog: Catalog | None = None,
+    budget: Budget | None = None,
+    random: bytes = bytes(range(10)),
+) -> Any:
     view, ledger = lake.view(), lake.book().ledger
     now, given = lake.clock.now, budget or Budget()
-    return planning.plan(catalog or lake.catalog_settings, ledger, view, now, bytes(range(10)), given)
+    return planning.plan(catalog or lake.catalog_settings, ledger, view, now, random, given)
 
 
 def test_it_plans_what_the_thread_would_and_the_plan_can_be_committed(lake: Lake, planning: PlanProcesses) -> None:
@@ -56,34 +63,42 @@ def test_it_plans_what_the_thread_would_and_the_plan_can_be_committed(lake: Lake
     assert state(lake) == before and live(lake, EQUALITY_DELETES) == []
 
 
+def the_idle(planning: PlanProcesses) -> "subprocess.Popen[bytes]":
+    """The one process that has nothing to do; it stays where it is."""
+    process = planning._idle.get_nowait()
+    assert planning._idle.empty()
+    planning._idle.put(process)
+    return process
+
+
 def test_one_process_serves_fold_after_fold(lake: Lake, planning: PlanProcesses) -> None:
     planned(planning, lake)
-    (first,) = planning._idle
+    first = the_idle(planning)
     assert planned(planning, lake, budget=Budget(files=0)).left
-    assert [one.pid for one in planning._idle] == [first.pid]
+    assert the_idle(planning).pid == first.pid
 
 
 def test_one_that_was_killed_costs_one_fold(lake: Lake, planning: PlanProcesses) -> None:
     planned(planning, lake)
-    (idle,) = planning._idle
+    idle = the_idle(planning)
     idle.send_signal(signal.SIGSTOP)  # it cannot answer, and is killed meanwhile
-    real = processes.pickle.dump
+    real = processes._read
 
-    def killed(*given: Any) -> None:
-        real(*given)
+    def killed(*given: Any) -> bytes:
         idle.kill()
+        return real(*given)
 
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(processes.pickle, "dump", killed)
+        broken.setattr(processes, "_read", killed)
         with pytest.raises(Retry, match="exit code -9") as refused:
             planned(planning, lake)
-    assert "[tables.NAME.fold]" in refused.value.hint and planning._idle == []
+    assert "[tables.NAME.fold]" in refused.value.hint and planning._idle.empty()
     assert planned(planning, lake).plan is not None
 
 
 def test_one_that_ended_idle_costs_no_fold(lake: Lake, planning: PlanProcesses) -> None:
     planned(planning, lake)
-    (idle,) = planning._idle
+    idle = the_idle(planning)
     assert idle.stdin is not None
     idle.stdin.close()  # as it would end by itself: with exit code 0
     idle.wait()
@@ -96,15 +111,13 @@ def test_what_takes_too_long_is_ended(lake: Lake) -> None:
     short = PlanProcesses(timedelta(seconds=0.01))
     with pytest.raises(Retry, match="exit code -9"):
         planned(short, lake)
-    assert short._idle == []
+    assert short._idle.empty()
 
 
 def test_trouble_there_is_trouble_here(lake: Lake, planning: PlanProcesses, tmp_path: Path) -> None:
     gone = Catalog("lake", {**lake.catalog_settings.properties, "uri": f"sqlite:///{tmp_path}/gone.db"})
     with pytest.raises(Retry, match=r"gone\.db"):
         planned(planning, lake, gone)
-    with pytest.raises(FoldDefect, match="Traceback"):
-        planned(planning, lake, budget="a defect")  # type: ignore[arg-type]
     assert planned(planning, lake).plan is not None
 
 
@@ -117,13 +130,105 @@ def test_a_process_that_cannot_be_started_is_tried_again(lake: Lake, monkeypatch
         planned(PlanProcesses(), lake)
 
 
-def test_it_ends_with_the_process_that_started_it() -> None:
+#: the worker, and before it what breaks in it
+BROKEN = "import os, signal, sys, threading\n{}\nfrom bookkeeper.fold import worker\n{}\nworker.main()"
+IN_A_FOLD = "def broken(*given):\n    {}\nworker.plan_fold = broken"
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, first: str = "", then: str = "") -> None:
+    """From now on processes run the worker with something broken in it."""
+    monkeypatch.setattr(processes, "PROGRAM", f"exec({BROKEN.format(first, then)!r})")
+
+
+@pytest.fixture
+def fresh() -> Iterator[PlanProcesses]:
+    """No process is there yet."""
+    made = PlanProcesses()
+    yield made
+    made.close()
+
+
+def test_a_defect_there_is_raised_with_its_traceback(
+    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch, then=IN_A_FOLD.format("1 / 0"))
+    with pytest.raises(FoldDefect, match=r"(?s)Traceback.*ZeroDivisionError"):
+        planned(fresh, lake)
+
+
+ANSWERS = {
+    "garbage": ("worker.Planner.answer = lambda planner, job: b'\\x80garbage'", "answered no plan"),
+    "no answer's form": ("worker.Planner.answer = lambda planner, job: b'[]'", "answered no plan"),
+    "more than is read": ("worker.LENGTH_BYTES = 8\nos.write(1, b'\\x7f' * 64)", "at most"),
+    "half of one": ("os.write(1, (10**6).to_bytes(8, 'big') + b'{')\nos._exit(3)", "exit code 3"),
+    "nothing": ("os._exit(3)", "exit code 3"),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_what_is_no_answer_costs_one_fold_and_the_process(
+    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    then, why = ANSWERS[kind]
+    with monkeypatch.context() as patched:
+        broken(patched, then=then)
+        with pytest.raises(Retry, match=why) as refused:
+            planned(fresh, lake)
+        assert refused.value.hint and fresh._idle.empty()
+    assert planned(fresh, lake).plan is not None
+
+
+#: kill the worker at the upload of its first new file
+KILLS = {
+    "before a new file": "real = LocalStore.upload\ndef upload(*given):\n    os.kill(os.getpid(), 9)",
+    "after it": "real = LocalStore.upload\ndef upload(*given):\n    real(*given)\n    os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_one_that_is_killed_in_a_fold_leaves_at_most_files_that_nothing_names(
+    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    before, there = state(lake), set(new_files(lake))
+    with monkeypatch.context() as patched:
+        first = f"from bookkeeper.stores.local import LocalStore\n{KILLS[when]}\nLocalStore.upload = upload"
+        broken(patched, first)
+        with pytest.raises(Retry, match="exit code -9"):
+            planned(fresh, lake)
+    left = set(new_files(lake)) - there
+    assert bool(left) is (when == "after it")
+    assert state(lake) == before
+    commit_fold(lake.book().ledger, lake.view(), planned(fresh, lake, random=bytes(10)).plan)
+    assert state(lake) == before and live(lake, EQUALITY_DELETES) == []
+    assert left.isdisjoint(Path(item.file["file_path"]).name for item in live(lake))
+
+
+def new_files(lake: Lake) -> list[str]:
+    """The names of all position delete files of folds."""
+    data_path = Path(lake.view().data_path.removeprefix("file://"))
+    return [path.name for path in data_path.rglob("*-deletes.parquet")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("in_a_fold", [False, True])
+def test_it_ends_with_the_process_that_started_it(tmp_path: Path, number: int, in_a_fold: bool) -> None:
+    begun, hang = tmp_path / "begun", "open({!r}, 'w').close()\n    threading.Event().wait()"
+    program = BROKEN.format("", IN_A_FOLD.format(hang.format(str(begun))))
+    lake = lake_of(tmp_path / "lake")
+    put(lake, data(lake, rows(1)))
+    job = processes.encode_job(
+        Job(lake.catalog_settings, "demo.events", lake.view().marks.folder, lake.clock.now, bytes(10), Budget())
+    )
     code = (
-        "import os\nfrom bookkeeper.fold.process import PlanProcesses\n"
-        "process = PlanProcesses()._take()\nprint(process.pid, flush=True)\nos.kill(os.getpid(), 9)"
+        "import os, time\nfrom bookkeeper.fold import process\n"
+        f"process.PROGRAM = {f'exec({program!r})'!r}\nchild = process.PlanProcesses()._take()\n"
+        f"if {in_a_fold}:\n    child.stdin.write({job!r})\n    child.stdin.flush()\n"
+        f"    while not os.path.exists({str(begun)!r}) and child.poll() is None:\n        time.sleep(0.01)\n"
+        f"print(child.pid, flush=True)\nos.kill(os.getpid(), {int(number)})"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120)
     pid = int(done.stdout)
+    assert begun.exists() is in_a_fold
     try:
         worker = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -136,7 +241,7 @@ def test_the_memory_of_the_bookkeeper_does_not_end_it(lake: Lake) -> None:
     ballast, planning = b"x" * (600 * 2**20), PlanProcesses()
     try:
         planned(planning, lake)
-        (first,) = planning._idle
+        first = the_idle(planning)
         with pytest.raises(subprocess.TimeoutExpired):
             first.wait(0.5)
     finally:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.delete_scope import DeleteFile
+from bookkeeper.core.delete_scope import FILE_PATH, DeleteFile
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.fold import compute
-from bookkeeper.fold.read import FILE_PATH, position_rows
+from bookkeeper.fold.read import position_rows
 from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
