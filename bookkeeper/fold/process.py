@@ -6,7 +6,6 @@ costs one fold, which is tried again: a Parquet file that breaks the decoder, th
 """
 
 import contextlib
-import queue
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -41,14 +40,15 @@ class _Ended(Exception):
         self.code = code
 
 
-class PlanProcesses:
-    """Processes that plan folds: one for each fold that is being planned, kept for the next."""
+class PlanProcess:
+    """
+    A process that plans folds, which is started for a fold and kept for the next; to be used by one thread at a time.
+    """
 
     def __init__(self, most: timedelta = MOST_AGE) -> None:
         #: a plan that takes longer would be refused
         self._most = most
-        #: those that have nothing to do: each belongs to the thread that took it, until it is put back
-        self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
+        self._process: subprocess.Popen[bytes] | None = None
 
     def plan(
         self, catalog: Catalog, ledger: Ledger, view: View, now: datetime, random: bytes, budget: Budget
@@ -65,9 +65,15 @@ class PlanProcesses:
         raise FoldDefect(found.text)
 
     def close(self) -> None:
-        """Ends those that have nothing to do."""
-        while (process := self._next()) is not None:
-            _end(process)
+        """Ends it, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    assert pipe is not None
+                    pipe.close()
+            process.wait()
 
     def _answer(self, job: Job) -> Computed | Failed:
         for attempt in (1, 2):
@@ -80,26 +86,19 @@ class PlanProcesses:
         raise AssertionError("the last attempt returns or raises")
 
     def _asked(self, job: Job) -> Computed | Failed:
-        process = self._take()
         try:
-            found = self._ask(process, job)
+            return self._ask(self._running(), job)
         except BaseException:
-            _end(process)
+            self.close()
             raise
-        self._idle.put(process)
-        return found
 
-    def _next(self) -> "subprocess.Popen[bytes] | None":
-        try:
-            return self._idle.get_nowait()
-        except queue.Empty:
-            return None
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = self._started()
+        return self._process
 
-    def _take(self) -> "subprocess.Popen[bytes]":
-        while (process := self._next()) is not None:
-            if process.poll() is None:
-                return process
-            _end(process)
+    def _started(self) -> "subprocess.Popen[bytes]":
         # The same modules, wherever they are; what follows -c must not come from the directory that we are in.
         words = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"]
         try:
@@ -140,12 +139,3 @@ def _read(pipe: IO[bytes], count: int) -> bytes:
     if len(data) < count:
         raise EOFError
     return data
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):
-            assert pipe is not None
-            pipe.close()
-    process.wait()

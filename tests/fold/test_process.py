@@ -17,7 +17,7 @@ from bookkeeper.errors import Retry
 from bookkeeper.fold import process as processes
 from bookkeeper.fold.budget import Budget
 from bookkeeper.fold.fold import plan_fold
-from bookkeeper.fold.process import FoldDefect, PlanProcesses
+from bookkeeper.fold.process import FoldDefect, PlanProcess
 from bookkeeper.fold.wire import Job
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger.fold_commit import commit_fold
@@ -38,14 +38,14 @@ def lake(tmp_path: Path) -> Lake:
 
 
 @pytest.fixture(scope="module")
-def planning() -> Iterator[PlanProcesses]:
-    made = PlanProcesses()
+def planning() -> Iterator[PlanProcess]:
+    made = PlanProcess()
     yield made
     made.close()
 
 
 def planned(
-    planning: PlanProcesses,
+    planning: PlanProcess,
     lake: Lake,
     catalog: Catalog | None = None,
     budget: Budget | None = None,
@@ -56,31 +56,29 @@ def planned(
     return planning.plan(catalog or lake.catalog_settings, ledger, view, now, random, given)
 
 
-def test_it_plans_what_the_thread_would_and_the_plan_can_be_committed(lake: Lake, planning: PlanProcesses) -> None:
+def test_it_plans_what_the_thread_would_and_the_plan_can_be_committed(lake: Lake, planning: PlanProcess) -> None:
     before, found = state(lake), planned(planning, lake)
     assert found == plan_fold(lake.book().ledger, lake.view(), lake.clock.now, bytes(range(10)), Budget())
     commit_fold(lake.book().ledger, lake.view(), found.plan)
     assert state(lake) == before and live(lake, EQUALITY_DELETES) == []
 
 
-def the_idle(planning: PlanProcesses) -> "subprocess.Popen[bytes]":
-    """The one process that has nothing to do; it stays where it is."""
-    process = planning._idle.get_nowait()
-    assert planning._idle.empty()
-    planning._idle.put(process)
-    return process
+def running(planning: PlanProcess) -> "subprocess.Popen[bytes]":
+    """Its process."""
+    assert planning._process is not None
+    return planning._process
 
 
-def test_one_process_serves_fold_after_fold(lake: Lake, planning: PlanProcesses) -> None:
+def test_one_process_serves_fold_after_fold(lake: Lake, planning: PlanProcess) -> None:
     planned(planning, lake)
-    first = the_idle(planning)
+    first = running(planning)
     assert planned(planning, lake, budget=Budget(files=0)).left
-    assert the_idle(planning).pid == first.pid
+    assert running(planning).pid == first.pid
 
 
-def test_one_that_was_killed_costs_one_fold(lake: Lake, planning: PlanProcesses) -> None:
+def test_one_that_was_killed_costs_one_fold(lake: Lake, planning: PlanProcess) -> None:
     planned(planning, lake)
-    idle = the_idle(planning)
+    idle = running(planning)
     idle.send_signal(signal.SIGSTOP)  # it cannot answer, and is killed meanwhile
     real = processes._read
 
@@ -92,13 +90,13 @@ def test_one_that_was_killed_costs_one_fold(lake: Lake, planning: PlanProcesses)
         broken.setattr(processes, "_read", killed)
         with pytest.raises(Retry, match="exit code -9") as refused:
             planned(planning, lake)
-    assert "[tables.NAME.fold]" in refused.value.hint and planning._idle.empty()
+    assert "[tables.NAME.fold]" in refused.value.hint and planning._process is None
     assert planned(planning, lake).plan is not None
 
 
-def test_one_that_ended_idle_costs_no_fold(lake: Lake, planning: PlanProcesses) -> None:
+def test_one_that_ended_idle_costs_no_fold(lake: Lake, planning: PlanProcess) -> None:
     planned(planning, lake)
-    idle = the_idle(planning)
+    idle = running(planning)
     assert idle.stdin is not None
     idle.stdin.close()  # as it would end by itself: with exit code 0
     idle.wait()
@@ -108,13 +106,13 @@ def test_one_that_ended_idle_costs_no_fold(lake: Lake, planning: PlanProcesses) 
 
 
 def test_what_takes_too_long_is_ended(lake: Lake) -> None:
-    short = PlanProcesses(timedelta(seconds=0.01))
+    short = PlanProcess(timedelta(seconds=0.01))
     with pytest.raises(Retry, match="exit code -9"):
         planned(short, lake)
-    assert short._idle.empty()
+    assert short._process is None
 
 
-def test_trouble_there_is_trouble_here(lake: Lake, planning: PlanProcesses, tmp_path: Path) -> None:
+def test_trouble_there_is_trouble_here(lake: Lake, planning: PlanProcess, tmp_path: Path) -> None:
     gone = Catalog("lake", {**lake.catalog_settings.properties, "uri": f"sqlite:///{tmp_path}/gone.db"})
     with pytest.raises(Retry, match=r"gone\.db"):
         planned(planning, lake, gone)
@@ -127,7 +125,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(lake: Lake, monkeypatch
 
     monkeypatch.setattr(subprocess, "Popen", fails)
     with pytest.raises(Retry, match="out of processes"):
-        planned(PlanProcesses(), lake)
+        planned(PlanProcess(), lake)
 
 
 #: the worker, and before it what breaks in it
@@ -141,15 +139,15 @@ def broken(monkeypatch: pytest.MonkeyPatch, first: str = "", then: str = "") -> 
 
 
 @pytest.fixture
-def fresh() -> Iterator[PlanProcesses]:
+def fresh() -> Iterator[PlanProcess]:
     """No process is there yet."""
-    made = PlanProcesses()
+    made = PlanProcess()
     yield made
     made.close()
 
 
 def test_a_defect_there_is_raised_with_its_traceback(
-    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, fresh: PlanProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch, then=IN_A_FOLD.format("1 / 0"))
     with pytest.raises(FoldDefect, match=r"(?s)Traceback.*ZeroDivisionError"):
@@ -167,14 +165,14 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_what_is_no_answer_costs_one_fold_and_the_process(
-    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch, kind: str
+    lake: Lake, fresh: PlanProcess, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     then, why = ANSWERS[kind]
     with monkeypatch.context() as patched:
         broken(patched, then=then)
         with pytest.raises(Retry, match=why) as refused:
             planned(fresh, lake)
-        assert refused.value.hint and fresh._idle.empty()
+        assert refused.value.hint and fresh._process is None
     assert planned(fresh, lake).plan is not None
 
 
@@ -187,7 +185,7 @@ KILLS = {
 
 @pytest.mark.parametrize("when", KILLS)
 def test_one_that_is_killed_in_a_fold_leaves_at_most_files_that_nothing_names(
-    lake: Lake, fresh: PlanProcesses, monkeypatch: pytest.MonkeyPatch, when: str
+    lake: Lake, fresh: PlanProcess, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     before, there = state(lake), set(new_files(lake))
     with monkeypatch.context() as patched:
@@ -221,7 +219,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path, number: int, i
     )
     code = (
         "import os, time\nfrom bookkeeper.fold import process\n"
-        f"process.PROGRAM = {f'exec({program!r})'!r}\nchild = process.PlanProcesses()._take()\n"
+        f"process.PROGRAM = {f'exec({program!r})'!r}\nchild = process.PlanProcess()._running()\n"
         f"if {in_a_fold}:\n    child.stdin.write({job!r})\n    child.stdin.flush()\n"
         f"    while not os.path.exists({str(begun)!r}) and child.poll() is None:\n        time.sleep(0.01)\n"
         f"print(child.pid, flush=True)\nos.kill(os.getpid(), {int(number)})"
@@ -238,10 +236,10 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path, number: int, i
 
 
 def test_the_memory_of_the_bookkeeper_does_not_end_it(lake: Lake) -> None:
-    ballast, planning = b"x" * (600 * 2**20), PlanProcesses()
+    ballast, planning = b"x" * (600 * 2**20), PlanProcess()
     try:
         planned(planning, lake)
-        first = the_idle(planning)
+        first = running(planning)
         with pytest.raises(subprocess.TimeoutExpired):
             first.wait(0.5)
     finally:
