@@ -1,12 +1,13 @@
 """Folds that are planned in a process of their own: the same plan, and an end of it that costs no tick."""
 
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from bookkeeper.fold.wire import Job
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.ledger.fold_commit import commit_fold
 from tests.support.folds import data, keys, lake_of, live, put, state
+from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake
 
 
@@ -245,3 +247,36 @@ def test_the_memory_of_the_bookkeeper_does_not_end_it(lake: Lake) -> None:
     finally:
         planning.close()
     assert ballast
+
+
+def test_a_stop_in_the_middle_of_a_fold_ends_the_bookkeeper_and_its_process(tmp_path: Path) -> None:
+    lake, begun = keyed_lake(tmp_path / "lake", check_files=False), tmp_path / "begun"
+    lake.clock.now = datetime.now(UTC)
+    Steps(lake).publish_steps(Step(upserts={1: "a"}), Step(upserts={1: "b"}))
+    catalog = {"name": "lake", **lake.catalog_settings.properties}
+    lines = ["[catalog]", *(f"{key} = {json.dumps(value)}" for key, value in catalog.items())]
+    lines += ["[bookkeeper]", 'every = "20ms"', 'listen = ""', "[tables.events]", 'identifier = "demo.events"']
+    config = tmp_path / "bookkeeper.toml"
+    config.write_text("\n".join([*lines, "check-files = false", "[tables.events.fold]", "files = 1", ""]))
+    hang = (
+        f"    open({str(begun)!r}, 'w').write(str(os.getpid()))\n    os.rename({str(begun)!r}, {str(begun)!r} + '.pid')"
+    )
+    program = BROKEN.format("", f"def broken(*given):\n{hang}\n    threading.Event().wait()\nworker.plan_fold = broken")
+    code = (
+        f"from bookkeeper.fold import process\nprocess.PROGRAM = {f'exec({program!r})'!r}\n"
+        f"from bookkeeper.cli.main import main\nmain(['run', '--config', {str(config)!r}])"
+    )
+    daemon = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        pid_file = begun.with_name("begun.pid")
+        while not pid_file.exists():
+            assert daemon.poll() is None, "it ended before a fold began"
+        worker = os.pidfd_open(int(pid_file.read_text()))
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(120) == 0
+        assert select.select([worker], [], [], 120)[0], "its process goes on"
+        os.close(worker)
+    finally:
+        daemon.kill()
+        daemon.wait()
+    assert lake.folder.pending() == [] and live(lake, EQUALITY_DELETES) and not new_files(lake)
