@@ -205,11 +205,13 @@ def test_texts_with_a_collation_are_keys_by_their_bytes(spark: Any, tmp_path: Pa
         {"name": "value", "type": "string", "required": False},
     ]
     lake = keyed_lake(tmp_path / "lake", columns=columns, file_names="strict")
+    schema = SCHEMA.replace("id string", "id string collate UTF8_LCASE")
     batch = [("a", "1", 1, False), ("A", "2", 2, False), ("a", "3", 3, False), ("A", "4", 4, False)]
-    found = run(
-        spark, lake, tmp_path, batch, schema=SCHEMA.replace("id string", "id string collate UTF8_LCASE"), **both()
-    )
+    found = run(spark, lake, tmp_path, batch, schema=schema, **both())
     assert found == [{"a": "3", "A": "4"}]
+    tie = [("b", "1", 1, False), ("B", "2", 1, False), ("b", "3", 1, False)]
+    with pytest.raises(Exception, match="the key id='b' has more than one row"):
+        run(spark, lake, tmp_path / "tie", tie, schema=schema, **both(name="tie"))
 
 
 ARRANGED = Arranged(2, ("id",), ("_o",), None, ("at",))
