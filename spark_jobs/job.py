@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,21 +32,27 @@ def options(command: Command) -> Command:
     return config_option(table_option(command))
 
 
-def begin(settings: Settings, app: str, conf: tuple[str, ...]) -> SparkSession:
+def begin(settings: Settings, app: str, conf: tuple[str, ...], more: Sequence[versions.Package] = ()) -> SparkSession:
     """
     A session for a job: on its own a local one, under spark-submit as its command line says.
 
-    `conf` are `KEY=VALUE` pairs. Raises ConfigInvalid.
+    `conf` are `KEY=VALUE` pairs; `more` is what it needs beside what the catalog needs. Raises ConfigInvalid.
     """
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted, extra = "PYSPARK_GATEWAY_PORT" in os.environ, pairs("--conf", conf)
     if not submitted:
-        needed = versions.packages(settings.catalog.properties)
+        needed = (*versions.packages(settings.catalog.properties), *more)
         prepare.prepare(os.environ, needed, say=lambda line: click.echo(line, err=True))
-    for pair in conf:
+    return session.build(settings, app=app, tuned_for="cluster" if submitted else "local", extra=extra, more=more)
+
+
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """
+    The values of an option that is given as `KEY=VALUE`, any number of times; raises ConfigInvalid.
+    """
+    for pair in given:
         if "=" not in pair:
-            raise ConfigInvalid(f"--conf {pair}: KEY=VALUE is allowed")
-    extra = dict(pair.split("=", 1) for pair in conf)
-    return session.build(settings, app=app, tuned_for="cluster" if submitted else "local", extra=extra)
+            raise ConfigInvalid(f"{option} {pair}: KEY=VALUE is allowed")
+    return dict(pair.split("=", 1) for pair in given)
 
 
 def reports_to(path: str | None) -> query.Report:

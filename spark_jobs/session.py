@@ -58,28 +58,34 @@ def confs(
     extra: Mapping[str, str] | None = None,
     jars: Sequence[Path] = (),
     ivy: Path | None = None,
+    more: Sequence[Package] = (),
 ) -> dict[str, str]:
     """
     Every conf of a session on the settings' catalog; `extra` wins. Raises ConfigInvalid.
 
-    `jars` (by name, never a folder) go on the driver's class path; without them Spark resolves the packages.
+    `jars` (by name, never a folder) go on the driver's class path; without them Spark resolves the packages, those that
+    the catalog needs and `more`.
     """
     return {
         "spark.app.name": app,
         **_ALWAYS,
         **(_LOCAL if tuned_for == "local" else {}),
-        **_classes(settings, jars, ivy),
+        **_classes(jars, ivy, _wanted(settings, more)),
         **_catalog(settings, extra or {}),
         **hadoop_confs(settings.catalog.properties),
         **(extra or {}),
     }
 
 
-def _classes(settings: Settings, jars: Sequence[Path], ivy: Path | None) -> dict[str, str]:
+def _wanted(settings: Settings, more: Sequence[Package]) -> Sequence[Package]:
+    return (*packages(settings.catalog.properties), *more)
+
+
+def _classes(jars: Sequence[Path], ivy: Path | None, wanted: Sequence[Package]) -> dict[str, str]:
     if jars:
         return {"spark.driver.extraClassPath": ":".join(map(str, jars))}
     found = {"spark.jars.ivy": str(ivy)} if ivy else {}
-    return {**found, "spark.jars.packages": _coordinates(packages(settings.catalog.properties))}
+    return {**found, "spark.jars.packages": _coordinates(wanted)}
 
 
 def _coordinates(wanted: Sequence[Package]) -> str:
@@ -95,10 +101,17 @@ def _catalog(settings: Settings, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def build(
-    settings: Settings, *, app: str, tuned_for: TunedFor = "local", extra: Mapping[str, str] | None = None
+    settings: Settings,
+    *,
+    app: str,
+    tuned_for: TunedFor = "local",
+    extra: Mapping[str, str] | None = None,
+    more: Sequence[Package] = (),
 ) -> SparkSession:
     """
-    A session on the settings' catalog; needs `prepare.prepare` (or JAVA_HOME) first. Raises NotPossible.
+    A session on the settings' catalog, with `more` packages than that needs. Raises NotPossible.
+
+    It needs `prepare.prepare` (or JAVA_HOME) first.
 
     Inside a JVM that spark-submit started, its command line decides over class path and memory.
     """
@@ -106,7 +119,8 @@ def build(
     from pyspark.sql import SparkSession
 
     ivy = prepare.ivy_home({})
-    jars = _local_jars(settings, ivy)
+    wanted = _wanted(settings, more)
+    jars = _local_jars(wanted, ivy)
     values = confs(
         settings,
         app=app,
@@ -114,16 +128,16 @@ def build(
         extra=extra,
         ivy=ivy,
         jars=jars if tuned_for == "local" else (),
+        more=more,
     )
     context = SparkContext.getOrCreate(SparkConf().setAll(list(values.items())))
     if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable  # tasks that write need this package: Spark takes the first python3 on PATH
-    _load_iceberg(context, jars, _coordinates(packages(settings.catalog.properties)))
+    _load_iceberg(context, jars, _coordinates(wanted))
     return SparkSession.builder.config(map={**values}).getOrCreate()
 
 
-def _local_jars(settings: Settings, ivy: Path) -> list[Path]:
-    wanted = packages(settings.catalog.properties)
+def _local_jars(wanted: Sequence[Package], ivy: Path) -> list[Path]:
     complete = all(package.alone for package in wanted) and not prepare.missing(wanted, ivy)
     return [package.jar(ivy) for package in wanted] if complete else []
 

@@ -9,7 +9,7 @@ catalog.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -19,6 +19,7 @@ from bookkeeper.core.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink_batches import BatchPublisher
+from spark_jobs.sink_upserts import Arranged, Upserts, arranged, helpers_of
 from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     Stores = Callable[[str], Store]
 
 PATIENCE = timedelta(minutes=5)
-_MODE = "Take outputMode('append'), for an aggregation with a watermark."
+_MODE = "Take outputMode('append'), for an aggregation with a watermark, or a keyed table and mode='upsert'."
 _CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
 
 
@@ -41,24 +42,42 @@ def into(
     name: str,
     checkpoint: str,
     mode: str = "append",
+    order_by: str | Sequence[str] | None = None,
+    deletes: str | None = None,
     patience: timedelta = PATIENCE,
     stores: Stores | None = None,
     clock: Clock = utc_now,
     wait: Wait = pause,
 ) -> Sink:
     """
-    A function for `foreachBatch` that appends each micro-batch to the table of the txlog folder, exactly once.
+    A function for `foreachBatch` that writes each micro-batch to the table of the txlog folder, exactly once.
 
     `folder` is a URL or path, as of `Writer.open`; `name` the writer's, one for each query; `checkpoint` the query's
     `checkpointLocation`. Columns are matched by name; those that the rows lack are null. `patience` bounds how long a
     batch waits for a bookkeeper that is behind. `stores` opens storage in the driver and in the tasks, so it must be
-    possible to pickle it. Raises ConfigInvalid.
+    possible to pickle it.
+
+    `mode="upsert"` is for a keyed table: of each key the batch's newest row by `order_by` (columns or expressions, null
+    is the oldest) takes the place of the table's row; without `order_by` a batch may hold each key once. Where the
+    boolean `deletes` (a column or an expression) is true, the row deletes its key. A column that either refers to
+    is written only if the table has it. Raises ConfigInvalid.
     """
     from bookkeeper.stores.open import open_store
 
-    if mode != "append":
-        raise ConfigInvalid(f"mode={mode!r}: 'append' is expected")
-    return Sink(check_writer(name), checkpoint, _absolute(folder), patience, stores or open_store, clock, wait)
+    changes = _changes(mode, order_by, deletes)
+    opened = stores or open_store
+    return Sink(check_writer(name), checkpoint, _absolute(folder), changes, patience, opened, clock, wait)
+
+
+def _changes(mode: str, order_by: str | Sequence[str] | None, deletes: str | None) -> Upserts | None:
+    """None where the rows are appended; raises ConfigInvalid."""
+    if mode not in ("append", "upsert"):
+        raise ConfigInvalid(f"mode={mode!r}: 'append' or 'upsert' is expected")
+    if mode == "upsert":
+        return Upserts((order_by,) if isinstance(order_by, str) else tuple(order_by or ()), deletes)
+    if order_by is not None or deletes is not None:
+        raise ConfigInvalid("order_by= and deletes= say how rows are upserted: mode is 'append'")
+    return None
 
 
 def _absolute(folder: str) -> str:
@@ -69,9 +88,18 @@ class Sink:
     """What `into` makes: it is called with each micro-batch and its number, in the driver."""
 
     def __init__(
-        self, name: str, checkpoint: str, folder: str, patience: timedelta, stores: Stores, clock: Clock, wait: Wait
+        self,
+        name: str,
+        checkpoint: str,
+        folder: str,
+        changes: Upserts | None,
+        patience: timedelta,
+        stores: Stores,
+        clock: Clock,
+        wait: Wait,
     ) -> None:
         self._name, self._location, self._folder, self._patience = name, checkpoint, folder, patience
+        self._changes = changes
         self._stores, self._clock, self._wait = stores, clock, wait
         self._publisher: BatchPublisher | None = None
 
@@ -88,10 +116,11 @@ class Sink:
         columns = to_arrow_schema(rows.schema)
         # Spark sets both in the thread of the query; the group of its jobs is the id of the run.
         query, run = (context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
-        if query:
+        if query and self._changes is None:
             _check_mode(rows.sparkSession, query)
-        tasks = partial(results_of, rows, stores=self._stores)
-        self._publisher.publish(batch, columns, tasks, query=query, run=run)
+        tasks = partial(results_of, rows, stores=self._stores, changes=self._changes)
+        helpers = helpers_of(rows, self._changes)
+        self._publisher.publish(batch, columns, tasks, helpers=helpers, query=query, run=run)
 
     def _made(self, rows: DataFrame) -> BatchPublisher:
         return BatchPublisher(
@@ -100,6 +129,7 @@ class Sink:
             HadoopCheckpointStore(rows.sparkSession, self._location),
             patience=self._patience,
             stores=self._stores,
+            changes=self._changes,
             clock=self._clock,
             wait=self._wait,
         )
@@ -117,9 +147,9 @@ def _check_mode(spark: SparkSession, query: str) -> None:
         raise NotPossible("the query has the output mode complete: each batch would append all of its rows", hint=_MODE)
 
 
-def results_of(rows: DataFrame, task: Task, *, stores: Stores) -> list[bytes]:
+def results_of(rows: DataFrame, task: Task, *, stores: Stores, changes: Upserts | None = None) -> list[bytes]:
     """
-    Run one task for each partition that has rows; what they wrote, for `Writer.take`.
+    Run one task for each partition that has rows; what they wrote, for `Writer.take`. With `changes` they are upserted.
 
     It is `rows.mapInArrow(...)`, of which Spark asks for pandas without using it.
     """
@@ -127,8 +157,13 @@ def results_of(rows: DataFrame, task: Task, *, stores: Stores) -> list[bytes]:
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    from bookkeeper.core import card as cards
+
+    where: Arranged | None = None
+    if changes is not None:
+        rows, where = arranged(rows, cards.loads(task.card), changes)
     write = UserDefinedFunction(
-        lambda batches: _written(task, stores, batches),
+        lambda batches: _written(task, stores, where, batches),
         returnType="result binary",
         evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
     )
@@ -137,7 +172,9 @@ def results_of(rows: DataFrame, task: Task, *, stores: Stores) -> list[bytes]:
     return [bytes(row.result) for row in DataFrame(made, rows.sparkSession).collect()]
 
 
-def _written(task: Task, stores: Stores, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written(
+    task: Task, stores: Stores, where: Arranged | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """In a task of Spark: one row with its result, none where it has no rows."""
     import pyarrow as pa
 
@@ -146,6 +183,9 @@ def _written(task: Task, stores: Stores, batches: Iterable[pa.RecordBatch]) -> I
     if first is None:
         return
     with task.open(stores=stores) as files:
-        for batch in chain([first], filled):
-            files.write(batch)
+        if where is not None:
+            where.write(chain([first], filled), files)
+        else:
+            for batch in chain([first], filled):
+                files.write(batch)
     yield pa.RecordBatch.from_pydict({"result": pa.array([files.result], pa.binary())})

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import RLock
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from bookkeeper.errors import Backpressure, Fenced, NotPossible
 from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
+from spark_jobs.sink_upserts import Upserts, written
 from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ _ONCE = (
     "Call the sink once for each batch, with all of its rows (union them): of a second call nothing would be written. "
     "Two outputs into one table need a sink each, with names of their own."
 )
-_KEYED = "A keyed table takes changes by key (docs/upserts.md); this sink appends."
+_KEYED = "Give into(..., mode='upsert')."
+_NOT_KEYED = "Give into(..., mode='append'), or make a keyed table: `bookkeeper init --key`."
 
 
 class BatchPublisher:
@@ -69,12 +71,17 @@ class BatchPublisher:
         *,
         patience: timedelta,
         stores: Callable[[str], Store],
+        changes: Upserts | None = None,
         clock: Clock = utc_now,
         wait: Wait = pause,
         random: Callable[[int], bytes] = os.urandom,
         at_once: AtOnce = at_once,
     ) -> None:
-        """`patience` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in."""
+        """
+        `patience` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in. Without
+        `changes` rows are appended.
+        """
+        self._changes = changes
         self._url, self._name, self._checkpoint = folder, name, QueryCheckpoint(checkpoint)
         self._patience, self._stores, self._clock, self._wait = patience, stores, clock, wait
         self._random, self._at_once = random, at_once
@@ -89,25 +96,35 @@ class BatchPublisher:
         self._last: tuple[str | None, int] | None = None
 
     def publish(
-        self, batch: int, columns: pa.Schema, tasks: RunTasks, *, query: str | None = None, run: str | None = None
+        self,
+        batch: int,
+        columns: pa.Schema,
+        tasks: RunTasks,
+        *,
+        helpers: Collection[str] = (),
+        query: str | None = None,
+        run: str | None = None,
     ) -> int:
         """
         The rows that `tasks` write, once in the table when it returns; how many, 0 for a batch that was in before.
 
-        `query` is the id of the query, where it is known, and `run` names its run. A batch without rows publishes
-        nothing. Raises NotPossible (a checkpoint that is not the one the table was written by, a keyed table),
+        `query` is the id of the query, where it is known, and `run` names its run. Of upserts, `helpers` are columns
+        that are written only where the table has them. A batch without rows publishes nothing. Raises NotPossible (a
+        checkpoint that is not the one the table was written by, a table that does not take rows this way),
         SchemaRefused, Backpressure, Fenced, UnknownOutcome and StorageUnavailable; Spark gives the batch again after
         each of them.
         """
         with self._lock:
             try:
                 given = retry(partial(self._checkpoint.position, batch, query), self._wait)
-                return self._published(given, columns, tasks, run)
+                return self._published(given, columns, helpers, tasks, run)
             except BaseException:
                 self._end()
                 raise
 
-    def _published(self, given: BatchPosition, columns: pa.Schema, tasks: RunTasks, run: str | None) -> int:
+    def _published(
+        self, given: BatchPosition, columns: pa.Schema, helpers: Collection[str], tasks: RunTasks, run: str | None
+    ) -> int:
         if run is not None and self._last == (run, given.batch):
             raise NotPossible(f"batch {given.batch} was given twice in one run of {given.query}", hint=_ONCE)
         writer, position = self._opened(run), given.encoded()
@@ -119,7 +136,11 @@ class BatchPublisher:
         if writer.position is not None and writer.position != self._compared:
             retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
             self._until_chain_is_in(writer)
-        writer.write(columns.empty_table())  # refuses rows that the tasks would refuse, and asks for columns
+        # Refuses rows that the tasks would refuse, and asks for columns.
+        if self._changes is None:
+            writer.write(columns.empty_table())
+        else:
+            writer.upsert(written(columns, writer.card, helpers).empty_table())
         rows = writer.take(tasks(writer.task()), position=position)
         name = writer.publish()
         if name is not None:
@@ -147,8 +168,11 @@ class BatchPublisher:
             at_once=self._at_once,
         )
         self._run = run
-        if self._writer.keys:
-            raise NotPossible(f"{self._writer.card.table} is keyed by {', '.join(self._writer.keys)}", hint=_KEYED)
+        table, keys = self._writer.card.table, ", ".join(self._writer.keys)
+        if keys and self._changes is None:
+            raise NotPossible(f"mode='append', and {table} is keyed by {keys}", hint=_KEYED)
+        if not keys and self._changes is not None:
+            raise NotPossible(f"mode='upsert', and {table} has no key", hint=_NOT_KEYED)
         return self._writer
 
     def _end(self) -> None:

@@ -42,6 +42,8 @@ AWS = Package("org.apache.iceberg", "iceberg-aws-bundle", "1.11.0")
 # 1.11.0 of the Azure bundle was never published; 1.10.0 works with the 1.11.0 runtime.
 AZURE = Package("org.apache.iceberg", "iceberg-azure-bundle", "1.10.0")
 HADOOP_AZURE = Package("org.apache.hadoop", "hadoop-azure", "3.4.2", alone=False)
+# The newest of 4.1 whose own dependencies are all published.
+KAFKA = Package("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.1.1", alone=False)
 
 EMBEDDED = (ICEBERG, SQLITE)
 ALL = (*EMBEDDED, POSTGRES, AWS, AZURE, HADOOP_AZURE)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bookkeeper.stores.open import stores_with as stores_with
     from writers.bare import Bare as Bare
     from writers.bare import TooOld as TooOld
+    from writers.tasks.handover import Handover as Handover
     from writers.tasks.task import Task as Task
     from writers.tasks.task import TaskWriter as TaskWriter
     from writers.writer import Writer as Writer
@@ -32,6 +33,7 @@ __all__ = [
     "BookkeeperError",
     "ConfigInvalid",
     "Fenced",
+    "Handover",
     "NotPossible",
     "SchemaRefused",
     "StorageUnavailable",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 _MODULES = {
     "Bare": "writers.bare",
+    "Handover": "writers.tasks.handover",
     "Task": "writers.tasks.task",
     "TaskWriter": "writers.tasks.task",
     "TooOld": "writers.bare",

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.card import Card
+from bookkeeper.core.card import Card, loads
 from bookkeeper.core.column_requests import ColumnRequest
 from bookkeeper.core.folder import Folder
 from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
@@ -38,6 +38,7 @@ from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
 from writers.publish.run_state import RunState
+from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation
 from writers.tasks.task import Task
 from writers.timing import AtOnce, Clock, Wait, at_once, millis, pause, retry, utc_now
@@ -69,26 +70,33 @@ class Writer:
         stores: Callable[[str], Store],
         at_once: AtOnce = at_once,
         keep: str = LAST,
+        handed: Handover | None = None,
     ) -> None:
         self.name = check_writer(name)
         self._folder = folder
         self._clock, self._wait, self._patience, self._at_once = clock, wait, patience, at_once
         self._process, self._lock, self._keep = os.getpid(), RLock(), keep
-        self._cards = CardFollower(folder, stores, name, wait)
-        now = millis(clock())
-        position, least = retry(lambda: resume(folder, self.card, name, now), wait)
-        if now < least:
-            log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
-        self.incarnation = new_incarnation(max(now, least), random(10))
+        self._cards = CardFollower(folder, stores, name, wait, None if handed is None else loads(handed.task.card))
+        if handed is None:
+            now = millis(clock())
+            position, least = retry(lambda: resume(folder, self.card, name, now), wait)
+            if now < least:
+                log.warning("clock behind an earlier run", extra={"action": "open", "writer": name, "ms": least - now})
+            last = TxlogName(name, new_incarnation(max(now, least), random(10)), 0)
+        else:
+            position, last = handed.position, handed.task.txlog.at(handed.task.sequence - 1)
+        self.incarnation = last.incarnation
         self._files = files_of(self._spec, name, self.incarnation, keep, clock, wait, at_once)
         #: metrics of this run, for Prometheus
         self.figures = figures = WriterMetrics(name)
         ordered = None if self._spec.keyed is None else (name, self.incarnation)
         self._monitor = PendingMonitor(folder, clock, wait, at_once, self.figures, ordered)
-        self._publisher = Publisher(folder, name, self.incarnation, position, wait)
+        self._publisher = Publisher(folder, last, position, wait)
         self._columns = ColumnAsker(folder, self._cards, clock, wait, patience, lambda: figures.unpublished)
         self._state = RunState(f"run of {name}", hint="Open a new Writer.")
-        self._reservation = Reservation(clock)
+        self._reservation = Reservation(clock, handed)
+        if handed is not None:
+            self._state.reserve()
         # Also where the program ends, or forgets this object, without a word.
         self._left = weakref.finalize(self, _say_lost, self.figures, self._publisher, self.card.table, self._process)
 
@@ -126,6 +134,38 @@ class Writer:
             stores=stores,
             at_once=at_once,
             keep=keep,
+        )
+
+    @classmethod
+    def taking_over(
+        cls,
+        folder: str | Folder,
+        handed: Handover,
+        *,
+        clock: Clock = utc_now,
+        wait: Wait = pause,
+        patience: timedelta = timedelta(minutes=5),
+        stores: Callable[[str], Store] = open_store,
+        at_once: AtOnce = at_once,
+    ) -> "Writer":
+        """
+        The run that was handed over: it waits for the results of its task. Raises like `open`.
+
+        Of several processes that take one run over, one publishes; the others get Fenced.
+        """
+        if isinstance(folder, str):
+            folder = Folder(stores(folder if ":" in folder else os.path.abspath(folder)))
+        return cls(
+            folder,
+            handed.task.writer,
+            clock=clock,
+            wait=wait,
+            random=os.urandom,
+            patience=patience,
+            stores=stores,
+            at_once=at_once,
+            keep=handed.task.keep,
+            handed=handed,
         )
 
     @property
@@ -409,6 +449,20 @@ class Writer:
         if self._state.has_tasks:
             self._state.free()
         return retry(partial(self._cards.store.delete_many, keys), self._wait)
+
+    @one_at_a_time
+    def hand_over(self) -> Handover:
+        """
+        End this run here, so that another process goes on with it by `taking_over`: it takes the results of `task()`.
+
+        Raises NotPossible where no results are waited for, or rows were written since the last publish.
+        """
+        self._publisher.check()
+        self._state.check_tasks()
+        if self._files.rows():
+            raise NotPossible(f"{self._files.rows()} rows are not published: a run is handed over without rows")
+        self.close()
+        return Handover(self._reservation.current, self._publisher.position, self._reservation.since)
 
     def _check(self) -> None:
         self._check_process()

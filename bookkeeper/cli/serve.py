@@ -68,8 +68,8 @@ def run(
 
     # Before the slow imports: by default SIGHUP would end the process.
     stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
-    from bookkeeper.fold.duty import FoldThreads
-    from bookkeeper.fold.process import PlanProcesses
+    from bookkeeper.fold.duty import MOST_AT_ONCE, FoldThreads
+    from bookkeeper.fold.process import PlanProcess
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
 
@@ -79,7 +79,7 @@ def run(
     _set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        folds = FoldThreads(plan=PlanProcesses().plan)
+        folds = FoldThreads(PlanProcess().plan for _ in range(MOST_AT_ONCE))
         at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed, folds), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)

@@ -8,12 +8,12 @@ the orphan sweep, or a fold that is committed. A plan that the table has outrun 
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from queue import SimpleQueue
-from threading import BoundedSemaphore
+from queue import Empty, LifoQueue, SimpleQueue
+from typing import Protocol
 
 from pyiceberg.manifest import ManifestContent
 
@@ -49,53 +49,55 @@ PAUSED_LOOK = timedelta(seconds=10)
 #: folds of all tables of a process at once: each may take the memory of a budget
 MOST_AT_ONCE = 2
 
-#: plans a fold as `plan_fold` does, wherever
+#: plans a fold as `plan_fold` does, wherever; the second one of a table of any catalog
 Plan = Callable[[Ledger, View, datetime, bytes, Budget], Computed]
 PlanOf = Callable[[Catalog, Ledger, View, datetime, bytes, Budget], Computed]
+
+
+class Act(Protocol):
+    """What a thread does: with `plan`, or with `plan_fold`."""
+
+    def __call__(self, plan: Plan | None = None) -> None: ...
+
+
 #: does it in a thread of its own; False when that is not possible now
-Spawn = Callable[[Callable[[], None], str], bool]
+Spawn = Callable[[Act, str], bool]
 
 
 class FoldThreads:
     """
-    Implements Spawn for all tables of a process, which does not wait for these threads when it ends.
+    The threads that plan folds of all tables of a process, which does not wait for them when it ends.
 
-    `plan` plans folds of tables of a catalog somewhere else; without it they are planned in the thread.
+    Each takes one of `planners`, and puts it back: there are as many threads, and a planner belongs to one of them.
     """
 
-    def __init__(self, most: int = MOST_AT_ONCE, plan: PlanOf | None = None) -> None:
-        self._room, self._plan = BoundedSemaphore(most), plan
+    def __init__(self, planners: Iterable[PlanOf]) -> None:
+        # The last that was used comes first: one process is kept while one is enough.
+        self._planners = LifoQueue[PlanOf]()
+        for planner in planners:
+            self._planners.put(planner)
 
     def of(self, catalog: Catalog) -> Spawn:
         """The same threads, for tables of this catalog."""
-        return self if self._plan is None else Elsewhere(self, partial(self._plan, catalog))
+        return partial(self._spawn, catalog)
 
-    def __call__(self, act: Callable[[], None], name: str) -> bool:
-        if not self._room.acquire(blocking=False):
+    def _spawn(self, catalog: Catalog, act: Act, name: str) -> bool:
+        try:
+            planner = self._planners.get_nowait()
+        except Empty:
             return False
         try:
-            start(partial(self._run, act), name)
+            start(partial(self._run, act, planner, catalog), name)
         except RuntimeError:  # the process may have no more threads now
-            self._room.release()
+            self._planners.put(planner)
             return False
         return True
 
-    def _run(self, act: Callable[[], None]) -> None:
+    def _run(self, act: Act, planner: PlanOf, catalog: Catalog) -> None:
         try:
-            act()
+            act(partial(planner, catalog))
         finally:
-            self._room.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """Implements Spawn, for folds that are planned by `plan` instead of `plan_fold`."""
-
-    spawn: Spawn
-    plan: Plan
-
-    def __call__(self, act: Callable[[], None], name: str) -> bool:
-        return self.spawn(act, name)
+            self._planners.put(planner)
 
 
 @dataclass
@@ -108,7 +110,6 @@ class Attempt:
     ledger: Ledger
     store: Store
     log: TableLog
-    plan: Plan
     deletes: EqualityDeletes
     view: View
     now: datetime
@@ -124,13 +125,13 @@ class Attempt:
     computed: Computed | None = None
     failed: bool = False
 
-    def run(self) -> None:
+    def run(self, plan: Plan) -> None:
         """Looks, and plans a fold where one is due; raises nothing."""
         try:
             files = self._look()
             if files and not self._is_paused(files, self.now):
                 random, budget = os.urandom(10), Budget.of(self.settings.fold)
-                computed = self.plan(self.ledger, self.view, self.now, random, budget)
+                computed = plan(self.ledger, self.view, self.now, random, budget)
                 # A job that began meanwhile has read the table without this fold.
                 if self.overruled or not self._is_paused(files, self.now):
                     self.computed = computed
@@ -213,7 +214,7 @@ class Folds:
             return self._commit(view, self.plan, now)
         if self.spawn is not None and not self._under_way and self._is_due(view, now):
             self._look_at = now + LOOK_EVERY
-            act = partial(self._work, self._attempt(self.spawn, view, now))
+            act = partial(self._work, self._attempt(view, now))
             self._under_way = self.spawn(act, f"fold {self.settings.name}")
         return view
 
@@ -241,15 +242,14 @@ class Folds:
             return False
         return self._looked is None or self._looked[0] != view.head.snapshot_id or now >= self._looked[1]
 
-    def _attempt(self, spawn: Spawn, view: View, now: datetime) -> Attempt:
-        plan = spawn.plan if isinstance(spawn, Elsewhere) else plan_fold
-        what = self.settings, self.ledger, self.store, self.log, plan, self._deletes
+    def _attempt(self, view: View, now: datetime) -> Attempt:
+        what = self.settings, self.ledger, self.store, self.log, self._deletes
         return Attempt(*what, view, now, self._left, self._paused_since)
 
-    def _work(self, attempt: Attempt) -> None:
+    def _work(self, attempt: Attempt, plan: Plan | None = None) -> None:
         """In a thread of its own, which writes nothing else."""
         try:
-            attempt.run()
+            attempt.run(plan or plan_fold)
         finally:
             self._ended.put(attempt)
 

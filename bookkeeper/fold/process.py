@@ -6,23 +6,26 @@ costs one fold, which is tried again: a Parquet file that breaks the decoder, th
 """
 
 import contextlib
-import pickle  # noqa: TID251 - between two processes of ours, over pipes that no other has
 import subprocess
 import sys
-import threading
 from datetime import datetime, timedelta
 from functools import partial
+from typing import IO
 
 from bookkeeper.catalogs.deadline import within
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import Retry
 from bookkeeper.fold.budget import Budget, Computed
-from bookkeeper.fold.worker import Failed, Job
+from bookkeeper.fold.wire import MOST_BYTES, Failed, Job, decode_answer, encode_job
+from bookkeeper.fold.worker import LENGTH_BYTES
 from bookkeeper.ledger.fold_commit import MOST_AGE
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 
+#: what the process runs
+PROGRAM = "from bookkeeper.fold.worker import main; main()"
 _HINT = "If memory was short: lower max-keys, max-key-bytes or max-rows in [tables.NAME.fold]."
+_HINT_ANSWER = "It was ended, and the next fold gets a new one. `bookkeeper fold` plans without it."
 
 
 class FoldDefect(Exception):
@@ -37,14 +40,15 @@ class _Ended(Exception):
         self.code = code
 
 
-class PlanProcesses:
-    """Processes that plan folds: one for each fold that is being planned, kept for the next."""
+class PlanProcess:
+    """
+    A process that plans folds, which is started for a fold and kept for the next; to be used by one thread at a time.
+    """
 
     def __init__(self, most: timedelta = MOST_AGE) -> None:
         #: a plan that takes longer would be refused
         self._most = most
-        self._idle: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
 
     def plan(
         self, catalog: Catalog, ledger: Ledger, view: View, now: datetime, random: bytes, budget: Budget
@@ -61,11 +65,15 @@ class PlanProcesses:
         raise FoldDefect(found.text)
 
     def close(self) -> None:
-        """Ends those that have nothing to do."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for process in idle:
-            _end(process)
+        """Ends it, whatever it does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):
+                    assert pipe is not None
+                    pipe.close()
+            process.wait()
 
     def _answer(self, job: Job) -> Computed | Failed:
         for attempt in (1, 2):
@@ -78,26 +86,21 @@ class PlanProcesses:
         raise AssertionError("the last attempt returns or raises")
 
     def _asked(self, job: Job) -> Computed | Failed:
-        process = self._take()
         try:
-            found = self._ask(process, job)
+            return self._ask(self._running(), job)
         except BaseException:
-            _end(process)
+            self.close()
             raise
-        with self._lock:
-            self._idle.append(process)
-        return found
 
-    def _take(self) -> "subprocess.Popen[bytes]":
-        with self._lock:
-            while self._idle:
-                process = self._idle.pop()
-                if process.poll() is None:
-                    return process
-                _end(process)
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = self._started()
+        return self._process
+
+    def _started(self) -> "subprocess.Popen[bytes]":
         # The same modules, wherever they are; what follows -c must not come from the directory that we are in.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from bookkeeper.fold.worker import main; main()"
-        words = [sys.executable, "-c", code]
+        words = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"]
         try:
             # In a session of its own: Ctrl-C is the bookkeeper's, which ends it.
             return subprocess.Popen(
@@ -112,7 +115,9 @@ class PlanProcesses:
         except TimeoutError as error:
             process.kill()
             raise _Ended(process.wait()) from error
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except ValueError as error:
+            raise Retry(f"the process of the fold answered no plan: {error}", hint=_HINT_ANSWER) from error
+        except (OSError, EOFError) as error:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(5)
             process.kill()
@@ -121,16 +126,16 @@ class PlanProcesses:
 
 def _exchange(process: "subprocess.Popen[bytes]", job: Job) -> Computed | Failed:
     assert process.stdin is not None and process.stdout is not None
-    pickle.dump(job, process.stdin)
+    process.stdin.write(encode_job(job))
     process.stdin.flush()
-    found: Computed | Failed = pickle.load(process.stdout)
-    return found
+    length = int.from_bytes(_read(process.stdout, LENGTH_BYTES), "big")
+    if length > MOST_BYTES:
+        raise ValueError(f"an answer of {length} bytes, at most {MOST_BYTES} are read")
+    return decode_answer(_read(process.stdout, length), job)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):
-            assert pipe is not None
-            pipe.close()
-    process.wait()
+def _read(pipe: IO[bytes], count: int) -> bytes:
+    data = pipe.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data

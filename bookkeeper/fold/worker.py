@@ -1,5 +1,6 @@
 """
-The process that computes folds for a bookkeeper. It reads jobs from stdin and writes what it computed to stdout.
+The process that computes folds for a bookkeeper. It reads jobs from stdin, a line each, and writes answers to stdout,
+each behind its length (`fold.wire`).
 
 It commits nothing. When the bookkeeper ends, however it ends, its end of stdin is closed, and this process exits.
 Killed in the middle of a fold it leaves position delete files that nothing names, for the orphan sweep.
@@ -7,11 +8,8 @@ Killed in the middle of a fold it leaves position delete files that nothing name
 
 import logging
 import os
-import pickle  # noqa: TID251 - between two processes of ours, over pipes that no other has
 import queue
 import traceback
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import IO
 
@@ -20,8 +18,8 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.fold.budget import Budget, Computed
 from bookkeeper.fold.fold import plan_fold
+from bookkeeper.fold.wire import Failed, Job, decode_job, encode_answer
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.threads import start
 
@@ -29,28 +27,8 @@ from bookkeeper.threads import start
 IDLE_SECONDS, MOST_KIB = 300.0, 512 * 1024
 #: ticks come first
 _NICENESS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A fold to be planned: of the head that the catalog shows now."""
-
-    catalog: Catalog
-    identifier: str
-    #: the id of the txlog folder, as the table's marks have it
-    folder: str
-    now: datetime
-    random: bytes
-    budget: Budget
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Why there is no plan; `expected` is False for a defect of ours, whose text is the traceback."""
-
-    text: str
-    hint: str = ""
-    expected: bool = True
+#: bytes of the length before an answer, big-endian
+LENGTH_BYTES = 8
 
 
 class Planner:
@@ -59,21 +37,22 @@ class Planner:
     def __init__(self) -> None:
         self._open: tuple[Catalog, IcebergCatalog] | None = None
 
-    def answer(self, job: Job) -> Computed | Failed:
+    def answer(self, job: Job) -> bytes:
         """
-        The plan of a job, or why there is none; raises nothing.
+        The plan of a job, or why there is none, as it is sent; raises nothing.
         """
         try:
             if self._open is None or self._open[0] != job.catalog:
                 self._open = job.catalog, open_catalog(job.catalog, scans=False)
             ledger = Ledger(self._open[1], job.identifier, lambda: job.now)
-            return plan_fold(ledger, ledger.load(job.folder), job.now, job.random, job.budget)
+            view = ledger.load(job.folder)
+            return encode_answer(plan_fold(ledger, view, job.now, job.random, job.budget), view)
         except BookkeeperError as error:
             self._open = None
-            return Failed(str(error), error.hint)
+            return encode_answer(Failed(str(error), error.hint))
         except Exception:  # noqa: BLE001 - the bookkeeper logs it
             self._open = None
-            return Failed(traceback.format_exc(), expected=False)
+            return encode_answer(Failed(traceback.format_exc(), expected=False))
 
 
 def main() -> None:
@@ -91,7 +70,8 @@ def main() -> None:
             job = jobs.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             break
-        pickle.dump(planner.answer(job), taken)
+        answer = planner.answer(job)
+        taken.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         taken.flush()
         if _peak_kib() > MOST_KIB:
             break
@@ -110,7 +90,7 @@ def _peak_kib() -> int:
 
 def _receive(given: IO[bytes], jobs: "queue.Queue[Job]") -> None:
     try:
-        while True:
-            jobs.put(pickle.load(given))
+        for line in given:
+            jobs.put(decode_job(line))
     finally:  # also in the middle of a fold: no bookkeeper takes its plan
         os._exit(0)

@@ -26,6 +26,8 @@ def programs() -> dict[str, click.Command]:
         module, _, attribute = place.partition(":")
         found[name] = getattr(importlib.import_module(module), attribute)
     for item in pkgutil.iter_modules(spark_jobs.__path__):
+        if "@click." not in (ROOT / "spark_jobs" / f"{item.name}.py").read_text("utf-8"):
+            continue  # no job: a library that a session imports may be of classes of Spark's
         job = getattr(importlib.import_module(f"spark_jobs.{item.name}"), "main", None)
         if isinstance(job, click.Command):
             found[f"python -m spark_jobs.{item.name}"] = job

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.config.settings import Fold
+from bookkeeper.config.settings import Catalog, Fold
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.fold import duty
 from bookkeeper.fold.duty import FoldThreads
@@ -25,6 +25,11 @@ FOLD_FILES = Fold().files
 def at_once(act: Callable[[], None], name: str) -> bool:
     act()
     return True
+
+
+def here(catalog: Catalog, *given: Any) -> Any:
+    """Plans a fold in the thread."""
+    return duty.plan_fold(*given)
 
 
 def book_of(lake: Lake, spawn: Any = at_once, **settings: Any) -> Bookkeeper:
@@ -123,7 +128,7 @@ def test_rows_do_not_wait_for_a_fold_that_is_planned(lake: Lake, monkeypatch: py
         return plan(*given)
 
     monkeypatch.setattr(duty, "plan_fold", slow)
-    book, writer = book_of(lake, FoldThreads()), Steps(lake)
+    book, writer = book_of(lake, FoldThreads([here]).of(lake.catalog_settings)), Steps(lake)
     steps = upserted(lake, book, writer, FOLD_FILES)
     for _ in range(60):  # a look that began with fewer files may still be under way
         lake.tick(book, seconds=2)
@@ -199,17 +204,25 @@ def test_a_fold_that_fails_is_tried_again_after_a_minute_and_costs_no_row(
 
 
 def test_so_many_folds_at_once_and_no_more() -> None:
-    go, threads = threading.Event(), FoldThreads(2)
-    begun = [threads(lambda: bool(go.wait(60)), "x") for _ in range(3)]
-    assert begun == [True, True, False]
+    go, done, threads = threading.Event(), threading.Event(), FoldThreads([here, here])
+
+    def act(plan: Any = None) -> None:
+        assert go.wait(60)
+        done.set()
+
+    spawns = threads.of(Catalog("a")), threads.of(Catalog("b"))
+    assert [spawn(act, "x") for spawn in (*spawns, spawns[0])] == [True, True, False]
     go.set()
+    assert done.wait(60)
+    threads._planners.put(threads._planners.get(timeout=60))
+    assert spawns[1](act, "x")
 
 
 def test_a_thread_that_cannot_be_started_now_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    threads = FoldThreads(1)
+    threads = FoldThreads([here]).of(lake.catalog_settings)
     book, writer = book_of(lake, threads), Steps(lake)
     with monkeypatch.context() as broken:
         broken.setattr(threading.Thread, "start", fails)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.delete_scope import DeleteFile
+from bookkeeper.core.delete_scope import FILE_PATH, DeleteFile
 from bookkeeper.core.rewrite import file_key
 from bookkeeper.fold import compute
-from bookkeeper.fold.read import FILE_PATH, position_rows
+from bookkeeper.fold.read import position_rows
 from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
@@ -232,3 +232,13 @@ def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: in
     paused = bool(rightly(attempt, files, now))
     attempt.asked = not paused
     return paused
+
+
+@rule(
+    "The process that plans folds is not trusted: a plan has new files of this fold only, each for one data file.",
+    Fails("tests/fold/test_wire.py::test_what_is_no_answer_is_refused[a new file of another fold]"),
+    Fails("tests/fold/test_wire.py::test_no_new_file_is_named_twice"),
+)
+@breaks("bookkeeper.fold.wire._check_new")
+def plans_name_any_file(rightly: Any, key: str, entry: Any, fold_id: str, names: Any) -> None:
+    """What a plan names as a new file is one."""

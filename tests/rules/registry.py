@@ -3,6 +3,7 @@ All rules, chapter by chapter.
 """
 
 from tests.rules import (
+    batches,
     beginning,
     commits,
     consuming,
@@ -38,6 +39,7 @@ CHAPTERS = (
     consuming.rule,
     beginning.rule,
     sinking.rule,
+    batches.rule,
     growing.rule,
     storing.rule,
     liveness.rule,

@@ -175,7 +175,7 @@ def marks_before_the_listing(rightly: Any, folder: Folder, card: Any, writer: st
     "A new run goes on behind what is pending, not only behind what is committed.",
     Fails(f"{POSITIONS}test_a_new_run_continues_behind_what_is_pending"),
 )
-@breaks("writers.publish.publisher._read")
+@breaks("writers.publish.publisher.with_positions")
 def pending_positions_are_not_read(rightly: Any, folder: Any, card: Any, sizes: Any) -> list[Any]:
     """Only the marks say where a source goes on."""
     return []

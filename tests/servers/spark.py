@@ -13,13 +13,13 @@ from unittest.mock import patch
 
 from bookkeeper.config.settings import Settings
 from spark_jobs import prepare, session
-from spark_jobs.versions import ALL, EMBEDDED, Package
+from spark_jobs.versions import ALL, EMBEDDED, KAFKA, Package
 from tests.servers.installed import missing
 from tests.servers.needed import needed
 
 #: a Java without a compiler of its own takes this one
 ECJ = Package("org.eclipse.jdt", "ecj", "3.40.0")
-EVERY = (*ALL, ECJ)
+EVERY = (*ALL, KAFKA, ECJ)
 #: of Spark's jars, what a program in Java needs beside Iceberg's
 LIBRARIES = ("hadoop-client-api", "hadoop-client-runtime", "slf4j-api", "zstd-jni")
 

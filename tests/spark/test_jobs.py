@@ -152,6 +152,32 @@ def test_a_compaction_publishes_what_the_bookkeeper_commits(tmp_path, start, com
     assert queue.keys() == list("abcde") and file.sort_order_id == ("--sort" in command)
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param([sys.executable, "-m", "spark_jobs.write_stream"], id="python -m"),
+        pytest.param([SUBMIT, *QUICK, str(ROOT / "spark_jobs" / "write_stream.py")], id="spark-submit"),
+    ],
+)
+def test_a_stream_is_written_through_txlogs(tmp_path, start):
+    prepared.wanted()
+    own = new_lake(tmp_path / "lake")
+    with own.config_path.open("a") as text:
+        text.write('\n[tables.events]\nidentifier = "queue.events"\n')
+    queue = Queue(tmp_path / "lake", WallClock(), identifier="queue.events", file_names="strict")
+    (tmp_path / "in").mkdir()
+    line = {"timestamp": "2026-03-01T12:00:00Z", "key": "a", "value": "AQI="}
+    (tmp_path / "in" / "1.json").write_text(json.dumps(line) + "\n")
+    words = ["--config", str(own.config_path), "--checkpoint", str(tmp_path / "checkpoint"), "--name", "orders"]
+    words += ["--source", f"json:{tmp_path}/in", "--trigger", "available-now"]
+
+    with ticking(queue):
+        run([*start, *words], cwd=tmp_path, env=environment())
+
+    assert queue.keys() == ["a"]
+    assert queue.folder.marks().marks.writer("orders").position is not None
+
+
 @contextlib.contextmanager
 def ticking(queue):
     """

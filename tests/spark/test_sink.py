@@ -19,6 +19,7 @@ from bookkeeper.errors import ConfigInvalid, NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from spark_jobs.sink import Sink, into
+from tests.histories.readers import duckdb_session
 from tests.packaging.project import ROOT
 from tests.support.lake import Lake, Writes
 
@@ -30,6 +31,18 @@ SCHEMA = "timestamp timestamp, key string, value binary"
 @pytest.fixture
 def queue(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake", file_names="strict")
+
+
+@pytest.fixture(params=["append", "upsert"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def target(mode: str, tmp_path: Path) -> Lake:
+    """A table that takes rows this way."""
+    shape = {"key": ("key",), "partition_by": ()} if mode == "upsert" else {}
+    return Lake(tmp_path / "lake", file_names="strict", **shape)
 
 
 def put(folder: Path, *files: Sequence[str]) -> None:
@@ -61,6 +74,12 @@ def values(lake: Lake) -> set[Any]:
     return set(lake.table().scan(selected_fields=("value",)).to_arrow()["value"].to_pylist())
 
 
+def keys(lake: Lake) -> list[str]:
+    """Of a keyed table, too, whose deletes pyiceberg does not read."""
+    query = f"SELECT key FROM iceberg_scan('{lake.table().metadata_location}') ORDER BY key"
+    return [key for (key,) in duckdb_session().execute(query).fetchall()]
+
+
 def given_again(checkpoint: Path) -> int:
     """As if the driver had died before Spark's own commit of the last batch, which this is."""
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
@@ -88,31 +107,31 @@ def test_each_micro_batch_is_in_the_table_once_also_one_that_is_given_again(
 
 
 def test_a_driver_killed_between_its_publish_and_the_commit_log_of_spark_loses_and_doubles_nothing(
-    spark: Any, queue: Lake, tmp_path: Path
+    spark: Any, target: Lake, mode: str, tmp_path: Path
 ) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "cp"
     put(source, ["a1", "a2"], ["b1", "b2"])
-    dies_in_its_first_batch(queue, source, checkpoint)
-    assert len(queue.pending()) == 1
+    dies_in_its_first_batch(target, mode, source, checkpoint)
+    assert len(target.pending()) == 1
     assert [*(checkpoint / "offsets").glob("0")] and not [*(checkpoint / "commits").glob("0")]
 
-    query(spark, source, checkpoint, sink_of(queue, checkpoint))
-    assert queue.keys() == ["a1", "a2", "b1", "b2"]
-    assert queue.operations() == ["append", "append"]
-    assert queue.rejected() == {}
+    query(spark, source, checkpoint, sink_of(target, checkpoint, mode=mode))
+    assert keys(target) == ["a1", "a2", "b1", "b2"]
+    assert target.operations().count("append") == 2
+    assert target.rejected() == {}
 
 
 def test_a_task_that_is_killed_in_a_file_runs_again_and_what_it_left_is_in_no_txlog(
-    spark: Any, queue: Lake, tmp_path: Path
+    spark: Any, target: Lake, mode: str, tmp_path: Path
 ) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "cp"
     put(source, ["a1", "a2", "a3", "a4"])
-    dies_in_its_first_batch(queue, source, checkpoint, tmp_path / "killed")
-    left = [path for path in (queue.root / "demo" / "events").rglob("*.parquet") if path.stat().st_size == TORN_BYTES]
+    dies_in_its_first_batch(target, mode, source, checkpoint, tmp_path / "killed")
+    left = [path for path in (target.root / "demo" / "events").rglob("*.parquet") if path.stat().st_size == TORN_BYTES]
     assert len(left) == 1
 
-    query(spark, source, checkpoint, sink_of(queue, checkpoint))
-    assert (queue.keys(), queue.rejected()) == (["a1", "a2", "a3", "a4"], {})
+    query(spark, source, checkpoint, sink_of(target, checkpoint, mode=mode))
+    assert (keys(target), target.rejected()) == (["a1", "a2", "a3", "a4"], {})
 
 
 def test_queries_side_by_side_and_a_plain_writer_write_one_table_and_none_ends(
@@ -189,8 +208,8 @@ def test_the_output_mode_complete_is_refused(spark: Any, queue: Lake, tmp_path: 
 
 
 def test_another_mode_or_name_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match="'append' is expected"):
-        into("/lake", name="query", checkpoint="/cp", mode="upsert")
+    with pytest.raises(ConfigInvalid, match="'append' or 'upsert' is expected"):
+        into("/lake", name="query", checkpoint="/cp", mode="merge")
     with pytest.raises(ConfigInvalid):
         into("/lake", name="No Name", checkpoint="/cp")
 
@@ -202,12 +221,13 @@ def test_a_sink_is_not_sent_to_another_process() -> None:
     assert "Connect" in caught.value.hint
 
 
-def dies_in_its_first_batch(lake: Lake, source: Path, checkpoint: Path, killed: Path | None = None) -> None:
+def dies_in_its_first_batch(lake: Lake, mode: str, source: Path, checkpoint: Path, killed: Path | None = None) -> None:
     """Runs `driver` in a process of its own."""
     words = [
         sys.executable,
         __file__,
         lake.made.folder,
+        mode,
         str(source),
         str(checkpoint),
         *([str(killed)] if killed else []),
@@ -217,7 +237,7 @@ def dies_in_its_first_batch(lake: Lake, source: Path, checkpoint: Path, killed: 
     assert ended.returncode == -signal.SIGKILL, ended.stderr[-2000:]
 
 
-def driver(folder: str, source: str, checkpoint: str, killed: str = "") -> None:
+def driver(folder: str, mode: str, source: str, checkpoint: str, killed: str = "") -> None:
     """
     A driver that dies when its first txlog is published and no bookkeeper has seen it; of its tasks the first dies in a
     file, where the path `killed` is given, which says that it has.
@@ -249,7 +269,8 @@ def driver(folder: str, source: str, checkpoint: str, killed: str = "") -> None:
 
     confs = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     spark = SparkSession.builder.master("local[2,3]").config(map=confs).getOrCreate()
-    sink = into(folder, name="query", checkpoint=checkpoint, wait=die, patience=timedelta(minutes=1), stores=stores)
+    given: dict[str, Any] = {"wait": die, "patience": timedelta(minutes=1), "stores": stores}
+    sink = into(folder, name="query", checkpoint=checkpoint, mode=mode, **given)
     query(spark, Path(source), Path(checkpoint), sink)
 
 

@@ -10,6 +10,7 @@ import pytest
 from bookkeeper.errors import Backpressure, EntryInvalid, Fenced, NotPossible, SchemaRefused
 from bookkeeper.stores.open import open_store
 from spark_jobs.sink_batches import BatchPublisher
+from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import rows
 from tests.support.faults import Faults
 from tests.support.keyed import keyed_lake
@@ -290,6 +291,15 @@ def test_a_keyed_table_is_refused(query: MicroBatches, tmp_path: Path) -> None:
     query.plan(0)
     patience, checkpoint = timedelta(minutes=5), open_store(query.checkpoint)
     sink = BatchPublisher(lake.made.folder, "query", checkpoint, stores=open_store, patience=patience, clock=lake.clock)
-    with pytest.raises(NotPossible, match="is keyed by id"):
+    with pytest.raises(NotPossible, match="is keyed by id") as caught:
         sink.publish(0, rows().schema, lambda task: query.tasks(task, 0))
+    assert "upsert" in caught.value.hint
     assert query.jobs == {}
+
+
+def test_upserts_into_a_table_without_a_key_are_refused_before_a_task_runs(query: MicroBatches) -> None:
+    query.changes = Upserts()
+    with pytest.raises(NotPossible, match=r"mode='upsert', and \S+ has no key") as caught:
+        query.run()
+    assert "append" in caught.value.hint
+    assert (query.jobs, query.desk.folder.pending()) == ({}, [])

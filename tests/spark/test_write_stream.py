@@ -4,20 +4,29 @@ A Spark stream writes into the queue's table while another program commits to it
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from functools import partial
+from threading import Event, Thread
 
 import pytest
+from click.testing import CliRunner
 
-from bookkeeper.errors import ConfigInvalid
+from bookkeeper.config.settings import Settings
+from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import query, write_stream
+from spark_jobs.stream_source import Source
+from tests.spark.conftest import new_catalog, registered
 from tests.support import spark_lake as lake_module
+from tests.support.lake import Lake
+from tests.support.races import WallClock
 from tests.support.spark_lake import START, name_of, rows
 
 
 def write(spark, table, tmp_path, source, act=lambda progress: None, stopped=lambda: False, trigger="available-now"):
     schema = spark.table(name_of(table)).schema
-    stream = write_stream.source(spark, source, schema)
+    stream = Source(source).read(spark, schema)
     started = write_stream.start(stream, name_of(table), str(tmp_path / "checkpoint"), trigger)
     query.follow(started, stopped, act)
 
@@ -100,7 +109,122 @@ def test_a_stream_and_a_committer_in_another_process_lose_nothing_to_each_other(
     assert operators(spark, table) == {"SparkStream", "Committer"}
 
 
-def test_an_unknown_source_is_refused(spark, lake):
-    for text in ("kafka:topic", "rate:often", "json:", "rate"):
-        with pytest.raises(ConfigInvalid, match="rate:ROWS_PER_SECOND"):
-            write_stream.source(spark, text, spark.range(1).schema)
+@pytest.fixture
+def queue(tmp_path, spark, lake):
+    """A table with its txlog folder, in a catalog that Spark knows, and a bookkeeper that ticks."""
+    made = registered(Lake(tmp_path / "lake", WallClock(), catalog=new_catalog(), file_names="strict"), spark, lake)
+    over = Event()
+
+    def ticks():
+        book = made.book()
+        while not over.wait(0.1):
+            made.tick(book)
+
+    thread = Thread(target=ticks)
+    thread.start()
+    yield made
+    over.set()
+    thread.join()
+
+
+def through(spark, queue, tmp_path, checkpoint="checkpoint", **options):
+    """A run of the job over what is in the folder `in`."""
+    settings = Settings(queue.catalog_settings, tables={"events": queue.settings})
+    origin = partial(Source(f"json:{tmp_path}/in").read, spark)
+    given = {"trigger": "available-now", "stopped": lambda: False, "output": write_stream.Output(**options)}
+    write_stream.write(spark, settings, "events", str(tmp_path / checkpoint), origin, **given)
+
+
+def killed_before_commit_log(checkpoint):
+    """As if the driver was killed behind the commit of the last batch, before Spark's own note of it."""
+    last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
+    for name in (f"{last}", f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink()
+
+
+def test_micro_batches_are_committed_by_the_bookkeeper_and_one_that_is_given_again_once(spark, queue, tmp_path):
+    lines(tmp_path / "in", "1.json", "ab")
+    through(spark, queue, tmp_path)
+    query = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    assert queue.folder.marks().marks.writer(f"spark-{query}").position.startswith(b"spark/")
+    killed_before_commit_log(tmp_path / "checkpoint")
+    lines(tmp_path / "in", "2.json", "c")
+    through(spark, queue, tmp_path)
+
+    assert queue.keys() == list("abc")
+    assert [snapshot.summary["spark.app.id"] for snapshot in queue.table().metadata.snapshots] == [None, None]
+    assert queue.rejected() == {}
+
+
+def test_a_copy_of_the_checkpoint_is_refused_once_the_other_has_gone_on(spark, queue, tmp_path):
+    lines(tmp_path / "in", "1.json", "a")
+    through(spark, queue, tmp_path)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    lines(tmp_path / "in", "2.json", "b")
+    through(spark, queue, tmp_path)
+    lines(tmp_path / "in", "3.json", "c")
+    with pytest.raises(NotPossible, match="an old or a second one of its query"):
+        through(spark, queue, tmp_path, "copy")
+
+    assert queue.keys() == list("ab")
+
+
+def test_a_checkpoint_goes_on_through_txlogs_behind_the_last_batch_that_spark_committed(spark, queue, tmp_path):
+    lines(tmp_path / "in", "1.json", "ab")
+    through(spark, queue, tmp_path, commit="by-spark")
+    killed_before_commit_log(tmp_path / "checkpoint")
+    lines(tmp_path / "in", "2.json", "c")
+    through(spark, queue, tmp_path)
+    through(spark, queue, tmp_path)
+
+    assert queue.keys() == list("abc")
+
+
+@pytest.mark.parametrize("name", [None, "orders"])
+def test_iceberg_s_sink_is_not_given_a_batch_that_is_in_a_txlog(spark, queue, tmp_path, name):
+    lines(tmp_path / "in", "1.json", "ab")
+    through(spark, queue, tmp_path, name=name)
+    killed_before_commit_log(tmp_path / "checkpoint")
+    with pytest.raises(NotPossible, match="batch 0 of the query is in a txlog") as caught:
+        through(spark, queue, tmp_path, commit="by-spark")
+    assert "--commit by-bookkeeper" in caught.value.hint
+    through(spark, queue, tmp_path, name=name)
+    lines(tmp_path / "in", "2.json", "c")
+    through(spark, queue, tmp_path, commit="by-spark")
+
+    assert queue.keys() == list("abc")
+    assert queue.table().current_snapshot().summary["spark.app.id"] is not None
+
+
+def test_a_name_that_is_given_names_the_writer(spark, queue, tmp_path):
+    lines(tmp_path / "in", "1.json", "a")
+    through(spark, queue, tmp_path, name="orders")
+
+    assert queue.folder.marks().marks.writer("orders").position is not None
+
+
+def test_a_wrong_mode_and_a_table_without_a_bookkeeper_are_said_before_the_query_runs(spark, lake, queue, tmp_path):
+    lines(tmp_path / "in", "1.json", "a")
+    with pytest.raises(ConfigInvalid, match="upsert"):
+        through(spark, queue, tmp_path, mode="upsert")
+    table = lake.new_table()
+    given = {"trigger": "available-now", "stopped": lambda: False}
+    origin = partial(Source(f"json:{tmp_path}/in").read, spark)
+    with pytest.raises(NotPossible, match="no bookkeeper commits for this table") as caught:
+        write_stream.write(spark, lake.settings, table.name()[-1], str(tmp_path / "checkpoint"), origin, **given)
+
+    assert "--commit by-spark" in caught.value.hint
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_rows_have_no_columns_that_a_writer_of_a_keyed_table_fills(spark, keyed):
+    columns = spark.table(f"{keyed.catalog_settings.name}.{keyed.settings.identifier}").schema
+    given = write_stream.given_columns(keyed.folder.card(), columns)
+
+    assert {*columns.names} - {*given.names} == {"op", "seq"}
+    assert write_stream.given_columns(keyed.folder.card(), given) == given
+
+
+def test_spark_itself_upserts_nothing():
+    words = ["--checkpoint", "cp", "--commit", "by-spark", "--mode", "upsert"]
+    assert "Spark itself only appends" in CliRunner().invoke(write_stream.main, words).output

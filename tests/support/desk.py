@@ -179,6 +179,7 @@ class Ledger:
         self.desk = desk
         self.marks = Marks(folder=desk.root)
         self.files: list[DataFile] = []
+        self.txlogs: list[Txlog] = []
 
     def tick(self) -> None:
         for item in self.desk.txlogs():
@@ -204,6 +205,7 @@ class Ledger:
         positions: Mapping[str, bytes] = {} if item.position is None else {item.name.writer: item.position}
         self.marks = self.marks.advanced([item.name], positions, 1)
         self.files += item.files
+        self.txlogs.append(item)
         self._publish_marks(item)
         self.desk.folder.delete([item.name])
 

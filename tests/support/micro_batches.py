@@ -6,13 +6,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
+
+import pyarrow as pa
 
 from bookkeeper.stores.open import open_store
 from spark_jobs.sink_batches import BatchPublisher
+from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.faults import Faults, FaultyStore
-from writers import Task
+from tests.support.upserts import keyed_card, state, table
+from writers import Task, TaskWriter
 
 BATCHES = (("0a", "0b"), ("1a",), (), ("3a", "3b"))
 PATIENCE = timedelta(minutes=5)
@@ -23,12 +27,15 @@ class MicroBatches:
     A query of a few batches, each in tasks of one row, into a table in memory; a bookkeeper ticks while the sink waits.
     """
 
+    changes: Upserts | None = None
+    columns = rows().schema
+
     def __init__(
         self, batches: Sequence[Sequence[str]] = BATCHES, desk: Desk | None = None, name: str = "query"
     ) -> None:
         self.desk = desk or Desk(f"memory://{uuid.uuid4()}")
         if desk is None:
-            self.desk.set_card()
+            self._set_card()
         self.ledger = Ledger(self.desk)
         self.batches, self.name = list(batches), name
         self.checkpoint = f"memory://{uuid.uuid4()}"
@@ -37,6 +44,9 @@ class MicroBatches:
         self.jobs = Counter[int]()
         self.runs = 0
         self.stores: Any = open_store
+
+    def _set_card(self) -> None:
+        self.desk.set_card()
 
     def wait(self, seconds: float) -> object:
         self.desk.clock.wait(seconds)
@@ -55,6 +65,7 @@ class MicroBatches:
             self.stores(self.checkpoint),
             patience=PATIENCE,
             stores=self.stores,
+            changes=self.changes,
             clock=self.desk.clock,
             wait=wait or self.wait,
             random=lambda count: seed[:count],
@@ -82,7 +93,9 @@ class MicroBatches:
     def give(self, sink: BatchPublisher, batch: int) -> int:
         if not self.has(f"offsets/{batch}"):
             self.plan(batch)
-        return sink.publish(batch, rows().schema, lambda task: self.tasks(task, batch), run=str(self.runs))
+        return sink.publish(
+            batch, self.columns, lambda task: self.tasks(task, batch), helpers=["gone"], run=str(self.runs)
+        )
 
     def tasks(self, task: Task, batch: int) -> list[bytes]:
         self.jobs[batch] += 1
@@ -90,16 +103,19 @@ class MicroBatches:
 
     def _part(self, task: Task, key: str) -> bytes:
         with task.open(stores=self.stores, clock=self.desk.clock, wait=lambda seconds: True) as files:
-            files.write(rows(key))
+            self._write(files, key)
         return files.result
+
+    def _write(self, files: TaskWriter, key: str) -> None:
+        files.write(rows(key))
 
     def has(self, key: str) -> bool:
         folder = key.rpartition("/")[0]
         return key in {item.key for item in open_store(self.checkpoint).list(f"{folder}/" if folder else "")}
 
-    def copied(self) -> "MicroBatches":
+    def copied(self) -> Self:
         """The same query of a copy of the checkpoint, on the same table."""
-        made = MicroBatches(self.batches, self.desk, self.name)
+        made = type(self)(self.batches, self.desk, self.name)
         made.ledger, made.query, made.runs = self.ledger, self.query, self.runs + 100
         there, here = open_store(self.checkpoint), open_store(made.checkpoint)
         for item in list(there.list("")):
@@ -112,3 +128,33 @@ class MicroBatches:
 
     def all(self) -> list[str]:
         return sorted(key for batch in self.batches for key in batch)
+
+
+class KeyedBatches(MicroBatches):
+    """
+    The same into a keyed table: a row upserts the key of its last letter, or deletes it with a "!" behind.
+    """
+
+    changes = Upserts(deletes="gone")
+    columns = table([]).schema.append(pa.field("gone", pa.bool_()))
+
+    def _set_card(self) -> None:
+        keyed_card(self.desk)
+
+    def _write(self, files: TaskWriter, key: str) -> None:
+        version = key.rstrip("!")
+        files.change(table([(ord(version[-1]), version)]), [version != key])
+
+    def keys(self) -> list[str]:
+        """The newest version of each key; fails where a version is in the table's files twice."""
+        versions = Counter(row["value"] for row in self.desk.rows(self.ledger.files) if row["op"] == "U")
+        assert max(versions.values(), default=1) == 1, versions
+        return sorted(str(value) for value in state(self.desk, self.ledger.txlogs).values())
+
+    def all(self) -> list[str]:
+        found = dict[str, str]()
+        for key in (key for batch in self.batches for key in batch):
+            version = key.rstrip("!")
+            found.pop(version[-1], None)
+            found |= {version[-1]: version} if version == key else {}
+        return sorted(found.values())

@@ -11,7 +11,7 @@ from bookkeeper.core.txlog import MOST_SPAN
 from bookkeeper.errors import NotPossible
 from tests.support.desk import Desk, only
 from tests.support.upserts import BY_KEY, BY_VALUE, keyed_card, keys, merged, state, streamed, table
-from writers import Task, TaskWriter
+from writers import Task, TaskWriter, Writer
 from writers.files import steps
 
 
@@ -143,3 +143,20 @@ def test_a_delete_spec_that_no_longer_fits_is_refused_in_the_task(keyed: Desk) -
                 files.delete(keys(1))
         writer.take([files.result])
     assert state(keyed, keyed.txlogs()) == {1: "a"}
+
+
+def test_a_run_that_is_handed_over_upserts_behind_what_it_published_before(keyed: Desk) -> None:
+    writer = keyed.writer()
+    writer.upsert(table([(1, "old"), (2, "old")]))
+    writer.publish()
+    task = writer.task()
+    handed = writer.hand_over()
+    results = [upserted(keyed, task, (1, "new"), gone=(2,)), upserted(keyed, task, (3, "new"))]
+    given: Any = {"clock": keyed.clock, "wait": keyed.clock.wait, "stores": keyed.stores}
+    with Writer.taking_over(f"{keyed.root}/_bookkeeper", handed, **given) as second:
+        assert second.take(results) == 3
+        second.publish()
+        second.upsert(table([(3, "last")]))
+    txlogs = keyed.txlogs()
+    assert [item.name.sequence for item in txlogs] == [1, 2, 3]
+    assert state(keyed, txlogs) == merged(streamed(keyed, txlogs)) == {1: "new", 3: "last"}

@@ -26,10 +26,13 @@ class CardFollower:
     has become keyed or append-only since.
     """
 
-    def __init__(self, folder: Folder, stores: Callable[[str], Store], writer: str, wait: Wait) -> None:
+    def __init__(
+        self, folder: Folder, stores: Callable[[str], Store], writer: str, wait: Wait, card: Card | None = None
+    ) -> None:
+        """`card` is what is written by first, where it was read before; it may be an old one."""
         self._folder, self._stores, self._writer, self._wait = folder, stores, writer, wait
         try:
-            card = folder.card()
+            card = card or folder.card()
         except Missing as exc:
             hint = "Give the folder that `bookkeeper init` printed. If it was moved away: put it back, make no new one."
             raise NotPossible(f"there is no card.json in {folder.store.url}", hint=hint) from exc

@@ -43,12 +43,13 @@ class Publisher:
     Holds the run's sequence and its chain of positions; after an unknown outcome it publishes nothing more.
     """
 
-    def __init__(self, folder: Folder, writer: str, incarnation: str, position: bytes | None, wait: Wait) -> None:
+    def __init__(self, folder: Folder, last: TxlogName, position: bytes | None, wait: Wait) -> None:
+        """`last` is the run's last txlog, of sequence 0 before its first one."""
         self.position = position
         #: the txlog whose publish has an unknown outcome
         self.unknown: TxlogName | None = None
         self._folder, self._wait = folder, wait
-        self._last = TxlogName(writer, incarnation, 0)
+        self._last = last
 
     @property
     def sequence(self) -> int:
@@ -114,7 +115,7 @@ def resume(folder: Folder, card: Card, writer: str, now_ms: int) -> Resumed:
     """
     pending = [found for found in folder.pending() if found.name.writer == writer]
     sizes = {found.name: found.size for found in pending}
-    left, names = _read(folder, card, sizes), sound(pending, now_ms)
+    left, names = with_positions(folder, card, sizes), sound(pending, now_ms)
     if card.keyed is not None:
         names += sound([found for found in folder.rejected() if found.name.writer == writer], now_ms)
     copy, position, pruned = folder.marks(), None, 0
@@ -140,8 +141,8 @@ def _behind(name: TxlogName) -> int:
     return at
 
 
-def _read(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
-    """Those pending txlogs that have a position and can be read."""
+def with_positions(folder: Folder, card: Card, sizes: Mapping[TxlogName, int]) -> list[Txlog]:
+    """Those of these pending txlogs, with their sizes, that have a position and can be read."""
     decoded = []
     for name, data in folder.read([*sizes], sizes).items():
         if isinstance(data, Missing):

@@ -12,6 +12,7 @@ from bookkeeper.errors import BookkeeperError, NotPossible
 from bookkeeper.stores.locations import join
 from writers.files.unpublished import StoredFiles
 from writers.files.write_spec import WriteSpec
+from writers.tasks.handover import Handover
 from writers.tasks.results import check_together, decode, locations
 from writers.tasks.task import Task
 from writers.timing import Clock
@@ -23,8 +24,11 @@ _REFUSED = "Nothing was taken or deleted. Leave this result out: write its rows 
 class Reservation:
     """The reservations of a run, one after the other; each has a number, so that no result of an earlier one fits."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, handed: Handover | None) -> None:
+        """The first one is that of the run that was `handed` over."""
         self._clock, self._count = clock, 0
+        if handed is not None:
+            self._count, self.current, self.since = handed.task.reservation, handed.task, handed.since
 
     def begin(self, card: Card, name: TxlogName, keep: str, orders: int) -> None:
         """A new reservation of the txlog `name`."""

@@ -1,0 +1,71 @@
+"""
+Waits until the txlogs of a writer are in the table; no Spark in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bookkeeper.errors import Backpressure, Fenced
+from writers.timing import Clock, Wait, retry
+
+if TYPE_CHECKING:
+    from bookkeeper.core.folder import Folder
+    from bookkeeper.core.marks import Marks
+    from bookkeeper.core.names import TxlogName
+    from writers.writer import Writer
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+
+
+class Arrival:
+    """
+    Of one run of a writer: what its table says has arrived.
+
+    `patience` bounds each wait, and `wait` ends it by returning True. `behind` and `again` are hints: what to do where
+    the bookkeeper is behind, and where a txlog was rejected.
+    """
+
+    def __init__(
+        self, folder: Folder, writer: Writer, *, patience: timedelta, clock: Clock, wait: Wait, behind: str, again: str
+    ) -> None:
+        self._folder, self._writer, self._patience, self._clock, self._wait = folder, writer, patience, clock, wait
+        self._behind, self._again = behind, again
+
+    def until_chain_is_in(self) -> None:
+        """Of earlier runs, up to the writer's position: raises like `until_in`."""
+        name, position = self._writer.name, self._writer.position
+        found = retry(self._folder.pending, self._wait)
+        names = [item.name for item in found if item.name.writer == name]
+        self._until(names, lambda marks: marks.writer(name).position == position)
+
+    def until_in(self, name: TxlogName) -> None:
+        """
+        Return once the txlog is in the table. Raises Fenced where it was rejected, Backpressure after the patience, and
+        StorageUnavailable.
+        """
+        self._until([name], lambda marks: marks.is_in(name))
+
+    def _until(self, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> None:
+        began, seconds = self._clock(), FIRST_PAUSE_SECONDS
+        while not retry(partial(self._is_in, names, arrived), self._wait):
+            if self._clock() - began >= self._patience or self._wait(seconds) is True:
+                why = f"{names[-1]} is published, and not in the table yet: {self._writer.card.table} is behind"
+                raise Backpressure(why, hint=self._behind)
+            seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
+
+    def _is_in(self, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> bool:
+        """False while one of the txlogs is pending; raises Fenced where they are gone."""
+        # First pending/, then the marks: a txlog leaves pending/ once the marks have it, or it is in rejected/.
+        waiting = [name for name in names if self._folder.exists(name)]
+        copy = self._folder.marks()
+        if copy is not None and copy.table_uuid == self._writer.card.table_uuid and arrived(copy.marks):
+            return True
+        if waiting:
+            return False
+        reasons = [str(self._folder.reason(name).get("reason", "no reason is recorded")) for name in names]
+        why = ", ".join(f"{name}: {reason}" for name, reason in zip(names, reasons, strict=True))
+        raise Fenced(f"the writer {self._writer.name}: not in the table: {why[:500]}", hint=self._again)
