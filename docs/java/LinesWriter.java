@@ -51,8 +51,8 @@ import org.apache.iceberg.types.Types;
  * Copies a file of NDJSON lines into a table, each line once, however often it is killed and started again.
  *
  * <p>java -cp JARS LinesWriter.java FOLDER NAME SOURCE [LINES] -- FOLDER is the txlog folder, on a local disk. The rules
- * it keeps are those of docs/txlog-format.md. Exit codes: 0 all lines are published; 1 it failed; 5 this run is over, for
- * another one took over, or a txlog of it was rejected. After 1 and 5, start it again.
+ * it keeps are those of docs/maintain/txlog-format.md. Exit codes: 0 all lines are published; 1 it failed; 5 this run
+ * is over, for another one took over, or a txlog of it was rejected. After 1 and 5, start it again.
  */
 public class LinesWriter {
   static final ObjectMapper JSON = new ObjectMapper();
