@@ -68,4 +68,5 @@ class Arrival:
             return False
         reasons = [str(self._folder.reason(name).get("reason", "no reason is recorded")) for name in names]
         why = ", ".join(f"{name}: {reason}" for name, reason in zip(names, reasons, strict=True))
-        raise Fenced(f"the writer {self._writer.name}: not in the table: {why[:500]}", hint=self._again)
+        why = f"the writer {self._writer.name}: txlogs before this point are not in the table ({why[:500]})"
+        raise Fenced(why, hint=self._again)

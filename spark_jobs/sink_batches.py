@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from bookkeeper.errors import Backpressure, Fenced, NotPossible
+from bookkeeper.errors import NotPossible
+from spark_jobs.arrival import Arrival
 from spark_jobs.sink_position import BatchPosition, QueryCheckpoint
 from spark_jobs.sink_upserts import Upserts, written
 from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     from bookkeeper.core.folder import Folder
-    from bookkeeper.core.marks import Marks
-    from bookkeeper.core.names import TxlogName
     from bookkeeper.stores.store import Store
     from bookkeeper.streams.checkpoint_store import CheckpointReading
     from writers.tasks.task import Task
@@ -44,7 +43,6 @@ log = logging.getLogger(__name__)
 
 #: runs a task for each part of the batch, and gives the results of those that had rows
 RunTasks = Callable[["Task"], Iterable[bytes]]
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
 _AGAIN = "Start the query again with its checkpoint: it gives the batch again. `bookkeeper rejected` says more."
 _AWAY = "Is the bookkeeper running? Start the query again: it goes on waiting, and writes no row twice."
 _ONCE = (
@@ -130,12 +128,12 @@ class BatchPublisher:
         writer, position = self._opened(run), given.encoded()
         if self._checkpoint.has_published(writer.position, given, self._name):
             log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
-            self._until_chain_is_in(writer)
+            self._arrival(writer).until_chain_is_in()
             self._last = run, given.batch
             return 0
         if writer.position is not None and writer.position != self._compared:
             retry(partial(self._checkpoint.check_planned, writer.position, self._name), self._wait)
-            self._until_chain_is_in(writer)
+            self._arrival(writer).until_chain_is_in()
         # Refuses rows that the tasks would refuse, and asks for columns.
         if self._changes is None:
             writer.write(columns.empty_table())
@@ -144,7 +142,7 @@ class BatchPublisher:
         rows = writer.take(tasks(writer.task()), position=position)
         name = writer.publish()
         if name is not None:
-            self._until_in(writer, [name], lambda marks: marks.is_in(name))
+            self._arrival(writer).until_in(name)
         self._compared, self._last = writer.position, (run, given.batch)
         return rows
 
@@ -175,48 +173,19 @@ class BatchPublisher:
             raise NotPossible(f"mode='upsert', and {table} has no key", hint=_NOT_KEYED)
         return self._writer
 
+    def _arrival(self, writer: Writer) -> Arrival:
+        assert self._folder is not None
+        return Arrival(
+            self._folder,
+            writer,
+            patience=self._patience,
+            clock=self._clock,
+            wait=self._wait,
+            behind=_AWAY,
+            again=_AGAIN,
+        )
+
     def _end(self) -> None:
         writer, self._writer, self._compared, self._last = self._writer, None, None, None
         if writer is not None:
             writer.close()
-
-    def _pending(self) -> list[TxlogName]:
-        """The pending txlogs of earlier runs of this writer."""
-        assert self._folder is not None
-        found = retry(self._folder.pending, self._wait)
-        return [item.name for item in found if item.name.writer == self._name]
-
-    def _until_chain_is_in(self, writer: Writer) -> None:
-        """Of earlier runs, up to the writer's position: raises like `_until_in`."""
-        position = writer.position
-        self._until_in(writer, self._pending(), lambda marks: marks.writer(self._name).position == position)
-
-    def _until_in(self, writer: Writer, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> None:
-        """
-        Return once the marks say that what was waited for has `arrived`; `names` are the txlogs that may bring it.
-
-        Raises Fenced where none of them does, and Backpressure after the patience or when `wait` returns True.
-        """
-        began, seconds = self._clock(), FIRST_PAUSE_SECONDS
-        while not retry(partial(self._is_in, writer, names, arrived), self._wait):
-            if self._clock() - began >= self._patience or self._wait(seconds) is True:
-                raise Backpressure(
-                    f"{names[-1]} is published, and not in the table yet: {writer.card.table} is behind", hint=_AWAY
-                )
-            seconds = min(seconds * 2, LONGEST_PAUSE_SECONDS)
-
-    def _is_in(self, writer: Writer, names: Sequence[TxlogName], arrived: Callable[[Marks], bool]) -> bool:
-        """False while one of the txlogs is pending; raises Fenced where they are gone, and StorageUnavailable."""
-        assert self._folder is not None
-        # First pending/, then the marks: a txlog leaves pending/ once the marks have it, or it is in rejected/.
-        waiting = [name for name in names if self._folder.exists(name)]
-        copy = self._folder.marks()
-        if copy is not None and copy.table_uuid == writer.card.table_uuid and arrived(copy.marks):
-            return True
-        if waiting:
-            return False
-        reasons = [str(self._folder.reason(name).get("reason", "no reason is recorded")) for name in names]
-        why = ", ".join(f"{name}: {reason}" for name, reason in zip(names, reasons, strict=True))
-        raise Fenced(
-            f"the writer {self._name}: txlogs before this point are not in the table ({why[:500]})", hint=_AGAIN
-        )

@@ -61,6 +61,9 @@ class Output:
     #: of the writer; None: made from the query's id
     name: str | None = None
     mode: str = "append"
+    #: of upserts: which row of a key is the newest, and whether it deletes; columns or expressions
+    order_by: tuple[str, ...] = ()
+    deletes: str | None = None
 
     def __post_init__(self) -> None:
         if self.commit == BY_SPARK and self.mode != "append":
@@ -100,7 +103,10 @@ def write(
         query.follow(start(rows(columns), identifier, checkpoint, trigger), stopped, report)
         return
     stream = rows(given_columns(_card(folder), columns))
-    opened = partial(into, url, checkpoint=checkpoint, mode=output.mode, stores=stores)
+    order_by, deletes = output.order_by or None, output.deletes
+    opened = partial(
+        into, url, checkpoint=checkpoint, mode=output.mode, order_by=order_by, deletes=deletes, stores=stores
+    )
     sink = SinkByQuery(spark, identifier, checkpoint, lambda name: opened(name=name), output.name)
     try:
         query.follow(_writer(stream, checkpoint, trigger).foreachBatch(sink).start(), stopped, report)
@@ -162,6 +168,13 @@ def _card(folder: Folder) -> Card:
     show_default=True,
     help="append: each row is a new one. upsert: it takes the place of the row with its key, of a keyed table.",
 )
+@click.option(
+    "--order-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Of upserts: of rows with one key the last by this column or expression is the newest; may be repeated.",
+)
+@click.option("--deletes", metavar="COLUMN", help="Of upserts: a row for which this is true deletes its key.")
 @click.option("--progress", metavar="FILE", help="Append one JSON line per micro-batch to FILE.")
 def main(
     config: str | None,

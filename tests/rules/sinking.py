@@ -49,8 +49,8 @@ def any_plan_will_do(rightly: Any, checkpoint: Any, last: bytes, writer: str) ->
     Fails(f"{BATCHES}test_a_batch_is_done_when_its_txlog_is_in"),
     Fails(f"{BATCHES}test_a_batch_whose_txlog_is_pending_is_waited_for_when_it_is_given_again"),
 )
-@breaks("spark_jobs.sink_batches.BatchPublisher._until_in")
-def batches_end_with_their_publish(rightly: Any, publisher: Any, writer: Any, names: Any, arrived: Any) -> None:
+@breaks("spark_jobs.arrival.Arrival.until_in")
+def batches_end_with_their_publish(rightly: Any, arrival: Any, name: Any) -> None:
     """No txlog is waited for."""
 
 
@@ -58,8 +58,8 @@ def batches_end_with_their_publish(rightly: Any, publisher: Any, writer: Any, na
     "A run writes its first batch when the txlogs of earlier runs are in: behind a rejected one it would be rejected.",
     Fails(f"{BATCHES}test_a_pending_txlog_of_an_earlier_run_is_in_before_the_next_batch_is_written"),
 )
-@breaks("spark_jobs.sink_batches.BatchPublisher._until_chain_is_in")
-def pending_chains_are_not_waited_for(rightly: Any, publisher: Any, writer: Any) -> None:
+@breaks("spark_jobs.arrival.Arrival.until_chain_is_in")
+def pending_chains_are_not_waited_for(rightly: Any, arrival: Any) -> None:
     """A run goes on behind pending txlogs of earlier ones."""
 
 
@@ -67,15 +67,15 @@ def pending_chains_are_not_waited_for(rightly: Any, publisher: Any, writer: Any)
     "Pending txlogs are looked for before the marks: one that gets in in between is in the marks then.",
     Fails(f"{BATCHES}test_a_txlog_that_gets_in_between_two_looks_is_not_taken_for_rejected"),
 )
-@breaks("spark_jobs.sink_batches.BatchPublisher._is_in")
-def sinks_read_the_marks_first(rightly: Any, publisher: Any, writer: Any, names: Any, arrived: Any) -> bool:
+@breaks("spark_jobs.arrival.Arrival._is_in")
+def sinks_read_the_marks_first(rightly: Any, arrival: Any, names: Any, arrived: Any) -> bool:
     """The marks are read first."""
-    copy = publisher._folder.marks()
+    copy = arrival._folder.marks()
 
     def before(marks: Any) -> bool:
         return copy is not None and arrived(copy.marks)
 
-    return bool(rightly(publisher, writer, names, before))
+    return bool(rightly(arrival, names, before))
 
 
 @rule(

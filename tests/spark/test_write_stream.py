@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from functools import partial
 from threading import Event, Thread
 
@@ -19,6 +20,7 @@ from spark_jobs import query, write_stream
 from spark_jobs.stream_source import Source
 from tests.spark.conftest import new_catalog, registered
 from tests.support import spark_lake as lake_module
+from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake
 from tests.support.races import WallClock
 from tests.support.spark_lake import START, name_of, rows
@@ -113,6 +115,13 @@ def test_a_stream_and_a_committer_in_another_process_lose_nothing_to_each_other(
 def queue(tmp_path, spark, lake):
     """A table with its txlog folder, in a catalog that Spark knows, and a bookkeeper that ticks."""
     made = registered(Lake(tmp_path / "lake", WallClock(), catalog=new_catalog(), file_names="strict"), spark, lake)
+    with ticking(made):
+        yield made
+
+
+@contextmanager
+def ticking(made):
+    """A bookkeeper that ticks beside the block."""
     over = Event()
 
     def ticks():
@@ -122,15 +131,17 @@ def queue(tmp_path, spark, lake):
 
     thread = Thread(target=ticks)
     thread.start()
-    yield made
-    over.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
-def through(spark, queue, tmp_path, checkpoint="checkpoint", **options):
+def through(spark, queue, tmp_path, checkpoint="checkpoint", schema=None, **options):
     """A run of the job over what is in the folder `in`."""
     settings = Settings(queue.catalog_settings, tables={"events": queue.settings})
-    origin = partial(Source(f"json:{tmp_path}/in").read, spark)
+    origin = partial(Source(f"json:{tmp_path}/in", schema).read, spark)
     given = {"trigger": "available-now", "stopped": lambda: False, "output": write_stream.Output(**options)}
     write_stream.write(spark, settings, "events", str(tmp_path / checkpoint), origin, **given)
 
@@ -205,8 +216,12 @@ def test_a_name_that_is_given_names_the_writer(spark, queue, tmp_path):
 
 def test_a_wrong_mode_and_a_table_without_a_bookkeeper_are_said_before_the_query_runs(spark, lake, queue, tmp_path):
     lines(tmp_path / "in", "1.json", "a")
-    with pytest.raises(ConfigInvalid, match="upsert"):
-        through(spark, queue, tmp_path, mode="upsert")
+    with pytest.raises(ConfigInvalid, match="'append' or 'upsert' is expected"):
+        through(spark, queue, tmp_path, mode="update")
+    with pytest.raises(ConfigInvalid, match="order_by= and deletes="):
+        through(spark, queue, tmp_path, order_by=("seq",))
+    with pytest.raises(NotPossible, match="has no key"):
+        through(spark, queue, tmp_path, "of-upserts", mode="upsert")
     table = lake.new_table()
     given = {"trigger": "available-now", "stopped": lambda: False}
     origin = partial(Source(f"json:{tmp_path}/in").read, spark)
@@ -223,6 +238,26 @@ def test_rows_have_no_columns_that_a_writer_of_a_keyed_table_fills(spark, keyed)
 
     assert {*columns.names} - {*given.names} == {"op", "seq"}
     assert write_stream.given_columns(keyed.folder.card(), given) == given
+
+
+def test_the_job_upserts_and_deletes_by_key(spark, lake, tmp_path):
+    made = registered(keyed_lake(tmp_path / "lake", WallClock(), catalog=new_catalog()), spark, lake)
+    (tmp_path / "in").mkdir()
+    changes = [
+        (1, "old", 1, False),
+        (1, "new", 2, False),
+        (2, "gone", 1, False),
+        (2, None, 2, True),
+        (3, "c", 1, False),
+    ]
+    given = [json.dumps(dict(zip(("id", "value", "at", "gone"), change, strict=True))) for change in changes]
+    (tmp_path / "in" / "1.json").write_text("\n".join(given))
+    schema = "id BIGINT, value STRING, at BIGINT, gone BOOLEAN"
+    with ticking(made):
+        through(spark, made, tmp_path, schema=schema, mode="upsert", order_by=("at",), deletes="gone")
+
+    table = spark.table(f"{made.catalog_settings.name}.{made.settings.identifier}").where("op <> 'delete'")
+    assert sorted((row.id, row.value) for row in table.collect()) == [(1, "new"), (3, "c")]
 
 
 def test_spark_itself_upserts_nothing():
