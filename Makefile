@@ -60,7 +60,7 @@ image: $(INSTALLED) ## build the image, run a writer and a bookkeeper from it; S
 
 page: $(INSTALLED) ## draw the daemon's page anew for the docs; needs Chromium
 	@$(BIN)/python -m tests.prepare chromium
-	@$(BIN)/python -m tests.http.show docs/page.png docs/page-phone.png
+	@$(BIN)/python -m tests.observe.http.show docs/page.png docs/page-phone.png
 
 check: lint types floors dockerfile ## what needs no test: style, types, imports, Dockerfile
 

@@ -24,7 +24,7 @@ from benchmarks.support.harness import (
 )
 from benchmarks.support.peers import HADOOP_CATALOG, JDBC_CATALOG
 from benchmarks.support.synthetic import Queue
-from bookkeeper.core import txlog
+from bookkeeper.contract import txlog
 from bookkeeper.tick.check import check, rules_of
 
 

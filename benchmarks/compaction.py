@@ -69,9 +69,9 @@ def prepared(root: Path, case: Case) -> tuple[Lake, list[Any], int]:
     """
     from pyiceberg.transforms import IdentityTransform
 
-    from bookkeeper.core.rewrite import ReplacedFile
+    from bookkeeper.contract.rewrite import ReplacedFile
     from bookkeeper.format.bounds import leaves
-    from bookkeeper.format.parquet import ParquetFile
+    from bookkeeper.format.parquet_writer import ParquetFile
     from bookkeeper.stores.open import open_store
 
     lake = Lake.at(root, partition_by=[])
@@ -129,9 +129,9 @@ def _rewrite(config_path: str, files: list[Any], case: Case) -> dict[str, Any]:
     from benchmarks.support.harness import now
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.config import load
-    from bookkeeper.core.rewrite import Base
-    from reaper.compaction.group import Group
-    from reaper.compaction.worker import rewrite
+    from bookkeeper.contract.rewrite import Base
+    from reaper.compactor.group import Group
+    from reaper.compactor.worker import rewrite
     from reaper.context import ReaperContext
 
     settings = load.load(config_path, {})

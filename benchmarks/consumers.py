@@ -35,8 +35,8 @@ from benchmarks.support.places import PLACES, Place
 from benchmarks.support.synthetic import Queue
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.load import load
+from bookkeeper.consumers import Consumer, SqlitePlace
 from bookkeeper.stores.open import stores_with
-from bookkeeper.streams import Consumer, SqlitePlace
 from tests.servers.process import Unavailable
 from writers import Writer
 

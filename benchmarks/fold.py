@@ -29,11 +29,11 @@ from benchmarks.support.harness import Chosen, alone, now, timed
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core import keyed
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope, StepFile, encode, encode_steps
-from bookkeeper.fold.fold import plan_fold
+from bookkeeper.contract import keyed
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope, StepFile, encode, encode_steps
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.folds.fold import plan_fold
 from bookkeeper.format.bounds import leaves
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.footer import metrics

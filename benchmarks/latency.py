@@ -28,7 +28,7 @@ from benchmarks.support.lake import Watch
 from benchmarks.support.round_trips import Tick, separated, shown
 from benchmarks.support.synthetic import schema
 from benchmarks.support.usual_tick import COLUMNS, NOTE, TXLOGS, Measured, chain
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.stores.open import stores_with
 from tests.servers import Unavailable
 from writers.generate import Load, publish_file

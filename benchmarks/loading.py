@@ -31,8 +31,8 @@ from benchmarks.support.lake import configured
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config import load as config
-from writers.lines import BadLines, Loader
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
 from writers.writer import Writer
 
 BY_LINE, ONE_BAD = "line by line", "with one bad line"

@@ -20,9 +20,9 @@ from benchmarks.support.daemon import running
 from benchmarks.support.harness import Chosen, alone, now, number, times
 from benchmarks.support.lake import IDENTIFIER, Lake
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.core.pending_rewrites import pending_rewrites
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from bookkeeper.contract.pending_rewrites import pending_rewrites
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 from spark_jobs import prepare
 from spark_jobs import session as sessions
 from tests.histories.readers import duckdb_session

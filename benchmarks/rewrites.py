@@ -20,8 +20,8 @@ from unittest.mock import patch
 
 from benchmarks.support.harness import Chosen, Timing, alone, median, now, timed
 from benchmarks.support.synthetic import ROWS, Queue, data_file
-from bookkeeper.core.pending_rewrites import publish
-from bookkeeper.core.rewrite import Base, ReplacedFile, encode
+from bookkeeper.contract.pending_rewrites import publish
+from bookkeeper.contract.rewrite import Base, ReplacedFile, encode
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.tick import rewrites as duty
 

@@ -21,8 +21,8 @@ from pyiceberg.schema import Schema
 from benchmarks.support.harness import Chosen, Timing, alone, in_turns, now, timed, times
 from benchmarks.support.lake import Lake
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope, StepFile, encode_steps
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope, StepFile, encode_steps
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger

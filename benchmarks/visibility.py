@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.support.daemon import running
 from benchmarks.support.harness import Chosen, alone, number, percentile
 from benchmarks.support.lake import Lake, Watch, configured
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 
 MODES = {"polling every 1 s": {"discover": "list"}, "inotify": {"discover": "notify"}}
 ROWS, VALUE_BYTES, TRIGGER = 300, 1_700, "200ms"

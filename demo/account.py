@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from demo.evidence import Committed, Evidence, Published
 
 NO_WRITER = "(no writer)"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import fastavro
 import pyarrow.parquet as pq
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from demo import evidence
 from demo.evidence import Committed, Published
 from demo.latency import percentiles

@@ -8,8 +8,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookkeeper.core.folder import SUFFIX
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import SUFFIX
 
 _EVERY = 0.01
 

@@ -50,7 +50,7 @@ def _opened(paths: DemoPaths) -> tuple[Path, TableWatch]:
     """The txlog folder and the table, as any stranger finds them."""
     from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.config.load import load as load_config
-    from bookkeeper.core.folder import folder_url
+    from bookkeeper.contract.txlog_folder import folder_url
 
     settings = load_config(str(paths.config), {})
     table, catalog = settings.tables[commands.TABLE], open_catalog(settings.catalog)

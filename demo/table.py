@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs.open import load_table
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.stores.locations import local_path
 
 TXLOGS = "bookkeeper.txlogs"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.units import format_duration, millis
-from bookkeeper.core.steady_clock import SMALL, Steady, keeps_time
+from bookkeeper.contract.steady_clock import SMALL, Steady, keeps_time
 from bookkeeper.errors import ClockBehind, Halt
 from bookkeeper.stores.store import Store
 

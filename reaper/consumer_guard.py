@@ -15,10 +15,8 @@ from pyiceberg.table import Table
 
 from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.config.units import format_duration
-from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import Missing, Unfit
-from bookkeeper.stores.store import Store
-from bookkeeper.streams.consumer_state import (
+from bookkeeper.history.consumer_state import (
     ASIDE,
     CUT_OFF,
     LIVE,
@@ -33,7 +31,9 @@ from bookkeeper.streams.consumer_state import (
     notice_period,
     read_all,
 )
-from bookkeeper.streams.registry import Registry
+from bookkeeper.history.main_history import MainHistory
+from bookkeeper.history.registry import Registry
+from bookkeeper.stores.store import Store
 from reaper.files.storage import OpenStore
 
 log = logging.getLogger(__name__)

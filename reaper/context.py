@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.core.folder import Folder, folder_url
+from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store

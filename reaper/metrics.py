@@ -17,7 +17,7 @@ from reaper.result import Reaped
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from reaper.compaction.compactor import Compacted
+    from reaper.compactor.compactor import Compacted
 
 
 @dataclass

@@ -21,14 +21,14 @@ from pyiceberg.table.metadata import TableMetadata
 
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.units import format_duration
-from bookkeeper.core.file_names import owner_of
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.file_names import owner_of
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Missing, NotPossible, PathRefused, Unfit
 from bookkeeper.stores.locations import normal
 from reaper.clock import EPOCH
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
-from reaper.expiry.plan import check_not_older
+from reaper.expiry.expiry_plan import check_not_older
 from reaper.files import txlogs
 from reaper.files.disk_difference import DiskDifference
 from reaper.files.manifest_reader import ManifestReader, normalize

@@ -14,9 +14,9 @@ from bookkeeper.console import output
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from reaper.compaction.compactor import Compacted
-    from reaper.compaction.plan import Plan
-    from reaper.compaction.policy import Candidate
+    from reaper.compactor.compactor import Compacted
+    from reaper.compactor.policy import Candidate
+    from reaper.compactor.rewrite_plan import Plan
     from reaper.orphans import Orphan
     from reaper.result import Outlook
 

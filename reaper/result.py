@@ -4,7 +4,7 @@ What a run of the reaper did, and what the next one would do.
 
 from dataclasses import dataclass, fields
 
-from reaper.expiry.plan import Plan
+from reaper.expiry.expiry_plan import Plan
 from reaper.files.expired import Files
 from reaper.orphans import Orphan
 

@@ -15,20 +15,20 @@ from pyiceberg.table import Table
 
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.history import descends
-from bookkeeper.core.steady_clock import Steady
+from bookkeeper.contract.steady_clock import Steady
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Halt, Retry
+from bookkeeper.history.consumer_state import CheckpointRead
+from bookkeeper.history.main_history import descends
 from bookkeeper.leases.lease import lease_on
-from bookkeeper.streams.consumer_state import CheckpointRead
 from reaper import orphans
 from reaper.clock import check_storage_clock, check_table_clock
 from reaper.consumer_guard import Floor, no_floor
 from reaper.context import ReaperContext
 from reaper.expiry import journal as journals
 from reaper.expiry.expire import MOST_SNAPSHOTS, expire
+from reaper.expiry.expiry_plan import Plan, check_not_older, make_plan, marks_are_expired
 from reaper.expiry.journal import Journal
-from reaper.expiry.plan import Plan, check_not_older, make_plan, marks_are_expired
 from reaper.expiry.restore_refs import restore_refs
 from reaper.expiry.spark_engine import OWN, SPARK, ExpireOnSpark, expire_with_spark, no_spark
 from reaper.expiry.verify_journal import verify_journal

@@ -67,7 +67,7 @@ def changes_of(spark: SparkSession, name: str) -> Changes:
     """
     from pyiceberg.schema import Schema
 
-    from bookkeeper.core import keyed
+    from bookkeeper.contract import keyed
 
     found = tables.load(spark, name)
     jvm: Any = spark.sparkContext._jvm

@@ -13,9 +13,9 @@ from bookkeeper.errors import Backpressure, Fenced
 from writers.timing import Clock, Wait, retry
 
 if TYPE_CHECKING:
-    from bookkeeper.core.folder import Folder
-    from bookkeeper.core.marks import Marks
-    from bookkeeper.core.names import TxlogName
+    from bookkeeper.contract.committed_txlogs import Marks
+    from bookkeeper.contract.names import TxlogName
+    from bookkeeper.contract.txlog_folder import Folder
     from writers.writer import Writer
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0

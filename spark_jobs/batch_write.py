@@ -24,7 +24,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from bookkeeper.core.names import check_writer
+from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs.arrival import Arrival
 from writers.timing import AtOnce, Clock, Wait, at_once, pause, utc_now
@@ -32,7 +32,7 @@ from writers.timing import AtOnce, Clock, Wait, at_once, pause, utc_now
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.stores.store import Store
     from writers.tasks.handover import Handover
     from writers.writer import Writer
@@ -84,7 +84,7 @@ class Target:
 
     def opened(self) -> Folder:
         """The txlog folder."""
-        from bookkeeper.core.folder import Folder
+        from bookkeeper.contract.txlog_folder import Folder
 
         return Folder(self.stores(self.folder))
 

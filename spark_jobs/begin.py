@@ -203,8 +203,8 @@ class _Run:
 
     def lease(self) -> Lease:
         """Of the checkpoint, whatever name a run has; a query that is not registered has none."""
+        from bookkeeper.history.registry import FOLDER, name_for
         from bookkeeper.leases.lease import NoLease, lease_on
-        from bookkeeper.streams.registry import FOLDER, name_for
 
         self._lease = NoLease()
         if self.record.consumer is not None:
@@ -227,7 +227,7 @@ class _Run:
     @contextmanager
     def prepared(self, start: Start) -> Iterator[Beginning]:
         """2. to 6. for a query that has not begun, around the block that writes."""
-        from bookkeeper.streams.checkpoint import initial_key
+        from bookkeeper.history.checkpoint import initial_key
 
         self._check_sources()
         self.step("clean")
@@ -336,7 +336,7 @@ class _Run:
 
     def seed(self, plan: Plan) -> None:
         """6. The first offset of the stream; raises NotPossible when the table does not hold any more what it needs."""
-        from bookkeeper.streams.checkpoint import initial_key
+        from bookkeeper.history.checkpoint import initial_key
 
         if self._watch is not None:
             self._watch.check()

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Reaper
-    from bookkeeper.core.history import MainHistory
+    from bookkeeper.history.main_history import MainHistory
+    from bookkeeper.history.registry import Consumer, Registry
     from bookkeeper.leases.lease import Lease
-    from bookkeeper.streams.registry import Consumer, Registry
 
 Clock = Callable[[], datetime]
 #: less than a third of a lease
@@ -55,7 +55,7 @@ class Record:
 
         Raises StorageUnavailable.
         """
-        from bookkeeper.streams.registry import JOB
+        from bookkeeper.history.registry import JOB
 
         if self.registry is None or self.consumer is None or self.consumer.by != JOB:
             return False
@@ -206,7 +206,7 @@ def batch_of(spark: SparkSession, group: str, history: MainHistory, snapshot: in
     """
     The batch that reads this snapshot of main by the jobs of `group`, from now on.
     """
-    from bookkeeper.core.history import counted
+    from bookkeeper.history.main_history import counted
 
     held = history.snapshots[history.index[snapshot]]
     rows, size = counted(held, "total-records"), counted(held, "total-files-size")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bookkeeper.errors import Missing, NotPossible, Unfit
 
 if TYPE_CHECKING:
-    from bookkeeper.streams.checkpoint import Offset
+    from bookkeeper.history.checkpoint import Offset
     from spark_jobs.hadoop import HadoopCheckpointStore
 
 PLAN = "bookkeeper-begin.json"
@@ -46,7 +46,7 @@ def has_begun(store: HadoopCheckpointStore) -> bool:
 
     Raises NotPossible for a plan that cannot be read, StorageUnavailable.
     """
-    from bookkeeper.streams import checkpoint as checkpoints
+    from bookkeeper.history import checkpoint as checkpoints
 
     if checkpoints.has_begun(store):
         return True
@@ -68,7 +68,7 @@ def plan_in(store: HadoopCheckpointStore) -> Plan | None:
 
 
 def _first_offset(store: HadoopCheckpointStore) -> Offset | None:
-    from bookkeeper.streams.checkpoint import CheckpointUnreadable, initial_key, parse_offset
+    from bookkeeper.history.checkpoint import CheckpointUnreadable, initial_key, parse_offset
 
     try:
         return parse_offset(store.read(initial_key(None)).decode(errors="replace"), store.url)
@@ -80,7 +80,7 @@ def seed_text(offset: Offset) -> str:
     """
     A first offset as Iceberg writes it.
     """
-    from bookkeeper.streams.checkpoint import BEGINNING as EMPTY
+    from bookkeeper.history.checkpoint import BEGINNING as EMPTY
 
     if offset.snapshot is None:
         return json.dumps(EMPTY, separators=(",", ":"))
@@ -109,7 +109,7 @@ def loads(data: bytes, where: str) -> Plan:
     The plan in `data`, which `where` holds; raises NotPossible.
     """
     from bookkeeper.format import json_text
-    from bookkeeper.streams.checkpoint import CheckpointUnreadable, parse_offset
+    from bookkeeper.history.checkpoint import CheckpointUnreadable, parse_offset
 
     try:
         raw = json_text.loads(data)

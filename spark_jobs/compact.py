@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Table
-    from bookkeeper.core.card import Card
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.card import Card
+    from bookkeeper.contract.txlog_folder import Folder
 
 #: of new files, where neither the command line nor the table says it
 TARGET_BYTES = 2**28
@@ -140,7 +140,7 @@ class Compaction:
 
         Raises NotPossible, StorageUnavailable, and Retry where something was left out, rejected or not taken yet.
         """
-        from bookkeeper.core.fold_pause import pausing
+        from bookkeeper.contract.fold_pause import pausing
 
         card, outcome = self._card(), Outcome()
         if dry_run or card.keyed is None:
@@ -218,8 +218,8 @@ class Compaction:
 
     def _taken(self) -> set[str]:
         """What pending rewrites replace: planned again, one of the two would be rejected."""
-        from bookkeeper.core.pending_rewrites import pending_rewrites
-        from bookkeeper.core.rewrite import REWRITES, decode, parse_key
+        from bookkeeper.contract.pending_rewrites import pending_rewrites
+        from bookkeeper.contract.rewrite import REWRITES, decode, parse_key
 
         taken, most = set[str](), self.settings.max_txlog_bytes
         for item in pending_rewrites(self.folder):
@@ -231,7 +231,7 @@ class Compaction:
         return taken
 
     def _is_taken(self, group: Group, taken: set[str]) -> bool:
-        from bookkeeper.core.rewrite import file_key
+        from bookkeeper.contract.rewrite import file_key
 
         if not taken or taken.isdisjoint(file_key(file.location()) for file in group.data_files()):
             return False
@@ -258,7 +258,7 @@ class Compaction:
 
     def _rewrite(self, source: Source, card: Card, group: Group) -> str:
         """Writes and publishes; a crash before the last line leaves orphans, one in or after it a rewrite."""
-        from bookkeeper.core.pending_rewrites import publish
+        from bookkeeper.contract.pending_rewrites import publish
 
         if "%" in group.partition:  # the bookkeeper rejects such locations: storages do not agree on what they are
             raise NotPossible(f"the folder {group.partition} has characters that storage could interpret")
@@ -291,8 +291,8 @@ def still_pending(folder: Folder, ids: Iterable[str]) -> list[str]:
     """
     Those of the rewrites that lie in rewrites/: the bookkeeper takes one out when it is committed or rejected.
     """
-    from bookkeeper.core.pending_rewrites import pending_rewrites
-    from bookkeeper.core.rewrite import REWRITES, key_of
+    from bookkeeper.contract.pending_rewrites import pending_rewrites
+    from bookkeeper.contract.rewrite import REWRITES, key_of
 
     listed = {item.name for item in pending_rewrites(folder)}
     return [rewrite_id for rewrite_id in ids if key_of(rewrite_id).removeprefix(REWRITES) in listed]
@@ -302,8 +302,8 @@ def rejected_of(folder: Folder, ids: Iterable[str]) -> dict[str, str]:
     """
     The rejected ones of these rewrites, each with its reason.
     """
-    from bookkeeper.core.pending_rewrites import rejected_rewrites
-    from bookkeeper.core.rewrite import parse_key
+    from bookkeeper.contract.pending_rewrites import rejected_rewrites
+    from bookkeeper.contract.rewrite import parse_key
 
     names = {parse_key(item.name): item.name for item in rejected_rewrites(folder)}
     return {key: _reason(folder.reason(names[key])) for key in ids if key in names}
@@ -339,7 +339,7 @@ def compact(
     """
     Compacts `table`, which Spark knows as `name`, by rewrites; raises like `Compaction.run`.
     """
-    from bookkeeper.core.folder import Folder, folder_url
+    from bookkeeper.contract.txlog_folder import Folder, folder_url
     from bookkeeper.stores.open import open_store
     from spark_jobs.table import location
 

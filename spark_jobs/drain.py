@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from bookkeeper.streams.checkpoint import Offset
+    from bookkeeper.history.checkpoint import Offset
 
 #: starts the query with a trigger
 Start = Callable[[str], "StreamingQuery"]
@@ -71,7 +71,7 @@ def drain(
     or was stopped before, and for a new checkpoint from which the query would leave out rows of the table (then
     `begin.begin` comes first); CheckpointUnreadable and StorageUnavailable when its place cannot be read.
     """
-    from bookkeeper.streams.checkpoint import Checkpoint, read
+    from bookkeeper.history.checkpoint import Checkpoint, read
 
     store = HadoopCheckpointStore(spark, checkpoint)
     # The checkpoint before the table: a snapshot that the table then does not have is expired, not new.
@@ -130,7 +130,7 @@ def _follow(started: StreamingQuery, target: Target, stopped: Callable[[], bool]
 
 
 def _offset(end: Any) -> Offset | None:
-    from bookkeeper.streams.checkpoint import Offset
+    from bookkeeper.history.checkpoint import Offset
 
     if end is None:
         return None

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Table
+    from bookkeeper.history.registry import Registry
     from bookkeeper.stores.store import Store
-    from bookkeeper.streams.registry import Registry
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
 _ROWS_SHOWN = 1000
@@ -73,7 +73,7 @@ class Work:
         """
         The bookkeeper's folds pause meanwhile; of a table without keys, or in a dry run, there is nothing to pause.
         """
-        from bookkeeper.core import fold_pause, keyed
+        from bookkeeper.contract import fold_pause, keyed
 
         if self.dry_run or keyed.PROPERTY not in self.properties():
             return nullcontext()
@@ -83,7 +83,7 @@ class Work:
         """
         The store of the table's txlog folder.
         """
-        from bookkeeper.core.folder import folder_url
+        from bookkeeper.contract.txlog_folder import folder_url
         from bookkeeper.stores.open import open_store
 
         return open_store(folder_url(self.table, location(self.spark, self.name)), self.storage)
@@ -92,7 +92,7 @@ class Work:
         """
         The table's consumers.
         """
-        from bookkeeper.streams.registry import Registry
+        from bookkeeper.history.registry import Registry
 
         return Registry(self.folder(), self.table.consumers)
 
@@ -244,9 +244,9 @@ def remove_orphan_files(work: Work, older_than: timedelta | None = None) -> None
     \b
     Example: python -m spark_jobs.maintain remove-orphan-files --dry-run
     """
-    from bookkeeper.core.folder import PENDING, REASON, REJECTED
-    from bookkeeper.core.pending_rewrites import is_rewrite
-    from bookkeeper.core.rewrite import REWRITES
+    from bookkeeper.contract.pending_rewrites import is_rewrite
+    from bookkeeper.contract.rewrite import REWRITES
+    from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED
     from bookkeeper.stores.open import open_store
 
     keep = older_than or max(work.table.orphan_age, procedures.LEAST_ORPHAN_AGE)

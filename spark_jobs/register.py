@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bookkeeper.config.settings import Settings, Table
+    from bookkeeper.history.registry import Consumer, Registry
     from bookkeeper.stores.store import Store
-    from bookkeeper.streams.registry import Consumer, Registry
 
 HOLD_PREFIX = "maintain-"
 #: a hold ends by itself after this when its job was killed; a running job renews it ten times as often
@@ -49,7 +49,7 @@ def register(
 
     Raises StorageUnavailable when the txlog folder cannot be written, NotPossible when the configuration names it.
     """
-    from bookkeeper.streams import registry
+    from bookkeeper.history import registry
 
     where = HadoopCheckpointStore(spark, checkpoint).url
     with suppress(PathRefused):  # of a scheme that only Spark reads: registered as Spark writes it
@@ -73,7 +73,7 @@ def registry_of(spark: SparkSession, settings: Settings, table: Table, name: str
     """
     The consumers of the table `name` (catalog.namespace.table).
     """
-    from bookkeeper.streams.registry import Registry
+    from bookkeeper.history.registry import Registry
 
     return Registry(folder_of(spark, settings, table, name), table.consumers)
 
@@ -82,7 +82,7 @@ def folder_of(spark: SparkSession, settings: Settings, table: Table, name: str) 
     """
     The txlog folder of the table `name` (catalog.namespace.table); raises StorageUnavailable.
     """
-    from bookkeeper.core.folder import folder_url
+    from bookkeeper.contract.txlog_folder import folder_url
     from bookkeeper.stores.local import kept
     from bookkeeper.stores.open import stores_with
 
@@ -104,7 +104,7 @@ def hold(
     removed. Raises StorageUnavailable when nothing can be registered, Retry when each snapshot was expired before it
     was held.
     """
-    from bookkeeper.streams.registry import reader
+    from bookkeeper.history.registry import reader
 
     for old in registry.all():
         if old.name.startswith(HOLD_PREFIX) and old.lapsed(clock()):

@@ -23,7 +23,7 @@ from bookkeeper.stores.locations import inside, local_path, normal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.rewrite import Base
+    from bookkeeper.contract.rewrite import Base
 
 #: options of Iceberg's planner
 LEAST_FILES, MOST_FILES, TARGET_SIZE = "min-input-files", "max-file-group-input-files", "target-file-size-bytes"
@@ -99,7 +99,7 @@ class Source:
 
     def base(self, applied: Iterable[str] = ()) -> Base:
         """What a rewrite says that it was made from."""
-        from bookkeeper.core.rewrite import Base
+        from bookkeeper.contract.rewrite import Base
 
         snapshot = self.snapshot
         return Base(str(self.table.uuid()), snapshot.snapshotId(), snapshot.sequenceNumber(), sorted(applied))
@@ -185,7 +185,7 @@ class Source:
         """
         from pyspark.sql.functions import col, collect_list, size, substring_index
 
-        from bookkeeper.core.rewrite import file_key
+        from bookkeeper.contract.rewrite import file_key
 
         if self.snapshot is None:
             return frozenset()
@@ -238,7 +238,7 @@ class Source:
 
         It is decoded once, as the bookkeeper does: raises RewriteCorrupt where that would reject it.
         """
-        from bookkeeper.core.rewrite import decode, header_keys
+        from bookkeeper.contract.rewrite import decode, header_keys
         from bookkeeper.format import avro
 
         rewrite_id = operation_id([file.location() for file in new])

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from bookkeeper.core.names import check_writer
+from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink_batches import BatchPublisher
@@ -157,7 +157,7 @@ def results_of(rows: DataFrame, task: Task, *, stores: Stores, changes: Upserts 
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
-    from bookkeeper.core import card as cards
+    from bookkeeper.contract import card as cards
 
     where: Arranged | None = None
     if changes is not None:

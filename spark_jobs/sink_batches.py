@@ -33,9 +33,9 @@ from writers.timing import AtOnce, Clock, Wait, at_once, pause, retry, utc_now
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.txlog_folder import Folder
+    from bookkeeper.history.checkpoint_store import CheckpointReading
     from bookkeeper.stores.store import Store
-    from bookkeeper.streams.checkpoint_store import CheckpointReading
     from writers.tasks.task import Task
     from writers.writer import Writer
 
@@ -148,7 +148,7 @@ class BatchPublisher:
 
     def _opened(self, run: str | None) -> Writer:
         """The writer of this run."""
-        from bookkeeper.core.folder import Folder
+        from bookkeeper.contract.txlog_folder import Folder
         from writers.writer import Writer
 
         if self._writer is not None and self._run == run:

@@ -23,8 +23,8 @@ from writers.timing import pause, retry
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from bookkeeper.core.folder import Folder
-    from bookkeeper.streams.checkpoint_store import CheckpointReading
+    from bookkeeper.contract.txlog_folder import Folder
+    from bookkeeper.history.checkpoint_store import CheckpointReading
     from spark_jobs.sink import Sink
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bookkeeper.errors import Missing, NotPossible
 
 if TYPE_CHECKING:
-    from bookkeeper.streams.checkpoint_store import CheckpointReading
+    from bookkeeper.history.checkpoint_store import CheckpointReading
 
 _POSITION = re.compile(r"spark/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/(0|[1-9][0-9]{0,18})/([0-9a-f]{32})")
 _QUERY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

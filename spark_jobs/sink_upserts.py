@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import Column, DataFrame
 
-    from bookkeeper.core.card import Card
+    from bookkeeper.contract.card import Card
     from writers.tasks.task import TaskWriter
 
 _SHOWN = 100

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from bookkeeper.core.history import MainHistory
+    from bookkeeper.history.main_history import MainHistory
     from spark_jobs.begin import Beginning
     from spark_jobs.begin_hold import Clock
     from spark_jobs.begin_plan import Plan
@@ -84,7 +84,7 @@ class TableOutput:
         return None
 
     def _check_known(self, history: MainHistory, plan: Plan) -> None:
-        from bookkeeper.core.history import is_first
+        from bookkeeper.history.main_history import is_first
 
         if history.snapshots and not is_first(history.snapshots[0]):
             raise NotPossible(
@@ -95,7 +95,7 @@ class TableOutput:
             )
 
     def _history(self) -> MainHistory | None:
-        from bookkeeper.core.history import MainHistory
+        from bookkeeper.history.main_history import MainHistory
 
         if not self.spark.catalog.tableExists(self.table):
             return None

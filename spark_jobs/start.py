@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
-    from bookkeeper.core.history import MainHistory
-    from bookkeeper.streams.checkpoint import Offset
+    from bookkeeper.history.checkpoint import Offset
+    from bookkeeper.history.main_history import MainHistory
     from spark_jobs.job import Command
 
 BEGINNING, OLDEST, END = "beginning", "oldest", "end"
@@ -79,14 +79,14 @@ class Loaded:
 
     def newest(self) -> Snapshot | None:
         """The newest append of main; its head where no append is kept, None in an empty table."""
-        from bookkeeper.core.history import is_append
+        from bookkeeper.history.main_history import is_append
 
         found = self.history.snapshots
         return next((item for item in reversed(found) if is_append(item)), found[-1] if found else None)
 
     def total(self, snapshot: int | None) -> tuple[int, int]:
         """The data files of the table in a kept snapshot (None: before the first), and their rows, by its summary."""
-        from bookkeeper.core.history import counted
+        from bookkeeper.history.main_history import counted
 
         if snapshot is None:
             return 0, 0
@@ -97,7 +97,7 @@ class Loaded:
         """
         The offset behind all files that the snapshot added; before everything, where there is none.
         """
-        from bookkeeper.streams.checkpoint import Offset
+        from bookkeeper.history.checkpoint import Offset
 
         # As Iceberg counts: the files that a manifest took over from others have positions too, its last ones not.
         # With appends that merge no manifests that is how many files the snapshot added.
@@ -112,7 +112,7 @@ class Loaded:
         """
         The first offset of a stream that begins at `start`; raises NotPossible when that is expired.
         """
-        from bookkeeper.streams.checkpoint import Offset
+        from bookkeeper.history.checkpoint import Offset
 
         kept = self.history.snapshots
         if start == OLDEST:
@@ -124,13 +124,13 @@ class Loaded:
 
     def has_all_after(self, offset: Offset) -> bool:
         """Whether a stream from this offset misses nothing that was committed after it."""
-        from bookkeeper.core.history import is_first
+        from bookkeeper.history.main_history import is_first
 
         kept = self.history.snapshots
         return offset.snapshot in self.history.index if offset.snapshot is not None else not kept or is_first(kept[0])
 
     def _since(self, moment: datetime) -> Offset:
-        from bookkeeper.streams.checkpoint import Offset
+        from bookkeeper.history.checkpoint import Offset
 
         kept, index = self.history.snapshots, self.history.first_since(moment)
         if index == len(kept):
@@ -148,7 +148,7 @@ def load(spark: SparkSession, name: str) -> Loaded:
     """
     The table `name` (catalog.namespace.table) as it is now.
     """
-    from bookkeeper.core.history import MainHistory
+    from bookkeeper.history.main_history import MainHistory
 
     found = tables.load(spark, name)
     metadata = tables.metadata(spark, found)
@@ -161,7 +161,7 @@ def left_out(spark: SparkSession, loaded: Loaded) -> tuple[int, int]:
 
     The first are in files of expired snapshots; of rewritten files nothing says which rows were read before.
     """
-    from bookkeeper.core.history import is_append, is_first
+    from bookkeeper.history.main_history import is_append, is_first
 
     kept = loaded.history.snapshots
     if not kept or is_first(kept[0]):

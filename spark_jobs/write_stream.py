@@ -18,14 +18,14 @@ import click
 from bookkeeper.console.errors import Command
 from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.signals import StopSignal
-from bookkeeper.core.names import check_writer
+from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from spark_jobs import job, query, session
 from spark_jobs.hadoop import HadoopCheckpointStore
 from spark_jobs.sink import into
 from spark_jobs.sink_by_query import SinkByQuery, check_by_spark
-from spark_jobs.stream_source import EXPECTED, Source
 from spark_jobs.table import location
+from spark_jobs.write_stream_source import EXPECTED, Source
 from writers.timing import pause, retry
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from bookkeeper.config.settings import Settings
-    from bookkeeper.core.card import Card
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.card import Card
+    from bookkeeper.contract.txlog_folder import Folder
 
 BY_BOOKKEEPER, BY_SPARK = "by-bookkeeper", "by-spark"
 _NO_CARD = "Run `bookkeeper init`, or let Spark commit: --commit by-spark."
@@ -89,7 +89,7 @@ def write(
 
     Raises ConfigInvalid, NotPossible and StorageUnavailable, and as the sink does.
     """
-    from bookkeeper.core.folder import Folder, folder_url
+    from bookkeeper.contract.txlog_folder import Folder, folder_url
     from bookkeeper.stores.open import stores_with
 
     output = output or Output()

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bookkeeper.core.names import TxlogName as TxlogName
+    from bookkeeper.contract.names import TxlogName as TxlogName
     from bookkeeper.errors import Backpressure as Backpressure
     from bookkeeper.errors import BookkeeperError as BookkeeperError
     from bookkeeper.errors import ConfigInvalid as ConfigInvalid
@@ -52,7 +52,7 @@ _MODULES = {
     "Task": "writers.tasks.task",
     "TaskWriter": "writers.tasks.task",
     "TooOld": "writers.bare",
-    "TxlogName": "bookkeeper.core.names",
+    "TxlogName": "bookkeeper.contract.names",
     "Writer": "writers.writer",
     "stores_with": "bookkeeper.stores.open",
 }

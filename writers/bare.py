@@ -27,8 +27,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import AlreadyExists, Fenced, Missing, NotPossible, SchemaRefused, Unfit
 from bookkeeper.format import json_text
 from bookkeeper.stores.events import places

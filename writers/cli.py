@@ -155,7 +155,7 @@ def lines(name: str, quiet: bool, files: tuple[str, ...], bad: Path | None, **mo
     """
     from bookkeeper.format.input_files import delimiter_of
     from writers.commands import run_lines
-    from writers.values.formats import Format, format_of
+    from writers.loader.formats import Format, format_of
 
     stop = _begin(more)
     retry = more["retry_bad"]
@@ -210,10 +210,10 @@ def position(
       writer position --folder /lake/events/_bookkeeper --name app
     """
     from bookkeeper.console.output import show_record
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.stores.open import stores_with
     from writers.commands import folder_url, position_of, storage_options
-    from writers.stdin import shown
+    from writers.sources.stdin import shown
 
     url = folder_url(folder, config, table, os.environ)
     stores = stores_with(storage_options(folder, config, os.environ))

@@ -15,17 +15,17 @@ from bookkeeper.console.options import load_settings, pick_table
 from bookkeeper.console.output import say
 from bookkeeper.console.progress import Progress
 from bookkeeper.console.signals import StopSignal
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.folder import folder_url as configured_url
-from bookkeeper.core.names import check_writer
+from bookkeeper.contract.names import check_writer
+from bookkeeper.contract.txlog_folder import Folder
+from bookkeeper.contract.txlog_folder import folder_url as configured_url
 from bookkeeper.errors import ConfigInvalid, Missing, NotPossible
 from writers.generate import Load, publish_file
-from writers.lines import BadLines, Loader
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
 from writers.publish.publisher import resume
-from writers.source import STDIN
-from writers.stdin import ReplayedStdin
+from writers.sources.source import STDIN
+from writers.sources.stdin import ReplayedStdin
 from writers.timing import Clock
-from writers.values.formats import Format
 from writers.writer import Writer
 
 

@@ -20,23 +20,23 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.card import Card, loads
-from bookkeeper.core.column_requests import ColumnRequest
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, check_writer, new_incarnation
+from bookkeeper.contract.card import Card, loads
+from bookkeeper.contract.column_requests import ColumnRequest
+from bookkeeper.contract.names import TxlogName, check_writer, new_incarnation
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ColumnRefused, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from writers.files.operations import booleans
-from writers.files.steps import LAST, NO_DELETES, NO_ROOM, files_of
+from writers.files.upsert_steps import LAST, NO_DELETES, NO_ROOM, files_of
 from writers.files.versions import DELETE, INSERT, UPSERT
 from writers.files.write_spec import WriteSpec
 from writers.metrics import WriterMetrics
 from writers.one_at_a_time import one_at_a_time
 from writers.publish.card_follower import CardFollower
-from writers.publish.columns import ColumnAsker
 from writers.publish.pending_monitor import PendingMonitor
 from writers.publish.publisher import Publisher, resume
+from writers.publish.request_columns import ColumnAsker
 from writers.publish.run_state import RunState
 from writers.tasks.handover import Handover
 from writers.tasks.reservation import Reservation

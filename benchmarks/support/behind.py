@@ -23,8 +23,8 @@ from benchmarks.support.round_trips import named
 from bookkeeper.catalogs.open import STORAGE, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.locations import normal
 from bookkeeper.stores.open import open_store
 from tests.servers import Unavailable

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from benchmarks.support.synthetic import Records, file_name, moment
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.format import avro
 from bookkeeper.stores.store import Store
 

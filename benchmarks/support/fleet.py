@@ -25,11 +25,11 @@ from benchmarks.support.synthetic import BASE_US, data_file, file_name, moment
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core import txlog
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope
+from bookkeeper.contract import txlog
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.ledger.view import TXLOGS

@@ -16,9 +16,9 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
 from bookkeeper.config.settings import Settings
-from bookkeeper.core import marks
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 
 IDENTIFIER = "demo.events"

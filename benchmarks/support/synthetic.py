@@ -27,11 +27,11 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config.settings import Catalog, Table
 from bookkeeper.console import garbage
-from bookkeeper.core import txlog
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope
+from bookkeeper.contract import txlog
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.format.entries import DataFile

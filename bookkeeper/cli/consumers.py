@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.streams.consumer_state import ConsumerState
-    from bookkeeper.streams.registry import Registry
+    from bookkeeper.history.consumer_state import ConsumerState
+    from bookkeeper.history.registry import Registry
 
 #: share of max-hold: below it the snapshots that a first offset keeps cost next to nothing
 _WORTH_A_MEND = 0.1
@@ -33,7 +33,7 @@ def registry_of(there: Opened) -> "Registry":
     """
     The consumers of a table: those in its folder and in the configuration.
     """
-    from bookkeeper.streams.registry import Registry
+    from bookkeeper.history.registry import Registry
 
     return Registry(there.folder.store, there.table.consumers)
 
@@ -43,8 +43,8 @@ def unreadable_consumers(there: Opened) -> list[str]:
     Each consumer whose record or checkpoint cannot be read, why, and what that means for expiry.
     """
     from bookkeeper.config.units import format_duration
+    from bookkeeper.history.consumer_state import read_all
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.consumer_state import read_all
 
     now, most = utc_now(), format_duration(there.table.reaper.max_hold)
     found = read_all(registry_of(there), stores_with(there.settings.storage))
@@ -58,8 +58,8 @@ def consumer_states(there: Opened) -> "tuple[list[ConsumerState], Table]":
     The state of every consumer, and the table it was compared with.
     """
     from bookkeeper.catalogs.open import load_table
+    from bookkeeper.history.consumer_state import evaluate, read_all
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.consumer_state import evaluate, read_all
 
     # The checkpoints first: a snapshot that the table then lacks was expired, and is not a newer one.
     readings = read_all(registry_of(there), stores_with(there.settings.storage))
@@ -102,7 +102,7 @@ def stopped_members(there: Opened) -> list[str]:
 def _stopped(there: Opened, name: str) -> str | None:
     import socket
 
-    from bookkeeper.streams.members import stopped_member
+    from bookkeeper.consumers.members import stopped_member
 
     return stopped_member(there.folder.store, name, socket.gethostname())
 
@@ -143,9 +143,9 @@ def _what(state: "ConsumerState", stopped: str | None = None) -> str | None:
 
 def _mend(there: Opened, as_json: bool, yes: bool) -> None:
     from bookkeeper.errors import BookkeeperError
+    from bookkeeper.history.checkpoint_store import open_checkpoint
+    from bookkeeper.history.mend import mend, plan
     from bookkeeper.stores.open import stores_with
-    from bookkeeper.streams.checkpoint_store import open_checkpoint
-    from bookkeeper.streams.mend import mend, plan
 
     rows = []
     for state in consumer_states(there)[0]:
@@ -225,8 +225,8 @@ def add(
 
 
 def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, available_now: bool) -> dict[str, Any]:
-    from bookkeeper.streams.checkpoint_store import absolute
-    from bookkeeper.streams.registry import COMMAND, spark
+    from bookkeeper.history.checkpoint_store import absolute
+    from bookkeeper.history.registry import COMMAND, spark
 
     where = absolute(checkpoint)
     consumer = spark(name, where, utc_now(), source=source, available_now=available_now, by=COMMAND)
@@ -238,7 +238,7 @@ def _add_query(there: Opened, name: str, checkpoint: str, source: int | None, av
 def _add_reader(there: Opened, name: str, snapshot: str, ttl: timedelta) -> dict[str, Any]:
     from bookkeeper.catalogs.open import load_table
     from bookkeeper.errors import NotPossible
-    from bookkeeper.streams.registry import reader
+    from bookkeeper.history.registry import reader
 
     metadata = load_table(there.ledger.catalog, there.table.identifier).metadata
     wanted = metadata.current_snapshot_id if snapshot == "current" else int(snapshot) if snapshot.isdigit() else None
@@ -342,9 +342,9 @@ def lag_rows(there: Opened, now: datetime) -> list[dict[str, Any]]:
     """
     The lag of every consumer; None where it is unknown. Of one that is cut off it is at least that.
     """
-    from bookkeeper.streams.consumer_state import CUT_OFF
-    from bookkeeper.streams.lag import added_files
-    from bookkeeper.streams.lag import lag as lag_of
+    from bookkeeper.consumers.lag import added_files
+    from bookkeeper.consumers.lag import lag as lag_of
+    from bookkeeper.history.consumer_state import CUT_OFF
 
     found, table = consumer_states(there)
     added, rows = added_files(table.io), []

@@ -14,7 +14,7 @@ __all__ = ["Opened", "opened", "settings_of", "several_tables", "tables_option",
 
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
-    from bookkeeper.core.folder import Folder
+    from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.ledger.marks_publisher import MarksPublisher
     from bookkeeper.ledger.view import View
@@ -74,7 +74,7 @@ def opened(config: str | None, name: str | None) -> Opened:
     The table that --table names, or the only one.
     """
     from bookkeeper.catalogs.open import open_catalog
-    from bookkeeper.core.known_table import advising
+    from bookkeeper.contract.known_table import advising
     from bookkeeper.ledger.commit_clock import CommitClock
     from bookkeeper.ledger.ledger import Ledger
     from bookkeeper.serve.open import open_folder
@@ -93,7 +93,7 @@ def txlog_name(text: str) -> Any:
     """
     The TxlogName in an argument, with or without a folder before it; raises NotPossible.
     """
-    from bookkeeper.core.names import TxlogName
+    from bookkeeper.contract.names import TxlogName
     from bookkeeper.errors import NameMismatch, NotPossible
 
     try:

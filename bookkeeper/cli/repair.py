@@ -126,10 +126,10 @@ def accept_rollback(config: str | None, table: str | None, as_json: bool, yes: b
     Example:
       bookkeeper accept-rollback --table events
     """
-    from bookkeeper.commands.live_files import check_files
-    from bookkeeper.core.history import descends
-    from bookkeeper.core.pending_rewrites import withdraw
+    from bookkeeper.commands.check_live_files import check_files
+    from bookkeeper.contract.pending_rewrites import withdraw
     from bookkeeper.errors import NotPossible, RewriteUnfit
+    from bookkeeper.history.main_history import descends
     from bookkeeper.ledger.load import is_older, load
     from bookkeeper.ledger.summary import append_of
     from bookkeeper.ledger.view import abandoned
@@ -239,7 +239,7 @@ def fold(config: str | None, table: str | None, as_json: bool, dry_run: bool) ->
       bookkeeper fold --table events
     """
     from bookkeeper.commands.fold import fold as fold_now
-    from bookkeeper.fold.budget import Budget
+    from bookkeeper.folds.budget import Budget
 
     there = opened(config, table)
     budget = Budget.of(there.table.fold)

@@ -68,8 +68,8 @@ def run(
 
     # Before the slow imports: by default SIGHUP would end the process.
     stop, again = StopSignal.on_signals(), ReloadSignal.on_signal(signal.SIGHUP)
-    from bookkeeper.fold.duty import MOST_AT_ONCE, FoldThreads
-    from bookkeeper.fold.process import PlanProcess
+    from bookkeeper.folds.duty import MOST_AT_ONCE, FoldThreads
+    from bookkeeper.folds.process import PlanProcess
     from bookkeeper.serve.open import opener
     from bookkeeper.serve.tables import Tables
 
@@ -253,8 +253,8 @@ def _serving(
     if not listen:
         yield None
         return
-    from bookkeeper.http.site import Site, serving
-    from bookkeeper.metrics.table_metrics import AllMetrics
+    from bookkeeper.observe.http.site import Site, serving
+    from bookkeeper.observe.metrics.table_metrics import AllMetrics
 
     metrics = AllMetrics(loops, utc_now, time.monotonic)
     with serving(Site(metrics, settings, utc_now, time.monotonic), listen, allowed_hosts) as web:

@@ -151,7 +151,7 @@ def make(catalog: "Catalog", plan: Plan, source: str | None, partition: Sequence
 def check_not_lost(settings: "Settings") -> None:
     """Raises NotPossible before an empty catalog is created where folders still know a lost one."""
     from bookkeeper.catalogs.sqlite_file import is_lost
-    from bookkeeper.core.known_table import check_unknown
+    from bookkeeper.contract.known_table import check_unknown
 
     if is_lost(settings.catalog):
         for table in settings.tables.values():
@@ -201,8 +201,8 @@ def recover_catalog(
 def _recover(settings: "Settings", table: "Table", metadata: str | None, yes: bool) -> dict[str, Any]:
     from bookkeeper.catalogs.open import open_catalog
     from bookkeeper.commands.recover_catalog import recover, recoverable
-    from bookkeeper.core.folder import Folder
-    from bookkeeper.core.known_table import known_table
+    from bookkeeper.contract.known_table import known_table
+    from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.errors import NotPossible
     from bookkeeper.stores.open import open_store, stores_with
 

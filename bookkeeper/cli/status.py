@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from bookkeeper.core.folder import Folder, Found
-    from bookkeeper.core.names import TxlogName
-    from bookkeeper.core.rewrite import Rewrite
-    from bookkeeper.core.txlog import Txlog
+    from bookkeeper.contract.names import TxlogName
+    from bookkeeper.contract.rewrite import Rewrite
+    from bookkeeper.contract.txlog import Txlog
+    from bookkeeper.contract.txlog_folder import Folder, Found
     from bookkeeper.errors import BookkeeperError
-    from bookkeeper.fold.stats import EqualityDeletes
+    from bookkeeper.folds.stats import EqualityDeletes
     from bookkeeper.format.entries import DataFile
     from bookkeeper.ledger.view import View
 
@@ -97,7 +97,7 @@ def _why_held(name: "TxlogName", held: "Mapping[TxlogName, BookkeeperError]") ->
 def _pending_rewrites(there: Opened, now: Any) -> list[dict[str, Any]]:
     """Each with the snapshot that it read and its numbers of files, None where it cannot be read."""
     from bookkeeper.commands.rewrites import read_pending
-    from bookkeeper.core.rewrite import Rewrite
+    from bookkeeper.contract.rewrite import Rewrite
 
     rows = []
     for item, found in read_pending(there.folder, there.table.max_txlog_bytes):
@@ -129,9 +129,9 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
     Example:
       bookkeeper rejected --table events
     """
-    from bookkeeper.core.folder import Found
-    from bookkeeper.core.pending_rewrites import rejected_rewrites
-    from bookkeeper.core.tray import FoundObject
+    from bookkeeper.contract.pending_rewrites import rejected_rewrites
+    from bookkeeper.contract.tray import FoundObject
+    from bookkeeper.contract.txlog_folder import Found
 
     folder, now = opened(config, table).folder, utc_now()
     found: list[Found | FoundObject] = [*folder.rejected(), *rejected_rewrites(folder)]
@@ -148,7 +148,7 @@ def rejected(config: str | None, table: str | None, as_json: bool) -> None:
 
 def _refused_requests(folder: "Folder", now: "datetime") -> list[dict[str, Any]]:
     """Each with what it asks for, None where that cannot be read."""
-    from bookkeeper.core.column_requests import TRAY, read_refused
+    from bookkeeper.contract.column_requests import TRAY, read_refused
 
     found = TRAY.rejected(folder)
     asked = read_refused(folder, [item.name for item in found])
@@ -176,7 +176,7 @@ def show(txlog: str, config: str | None, table: str | None, as_json: bool) -> No
     Example:
       bookkeeper show ingest-7.0199c0de-0000-7000-8000-000000000001.0000000042.txlog.avro
     """
-    from bookkeeper.core.pending_rewrites import is_rewrite
+    from bookkeeper.contract.pending_rewrites import is_rewrite
 
     there, named = opened(config, table), txlog.rsplit("/", 1)[-1]
     if is_rewrite(named):
@@ -241,7 +241,7 @@ def _show_files(about: dict[str, Any], files: list[dict[str, Any]], as_json: boo
 
 def _show_rewrite(there: Opened, name: str, as_json: bool) -> None:
     from bookkeeper.commands.rewrites import verdict
-    from bookkeeper.core.rewrite import Rewrite
+    from bookkeeper.contract.rewrite import Rewrite
 
     place, read = _find_rewrite(there, name)
     about: dict[str, Any] = {"rewrite": name, "place": place}
@@ -268,9 +268,9 @@ def _show_rewrite(there: Opened, name: str, as_json: bool) -> None:
 
 
 def _find_rewrite(there: Opened, name: str) -> "tuple[str, Rewrite | BookkeeperError]":
-    from bookkeeper.core import pending_rewrites
-    from bookkeeper.core.folder import REJECTED
-    from bookkeeper.core.rewrite import REWRITES
+    from bookkeeper.contract import pending_rewrites
+    from bookkeeper.contract.rewrite import REWRITES
+    from bookkeeper.contract.txlog_folder import REJECTED
     from bookkeeper.errors import Hold, Missing, NotPossible, RewriteCorrupt
 
     for place in (REWRITES, REJECTED):
@@ -288,7 +288,7 @@ _UNFIT = "This table accepts no such txlog: delete it, or raise max-txlog-bytes 
 
 
 def _find(there: Opened, name: Any) -> tuple[str, bytes]:
-    from bookkeeper.core.folder import PENDING, REJECTED
+    from bookkeeper.contract.txlog_folder import PENDING, REJECTED
     from bookkeeper.errors import Missing, NotPossible, Unfit
 
     for place in (PENDING, REJECTED):
@@ -305,7 +305,7 @@ def _find(there: Opened, name: Any) -> tuple[str, bytes]:
 
 def _judged(there: Opened, name: Any, data: bytes) -> "tuple[Txlog | None, str]":
     """The txlog, if it can be decoded, and whether this table accepts it, its files as they are now included."""
-    from bookkeeper.core import txlog as txlog_format
+    from bookkeeper.contract import txlog as txlog_format
     from bookkeeper.errors import BookkeeperError
     from bookkeeper.tick.card import is_strict
     from bookkeeper.tick.check import check, rules_of
@@ -361,10 +361,10 @@ def status(context: click.Context, config: str | None, table: str | None, as_jso
 
 def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.cli.consumers import stopped_members, unreadable_consumers
-    from bookkeeper.core import keyed
-    from bookkeeper.core import marks as marks_format
-    from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
-    from bookkeeper.fold.stats import EqualityDeletes
+    from bookkeeper.contract import committed_txlogs as marks_format
+    from bookkeeper.contract import keyed
+    from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
+    from bookkeeper.folds.stats import EqualityDeletes
 
     unread, stopped = unreadable_consumers(there), stopped_members(there)
     now, view = utc_now(), there.view()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from bookkeeper.config.settings import Settings
-    from bookkeeper.streams.consumer import Consumer
-    from bookkeeper.streams.follow import Follower, Position
+    from bookkeeper.consumers.consumer import Consumer
+    from bookkeeper.consumers.tail import Follower, Position
 
 #: of a batch with --consumer
 ROWS = 500
@@ -90,9 +90,9 @@ def tail(table: str | None, config: str | None, as_json: bool, in_base64: bool, 
     """
     from bookkeeper.catalogs.open import load_table, open_catalog
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.core.known_table import advising
-    from bookkeeper.streams.follow import Follower
-    from bookkeeper.streams.selection import Selection
+    from bookkeeper.consumers.selection import Selection
+    from bookkeeper.consumers.tail import Follower
+    from bookkeeper.contract.known_table import advising
 
     settings = settings_of(config)
     about = pick_table(settings, table)
@@ -133,8 +133,8 @@ def _advising_on_loss() -> Iterator[None]:
 
 def _tail_as_consumer(settings: "Settings", table: str, shape: Shape, how: dict[str, Any]) -> None:
     from bookkeeper.console.signals import StopSignal
+    from bookkeeper.consumers.consumer import Consumer, Limits
     from bookkeeper.errors import Retry
-    from bookkeeper.streams.consumer import Consumer, Limits
 
     stop, pipe = StopSignal.on_signals(), Pipe()
 
@@ -202,7 +202,7 @@ def _consumer_start(text: str | None, now: datetime) -> str | datetime:
 
 def _moment(text: str, now: datetime) -> datetime:
     """The time that an age or a time says; raises ValueError, and ConfigInvalid for one to come or without a zone."""
-    from bookkeeper.streams.source import checked_time
+    from bookkeeper.consumers.source import checked_time
 
     if text[-1:].isalpha() and "T" not in text:
         return now - duration(text)
@@ -227,11 +227,11 @@ def start_of(table: "Table", text: str, now: datetime) -> "Position":
     """
     The position that --from names; raises NotPossible: PlaceExpired, RolledBack.
     """
-    from bookkeeper.core.history import MainHistory
+    from bookkeeper.consumers.place_on_main import ahead, since
+    from bookkeeper.consumers.source import STARTS
+    from bookkeeper.consumers.tail import Position
     from bookkeeper.errors import NotPossible
-    from bookkeeper.streams.follow import Position
-    from bookkeeper.streams.place_on_main import ahead, since
-    from bookkeeper.streams.source import STARTS
+    from bookkeeper.history.main_history import MainHistory
 
     history = MainHistory(table.metadata)
     if text in STARTS:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
     from bookkeeper.console.screen import Screen
     from bookkeeper.console.signals import StopSignal
-    from bookkeeper.core.folder import Found
-    from bookkeeper.fold.stats import EqualityDeletes
+    from bookkeeper.contract.txlog_folder import Found
+    from bookkeeper.folds.stats import EqualityDeletes
     from bookkeeper.ledger.view import View
 
 Row = dict[str, Any]
@@ -214,7 +214,7 @@ class Overview:
         return sorted(found, key=lambda row: (row["trouble"] is None, -(row["pending"] or 0), row["table"]))
 
     def _row(self, table: "Table", daemon: Mapping[str, Any]) -> Row:
-        from bookkeeper.core.known_table import pending_of
+        from bookkeeper.contract.known_table import pending_of
         from bookkeeper.errors import BookkeeperError, ConfigInvalid
 
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
@@ -231,8 +231,8 @@ class Overview:
 
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.catalogs.open import open_catalog
-        from bookkeeper.core.known_table import advising
-        from bookkeeper.fold.stats import EqualityDeletes
+        from bookkeeper.contract.known_table import advising
+        from bookkeeper.folds.stats import EqualityDeletes
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.serve.open import open_folder
 
@@ -280,7 +280,7 @@ def _pending(waiting: "Sequence[Found]", now: datetime) -> Row:
 
 def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     """Rates of the last minute, from the snapshots' summaries."""
-    from bookkeeper.core.history import counted, is_append
+    from bookkeeper.history.main_history import counted, is_append
     from bookkeeper.ledger.view import TXLOGS
 
     files = rows = 0
@@ -303,8 +303,8 @@ def _pace(metadata: "TableMetadata", now: datetime) -> Row:
 
 def _unfolded(known: "EqualityDeletes", table: "Table", view: "View", now: datetime, row: Row) -> Row:
     """Of a keyed table, how many equality delete files wait to be folded; trouble when one waits for too long."""
-    from bookkeeper.core import keyed
-    from bookkeeper.fold.stats import behind_after
+    from bookkeeper.contract import keyed
+    from bookkeeper.folds.stats import behind_after
 
     if keyed.PROPERTY not in view.metadata.properties:
         return {}
@@ -338,8 +338,8 @@ def _is_same(last_commit: str | None, metadata: "TableMetadata") -> bool:
 
 def _slowest(there: Opened, now: datetime) -> Row:
     """The consumer that is furthest behind, and the worst state of any."""
-    from bookkeeper.streams.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
-    from bookkeeper.streams.lag import added_files, lag
+    from bookkeeper.consumers.lag import added_files, lag
+    from bookkeeper.history.consumer_state import AT_RISK, CUT_OFF, STALLED, TO_MEND, UNREADABLE
 
     found, table = consumer_states(there)
     added = added_files(table.io)

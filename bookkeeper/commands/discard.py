@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.marks import MOST_HOLES, NO_MARK, Mark
-from bookkeeper.core.names import TxlogName, started_ms
+from bookkeeper.contract.committed_txlogs import MOST_HOLES, NO_MARK, Mark
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.names import TxlogName, started_ms
+from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import NotPossible
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load

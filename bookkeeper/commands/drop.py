@@ -17,8 +17,8 @@ from pyiceberg.table import Table as IcebergTable
 
 from bookkeeper.catalogs.open import asked
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url
-from bookkeeper.core.known_table import known_table
+from bookkeeper.contract.known_table import known_table
+from bookkeeper.contract.txlog_folder import CARD, MARKS, PENDING, REJECTED, SUFFIX, Folder, folder_url
 from bookkeeper.errors import Missing, NotPossible, WrongFolder
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict
-from bookkeeper.fold.budget import Budget
-from bookkeeper.fold.fold import plan_fold
-from bookkeeper.fold.select import select
+from bookkeeper.folds.budget import Budget
+from bookkeeper.folds.fold import plan_fold
+from bookkeeper.folds.select import select
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher

@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms, format_duration
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible
 
 _GLOB = frozenset("*?[")

@@ -5,17 +5,17 @@ Which pending txlogs wait for a person, and for what: a tick's reading, check an
 from collections.abc import Mapping, Sequence
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.delete_scope import is_unpartitioned
-from bookkeeper.core.folder import Folder, Found
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.delete_scope import is_unpartitioned
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import Hold
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import is_strict
 from bookkeeper.tick.check import rules_of
 from bookkeeper.tick.intake import Intake
-from bookkeeper.tick.plan import CheckedTxlogs, gaps, plan, resumed
+from bookkeeper.tick.plan_batch import CheckedTxlogs, gaps, plan, resumed
 from bookkeeper.tick.select import Limits, cut, in_order, writers_left
 from bookkeeper.tick.writer_order import WriterOrder
 

@@ -29,14 +29,13 @@ from bookkeeper.config import compaction
 from bookkeeper.config.expiry import rules
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import format_duration, from_epoch_ms
-from bookkeeper.core import card as cards
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.card import Card
-from bookkeeper.core.file_names import LOOSE, STRICT
-from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.history import MAIN, is_ours
-from bookkeeper.core.known_table import check_unknown
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract import card as cards
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.file_names import LOOSE, STRICT
+from bookkeeper.contract.known_table import check_unknown
+from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.errors import (
     AlreadyExists,
     CommitConflict,
@@ -46,6 +45,7 @@ from bookkeeper.errors import (
     TableUnusable,
     WrongFolder,
 )
+from bookkeeper.history.main_history import MAIN, is_ours
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store

@@ -8,10 +8,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table
-from bookkeeper.core.keyed import Keyed, keyed_of
-from bookkeeper.core.keyed import check as check_keyed
+from bookkeeper.contract.keyed import Keyed, keyed_of
+from bookkeeper.contract.keyed import check as check_keyed
 from bookkeeper.errors import CommitConflict, ConfigInvalid, NotPossible, TableUnusable
-from bookkeeper.ledger.keys import set_keys
+from bookkeeper.ledger.make_keyed import set_keys
 
 #: to make a table keyed, beside a bookkeeper that commits every second
 _ATTEMPTS = 5

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.types import NestedField
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.rewrite import file_key
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CannotRead, NotPossible, Reject
-from bookkeeper.fold.select import LiveDelete, live_deletes
+from bookkeeper.folds.select import LiveDelete, live_deletes
 from bookkeeper.format.entries import EQUALITY_DELETES, Entry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.live_files import live_files
@@ -22,7 +22,7 @@ from bookkeeper.ledger.load import load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.delete_files import footer_error, read_footers
+from bookkeeper.tick.check_delete_files import footer_error, read_footers
 
 
 def odd_footers(view: View, store: Store, keys: Iterable[tuple[str, Entry]]) -> dict[str, Reject]:
@@ -93,7 +93,7 @@ def drop(folder: Folder, publisher: MarksPublisher, odd: OddDelete) -> View:
 
 def _why_unreadable(view: View, store: Store, entry: Entry) -> str:
     """Why no fold can read it, "" if one can; all of it is read."""
-    from bookkeeper.fold.read import KeyColumns, position_rows, read_files
+    from bookkeeper.folds.read import KeyColumns, position_rows, read_files
 
     ((file, data),) = read_files(store, [entry.data_file])
     try:

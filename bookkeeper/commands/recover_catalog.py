@@ -21,12 +21,12 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.settings import Table as Settings
-from bookkeeper.core import history
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.known_table import KnownTable
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.known_table import KnownTable
+from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import MarksLost, Missing, NotPossible, TableMissing, WrongFolder
+from bookkeeper.history import main_history as history
 from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import join, normal
 from bookkeeper.stores.store import Listed, Store

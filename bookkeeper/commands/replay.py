@@ -8,11 +8,11 @@ from datetime import datetime
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.folder import REJECTED, Folder
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract import txlog as txlog_format
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.contract.txlog_folder import REJECTED, Folder
 from bookkeeper.errors import (
     IncarnationPruned,
     Missing,

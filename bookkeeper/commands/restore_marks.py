@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pyiceberg.table import Table
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.history import ancestors, descends, is_ours, older
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.pending_rewrites import withdraw
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.pending_rewrites import withdraw
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import MarksLost, NotPossible, RewriteUnfit
+from bookkeeper.history.main_history import ancestors, descends, is_ours, older
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View

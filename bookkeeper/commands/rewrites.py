@@ -5,10 +5,10 @@ Rewrites as a person asks for them: what one says, and whether the table takes i
 from collections.abc import Iterator
 from datetime import datetime
 
-from bookkeeper.core import pending_rewrites
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.tray import FoundObject
+from bookkeeper.contract import pending_rewrites
+from bookkeeper.contract.rewrite import Rewrite
+from bookkeeper.contract.tray import FoundObject
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, Missing
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View

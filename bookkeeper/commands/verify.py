@@ -20,15 +20,15 @@ from bookkeeper.catalogs.open import asked
 from bookkeeper.commands.odd_deletes import odd_footers
 from bookkeeper.commands.rewrites import IN_TABLE, read_pending, verdict
 from bookkeeper.config.settings import Table
-from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.folder import REJECTED, Folder, Found
-from bookkeeper.core.history import ancestors
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName, started_ms
-from bookkeeper.core.rewrite import Rewrite, file_key
+from bookkeeper.contract import txlog as txlog_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName, started_ms
+from bookkeeper.contract.rewrite import Rewrite, file_key
+from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
 from bookkeeper.errors import BookkeeperError, CatalogUnavailable, Missing, PathRefused, RewriteRejected, Unfit
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.records import saturate
+from bookkeeper.history.main_history import ancestors
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older
 from bookkeeper.ledger.marks_publisher import MarksPublisher
@@ -36,7 +36,7 @@ from bookkeeper.ledger.removed_files import removed_files
 from bookkeeper.ledger.view import View, txlogs_of
 from bookkeeper.stores.store import Head, Store, key_in
 from bookkeeper.tick.check import impossible_counts, is_format
-from bookkeeper.tick.plan import gaps
+from bookkeeper.tick.plan_batch import gaps
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 #: of a head whose files were deleted while they were read

@@ -15,13 +15,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.commands.verify import ERROR, WARNING, Audit, Finding
-from bookkeeper.core.delete_scope import DeleteFile, Scope
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.delete_scope import DeleteFile, Scope
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import CannotRead
-from bookkeeper.fold.keys import DeletedKeys
-from bookkeeper.fold.read import KeyColumns, position_rows, read_files
-from bookkeeper.fold.read_columns import read_columns
+from bookkeeper.folds.keys import DeletedKeys
+from bookkeeper.folds.read import KeyColumns, position_rows, read_files
+from bookkeeper.folds.read_columns import read_columns
 from bookkeeper.format.entries import EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.transforms import physical
 from bookkeeper.ledger.live_files import LiveFile, live_files

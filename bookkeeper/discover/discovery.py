@@ -8,7 +8,7 @@ Listing stays the truth. A further way to notice (a queue, a probe) is one more 
 from collections.abc import Collection
 from typing import Literal, Protocol
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 
 LOOK: Literal["look"] = "look"
 Hints = frozenset[TxlogName] | Literal["look"]

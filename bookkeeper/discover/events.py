@@ -2,7 +2,7 @@
 Events of a storage as hints: the txlogs among the objects that were created.
 """
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import NameMismatch
 from bookkeeper.stores.events import places
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from inotify_simple import INotify, flags  # type: ignore[import-untyped]
 
-from bookkeeper.core.folder import SUFFIX
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import SUFFIX
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.errors import NameMismatch
 

@@ -8,8 +8,8 @@ late, double) is passed over: that says only that it is not there now.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from bookkeeper.core.folder import Folder, Found
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.discover.discovery import LOOK, Discovery
 from bookkeeper.errors import Missing, StorageUnavailable, Unfit
 

@@ -9,7 +9,7 @@ there are many, it lists.
 from collections.abc import Collection
 from itertools import groupby, takewhile
 
-from bookkeeper.core.names import IncarnationKey, TxlogName
+from bookkeeper.contract.names import IncarnationKey, TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 
 #: probes in a row that found nothing until an incarnation counts as idle

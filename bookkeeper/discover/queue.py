@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.threads import start
 

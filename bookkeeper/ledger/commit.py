@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.errors import CommitConflict
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import Records

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from bookkeeper.config.units import epoch_ms, format_duration
-from bookkeeper.core.folder import Folder, Found
-from bookkeeper.core.steady_clock import SMALL, Steady, keeps_time
-from bookkeeper.core.table_log import TableLog
+from bookkeeper.contract.steady_clock import SMALL, Steady, keeps_time
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import BookkeeperError, ClockAhead, ClockBehind
 from bookkeeper.ledger.view import View
 

@@ -19,9 +19,9 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.history import MAIN
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.history.main_history import MAIN
 from bookkeeper.ledger.view import View
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.core.delete_scope import delete_file
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.delete_scope import delete_file
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import ManifestCorrupt
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.skim import EntrySummary

@@ -29,8 +29,8 @@ from datetime import timedelta
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.core.delete_scope import DeleteFile, Scope, scopes_of
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.delete_scope import DeleteFile, Scope, scopes_of
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import FoldOutdated
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger.fold_plan import FoldedData, FoldPlan

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bookkeeper.core.delete_scope import DeleteFile
+from bookkeeper.contract.delete_scope import DeleteFile
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.records import Records, of_entries
 from bookkeeper.ledger.view import View

@@ -15,10 +15,10 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.rewrite import Rewrite
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.ledger import summary

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.core.delete_scope import DeleteFile, Scope, delete_file, scopes_of
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.delete_scope import DeleteFile, Scope, delete_file, scopes_of
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.format.entries import Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.skim import EntrySummary

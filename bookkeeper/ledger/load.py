@@ -7,10 +7,10 @@ table; the other way round a healthy table looks restored when another bookkeepe
 """
 
 from bookkeeper.catalogs.open import load_table
-from bookkeeper.core import history
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import NO_CARD, Folder, MarksCopy
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.txlog_folder import NO_CARD, Folder, MarksCopy
 from bookkeeper.errors import HistoryChanged, Missing, TableMissing, TableUnusable, WrongFolder
+from bookkeeper.history import main_history as history
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 

@@ -16,8 +16,8 @@ Example: the table's last number is 7, the spans are 3, 1 and 2. The ranges are 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ is no proof that its rows never came in.
 from pyiceberg.table.snapshots import Snapshot
 
 from bookkeeper.catalogs import open as catalogs
-from bookkeeper.core.history import ancestors
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, Missing
+from bookkeeper.history.main_history import ancestors
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 

@@ -5,7 +5,7 @@ The new files of rewrites as the records of manifests: one manifest per schema a
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bookkeeper.core.rewrite import Rewrite
+from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.format.avro import Block
 from bookkeeper.format.records import ADDED, Prefix, Records, count_by_status, join_blocks, write_prefix
 from bookkeeper.manifests.header import Header

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from bookkeeper.core.history import NUMBERS
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import LARGEST, saturate
 from bookkeeper.format.skim import EntrySummary
+from bookkeeper.history.main_history import NUMBERS
 from bookkeeper.ledger.view import TXLOGS
 from bookkeeper.manifests.header import PartitionKey
 

@@ -7,8 +7,8 @@ Where the batch has delete files, each record gets its sequence number written o
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.avro import Block
 from bookkeeper.format.manifest import Manifest
 from bookkeeper.format.records import ADDED, Prefix, Records, count_by_status, join_blocks, write_prefix

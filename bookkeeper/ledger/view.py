@@ -15,14 +15,14 @@ from pyiceberg.table.metadata import TableMetadataV2
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.history import ancestors, descends, is_ancestor, is_ours
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import HistoryChanged, MarksLost, TableUnusable, WrongFolder
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.remembered import remembered
+from bookkeeper.history.main_history import ancestors, descends, is_ancestor, is_ours
 from bookkeeper.manifests.fetch import Fetch
 from bookkeeper.manifests.header import Header, ManifestWriter
 from bookkeeper.manifests.reader import Manifests

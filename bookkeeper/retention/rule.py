@@ -11,7 +11,7 @@ from pyiceberg.transforms import IdentityTransform, TimeTransform
 
 from bookkeeper.config.settings import Retention
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.retention_column import retention_column
+from bookkeeper.contract.retention_column import retention_column
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.manifests.stats import Range

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Daemon
 from bookkeeper.config.share import TRIES
-from bookkeeper.core.folder import Found
+from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.discover.discovery import Discovery
 from bookkeeper.errors import BookkeeperError, Halt, Retry
 from bookkeeper.tick.result import TickResult

@@ -13,11 +13,11 @@ from pyiceberg.catalog import Catalog
 from bookkeeper.catalogs.open import load_table, open_catalog
 from bookkeeper.config.settings import Daemon, Settings, Table
 from bookkeeper.config.share import TRIES, parse, share_of
-from bookkeeper.core.folder import Folder, folder_url
-from bookkeeper.core.known_table import advising
-from bookkeeper.core.steady_clock import Steady
+from bookkeeper.contract.known_table import advising
+from bookkeeper.contract.steady_clock import Steady
+from bookkeeper.contract.txlog_folder import Folder, folder_url
 from bookkeeper.discover.open import open_discovery
-from bookkeeper.fold.duty import FoldThreads
+from bookkeeper.folds.duty import FoldThreads
 from bookkeeper.leases.beside import RenewedBeside
 from bookkeeper.leases.failover import FailoverLease
 from bookkeeper.leases.lease import Lease, lease_on

@@ -14,7 +14,7 @@ from typing import Any
 
 from bookkeeper.config.settings import Daemon, Reaper, Settings, Table
 from bookkeeper.console.signals import StopSignal
-from bookkeeper.core.known_table import pending_of
+from bookkeeper.contract.known_table import pending_of
 from bookkeeper.serve.loop import Observer, TableLoop, close, repeat, tick_once
 from bookkeeper.threads import start
 from bookkeeper.tick.result import TickResult

@@ -11,10 +11,10 @@ from pyiceberg.table.sorting import SortOrder
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import millis
-from bookkeeper.core.card import Card
-from bookkeeper.core.column_requests import ADD, WIDEN
-from bookkeeper.core.file_names import STRICT
-from bookkeeper.core.keyed import keyed_of, to_json
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.column_requests import ADD, WIDEN
+from bookkeeper.contract.file_names import STRICT
+from bookkeeper.contract.keyed import keyed_of, to_json
 from bookkeeper.format import bloom
 from bookkeeper.format.remembered import remembered
 from bookkeeper.ledger.view import View

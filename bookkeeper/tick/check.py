@@ -14,12 +14,12 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import FixedType, IcebergType, NestedField
 
 from bookkeeper.config.units import from_epoch_ms
-from bookkeeper.core.file_names import check_names
-from bookkeeper.core.keyed import Keyed, is_within_keys, keyed_of
-from bookkeeper.core.marks import FUTURE_MS, Marks
-from bookkeeper.core.names import TxlogName, started_ms, year_of
-from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.txlog import MOST_BYTES, DeleteEntries, Txlog
+from bookkeeper.contract.committed_txlogs import FUTURE_MS, Marks
+from bookkeeper.contract.file_names import check_names
+from bookkeeper.contract.keyed import Keyed, is_within_keys, keyed_of
+from bookkeeper.contract.names import TxlogName, started_ms, year_of
+from bookkeeper.contract.rewrite import Rewrite
+from bookkeeper.contract.txlog import MOST_BYTES, DeleteEntries, Txlog
 from bookkeeper.errors import EntryInvalid, FromTheFuture, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.format import partition
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry

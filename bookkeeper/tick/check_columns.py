@@ -11,10 +11,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DoubleType, NestedField, PrimitiveType
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.column_requests import ADD, ColumnRequest, promotes, type_of
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.look_alikes import differing, shape
-from bookkeeper.core.retention_column import is_time, retention_column
+from bookkeeper.contract.column_requests import ADD, ColumnRequest, promotes, type_of
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.look_alikes import differing, shape
+from bookkeeper.contract.retention_column import is_time, retention_column
 from bookkeeper.errors import ColumnRefused, ConfigInvalid
 
 #: bytes of all schemas in the table's metadata, which every commit and every load carries: none goes away, so neither a

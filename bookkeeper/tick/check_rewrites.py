@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from bookkeeper.core.delete_scope import DeleteFile, Scope, scopes_of
-from bookkeeper.core.history import ancestors, is_ancestor
-from bookkeeper.core.rewrite import FileVersion, Rewrite, comparable, file_key
+from bookkeeper.contract.delete_scope import DeleteFile, Scope, scopes_of
+from bookkeeper.contract.rewrite import FileVersion, Rewrite, comparable, file_key
 from bookkeeper.errors import (
     DeletesNotApplied,
     ManifestCorrupt,
@@ -35,6 +34,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.format.entries import EQUALITY_DELETES
 from bookkeeper.format.skim import EntrySummary
+from bookkeeper.history.main_history import ancestors, is_ancestor
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.live_files import find_live, live_delete_files
 from bookkeeper.ledger.summary import rewrites_of

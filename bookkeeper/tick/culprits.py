@@ -4,8 +4,8 @@ Finds by trial which txlogs of a batch our own code fails on, so that the others
 
 from collections.abc import Callable, Sequence
 
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import without_frames
 
 #: builds a commit of these txlogs and throws it away; raises what the real commit would raise

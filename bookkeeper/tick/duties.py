@@ -8,19 +8,19 @@ from collections.abc import Callable
 from datetime import datetime
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, Retry
-from bookkeeper.fold.duty import Folds, Spawn
+from bookkeeper.folds.duty import Folds, Spawn
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
-from bookkeeper.tick.columns import Columns
+from bookkeeper.tick.grant_columns import Columns
 from bookkeeper.tick.prune import MarksSize
 from bookkeeper.tick.renew import renew
 from bookkeeper.tick.result import ColumnsDone, DutiesDone, RewritesDone
 from bookkeeper.tick.retain import Retain
 from bookkeeper.tick.rewrites import Rewrites
-from bookkeeper.tick.sweep import Sweep
+from bookkeeper.tick.sweep_rejected import Sweep
 
 log = logging.getLogger("bookkeeper")
 

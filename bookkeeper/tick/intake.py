@@ -10,10 +10,10 @@ from typing import Any
 
 from pyiceberg.types import NestedField
 
-from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.folder import REJECTED, Folder, Found
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract import txlog as txlog_format
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found
 from bookkeeper.errors import (
     FileFormatDiffers,
     FileMissing,
@@ -35,7 +35,7 @@ from bookkeeper.stores.locations import normal
 from bookkeeper.stores.store import Head, Store
 from bookkeeper.stores.together import together
 from bookkeeper.tick.check import Rules, check, is_format
-from bookkeeper.tick.delete_files import Footer, footer_error, read_footers
+from bookkeeper.tick.check_delete_files import Footer, footer_error, read_footers
 
 
 @dataclass

@@ -6,11 +6,11 @@ import logging
 from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.table_log import TableLog
-from bookkeeper.ledger.keys import mend_delete_spec
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import load
+from bookkeeper.ledger.make_keyed import mend_delete_spec
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.card import card_of, is_strict

@@ -7,15 +7,15 @@ from datetime import datetime
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.delete_scope import is_unpartitioned
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.delete_scope import is_unpartitioned
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.numbers import committed_number
 from bookkeeper.retention.apply import with_commit_time
-from bookkeeper.tick.plan import Batch, CheckedTxlogs, gaps, plan, resumed
+from bookkeeper.tick.plan_batch import Batch, CheckedTxlogs, gaps, plan, resumed
 from bookkeeper.tick.prune import Prune
 from bookkeeper.tick.state import Attempt, Tick
 from bookkeeper.tick.writer_order import WriterOrder

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.tick.due import Due
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.table_log import TableLog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import BookkeeperError, Missing, NameMismatch, NotMoved, TxlogTooLarge
 from bookkeeper.tick.state import Tick

@@ -5,9 +5,9 @@ What the log says of txlogs that a tick did not commit, or did not like: each on
 import logging
 from collections.abc import Iterable, Mapping
 
-from bookkeeper.core.file_names import LOOSE
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.table_log import TableLog
+from bookkeeper.contract.file_names import LOOSE
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.table_log import TableLog
 from bookkeeper.errors import BookkeeperError
 
 _MISSING = (

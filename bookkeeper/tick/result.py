@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.folder import Found
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import BookkeeperError
-from bookkeeper.fold.stats import FoldOutcome
+from bookkeeper.folds.stats import FoldOutcome
 from bookkeeper.ledger.view import View
 
 

@@ -15,12 +15,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core import pending_rewrites
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.pending_rewrites import TRAY, rewrite_in
-from bookkeeper.core.rewrite import Rewrite
-from bookkeeper.core.table_log import TableLog
-from bookkeeper.core.tray import FoundObject
+from bookkeeper.contract import pending_rewrites
+from bookkeeper.contract.pending_rewrites import TRAY, rewrite_in
+from bookkeeper.contract.rewrite import Rewrite
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.tray import FoundObject
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
     BookkeeperError,
     CommitConflict,

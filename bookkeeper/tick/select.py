@@ -5,8 +5,8 @@ Which pending txlogs one tick takes up, and in which order: pure, from names, si
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from bookkeeper.core.folder import Found
-from bookkeeper.core.names import IncarnationKey, TxlogName
+from bookkeeper.contract.names import IncarnationKey, TxlogName
+from bookkeeper.contract.txlog_folder import Found
 
 READ_BYTES = 2**28
 

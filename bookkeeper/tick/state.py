@@ -8,13 +8,13 @@ from datetime import datetime
 from enum import Enum, auto
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import IncarnationKey, TxlogName
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import IncarnationKey, TxlogName
+from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import BookkeeperError, CommitConflict, Hold
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.intake import Intake
-from bookkeeper.tick.plan import Batch
+from bookkeeper.tick.plan_batch import Batch
 from bookkeeper.tick.result import TickResult
 from bookkeeper.tick.select import Limits
 

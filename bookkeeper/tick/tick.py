@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from bookkeeper.config.settings import Table
-from bookkeeper.core.folder import Folder, Found
-from bookkeeper.core.keyed import keyed_of
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.table_log import TableLog
+from bookkeeper.contract.keyed import keyed_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.discover.discovery import Discovery, Listing
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.errors import (
@@ -29,7 +29,7 @@ from bookkeeper.errors import (
     StorageUnavailable,
     Unfit,
 )
-from bookkeeper.fold.duty import Spawn
+from bookkeeper.folds.duty import Spawn
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.ledger.commit import NotConfirmed
 from bookkeeper.ledger.ledger import Ledger
@@ -38,8 +38,8 @@ from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.store import Store
 from bookkeeper.tick.check import rules_of
-from bookkeeper.tick.consumed import Consumed
 from bookkeeper.tick.culprits import culprits
+from bookkeeper.tick.delete_consumed import Consumed
 from bookkeeper.tick.duties import Duties
 from bookkeeper.tick.intake import Intake, defect
 from bookkeeper.tick.loaded import LoadedTable

@@ -5,9 +5,9 @@ Which objects of a tray a run takes up, and the sweep of those that were rejecte
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.table_log import TableLog
-from bookkeeper.core.tray import FoundObject, Tray
+from bookkeeper.contract.table_log import TableLog
+from bookkeeper.contract.tray import FoundObject, Tray
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, Hold
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.tick.due import Due

@@ -18,9 +18,9 @@ writer that was forgotten: a paused run of it may be older than one whose rows a
 from collections import deque
 from collections.abc import Container, Iterable
 
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import Hold, IncarnationPruned, OutOfOrder
 
 

@@ -4,8 +4,8 @@ The room for writers in the marks, which every commit writes again: names and po
 
 from collections.abc import Callable
 
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import TooManyWriters
 
 #: bytes of a position for which each writer has room; longer ones share what that makes for all

@@ -23,7 +23,7 @@ from reaper.report import compaction_record, round_record, show_compaction
 
 if TYPE_CHECKING:
     from bookkeeper.config.settings import Settings, Table
-    from reaper.compaction.compactor import Compactor
+    from reaper.compactor.compactor import Compactor
     from reaper.metrics import Metrics
     from reaper.schedule import Round
 
@@ -111,8 +111,8 @@ def compaction_once(
 
 
 def _compactor(table: "Table") -> "Compactor":
-    from reaper.compaction.compactor import Compactor
-    from reaper.compaction.worker import rewrite
+    from reaper.compactor.compactor import Compactor
+    from reaper.compactor.worker import rewrite
     from reaper.files.storage import Pace
 
     holder = f"{socket.gethostname()} {os.getpid()}"

@@ -66,7 +66,7 @@ def run(
     from bookkeeper.console.elapsed import elapsed
     from bookkeeper.console.signals import StopSignal
     from bookkeeper.console.web import serve_metrics
-    from bookkeeper.core.steady_clock import Steady
+    from bookkeeper.contract.steady_clock import Steady
     from reaper.metrics import Metrics
     from reaper.schedule import Round
     from reaper.schedule import run as run_rounds

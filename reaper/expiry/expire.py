@@ -19,8 +19,8 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.catalogs.open import commit
-from bookkeeper.core.history import MAIN, MainHistory
 from bookkeeper.errors import CommitConflict, CommitUnknown
+from bookkeeper.history.main_history import MAIN, MainHistory
 from reaper.context import ReaperContext
 from reaper.expiry.journal import Journal
 

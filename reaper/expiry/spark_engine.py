@@ -8,10 +8,10 @@ as many as the plan keeps. It deletes the files itself, so there is no journal.
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import NotPossible, Retry
+from bookkeeper.history.main_history import MainHistory
 from reaper.context import ReaperContext
-from reaper.expiry.plan import Plan
+from reaper.expiry.expiry_plan import Plan
 from reaper.spark_command import job_runner
 
 #: expires what is older than the moment and not among so many newest

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, fields
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from bookkeeper.core.history import MAIN, MainHistory
 from bookkeeper.format.manifest_list import ListedManifest
 from bookkeeper.format.records import DELETED
+from bookkeeper.history.main_history import MAIN, MainHistory
 from reaper.files.manifest_reader import ManifestReader, normalize
 
 Sizes = Mapping[str, int]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from bookkeeper import errors
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
-from bookkeeper.core import rewrite
-from bookkeeper.core.folder import PENDING, REASON, REJECTED, SUFFIX
-from bookkeeper.core.pending_rewrites import SUFFIX as REWRITE_SUFFIX
-from bookkeeper.core.rewrite import REWRITES
-from bookkeeper.core.txlog import MOST_ENTRIES, PREFIX, VERSION
+from bookkeeper.contract import rewrite
+from bookkeeper.contract.pending_rewrites import SUFFIX as REWRITE_SUFFIX
+from bookkeeper.contract.rewrite import REWRITES
+from bookkeeper.contract.txlog import MOST_ENTRIES, PREFIX, VERSION
+from bookkeeper.contract.txlog_folder import PENDING, REASON, REJECTED, SUFFIX
 from bookkeeper.format import avro
 from bookkeeper.format.locations import locations
 from bookkeeper.stores.disk import TEMPORARY

@@ -19,7 +19,7 @@ from bookkeeper.commands.init import schema_for
 from bookkeeper.commands.recover_catalog import recoverable
 from bookkeeper.commands.verify import Audit, verify
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core.known_table import known_table
+from bookkeeper.contract.known_table import known_table
 from bookkeeper.stores.open import open_store
 from tests.histories.readers import duckdb_session
 from tests.support.lake import Lake, Writes

@@ -8,7 +8,7 @@ from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
 from bookkeeper.catalogs.open import commit, load_table
 from bookkeeper.commands.init import Initialised, initialise, schema_for
-from bookkeeper.core.keyed import Keyed, keyed_of
+from bookkeeper.contract.keyed import Keyed, keyed_of
 from bookkeeper.errors import Retry
 from tests.servers.line import Fault, Line
 from tests.support.catalog_lake import CatalogLake, Chain, Place

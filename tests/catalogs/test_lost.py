@@ -22,7 +22,7 @@ from bookkeeper.catalogs.storage import ENTRY_EVERY
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.commands.recover_catalog import MOST_BYTES, Recovery, recover, recoverable
 from bookkeeper.config.settings import Catalog
-from bookkeeper.core.known_table import KnownTable, advising, known_table
+from bookkeeper.contract.known_table import KnownTable, advising, known_table
 from bookkeeper.errors import (
     CatalogMissing,
     CommitUnknown,

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from bookkeeper.core.txlog import Txlog, decode
+from bookkeeper.contract.txlog import Txlog, decode
 from bookkeeper.errors import Hold, Reject
 from bookkeeper.format.entries import DATA_FILE, ENTRY, Entry
 from bookkeeper.tick.check import check

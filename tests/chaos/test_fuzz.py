@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core import txlog
+from bookkeeper.contract import txlog
 from tests.chaos import fuzz
 from tests.chaos.fuzzing import reader
 from tests.chaos.fuzzing.corpus import MOST, seeds

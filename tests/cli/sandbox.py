@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from tests.support.desk import Desk
 from tests.support.lake import Lake, Saved, Writes
 from tests.support.upserts import keyed_card

@@ -131,8 +131,8 @@ def absent(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(sys, "meta_path", [Absent, *sys.meta_path])
     ours = (
         "reaper.",
-        "bookkeeper.http",
-        "bookkeeper.metrics",
+        "bookkeeper.observe.http",
+        "bookkeeper.observe.metrics",
         "bookkeeper.stores.s3",
         "bookkeeper.stores.azure",
         "bookkeeper.stores.gcs",

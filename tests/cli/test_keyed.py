@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.fold.stats import EqualityDeletes
+from bookkeeper.folds.stats import EqualityDeletes
 from tests.cli.test_top import seen
 from tests.support.folds import fold
 from tests.support.keyed import Step, Steps, keyed_lake

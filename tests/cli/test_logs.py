@@ -291,7 +291,7 @@ def test_a_commit_is_one_line_and_idle_ticks_are_none(lake: Lake, writer: Writes
 
 
 def test_what_is_served_hides_secrets_too() -> None:
-    from bookkeeper.http.site import _json
+    from bookkeeper.observe.http.site import _json
 
     said = {
         "tables": [{"why": FORMS["a password in a URI"][1], "pending": 3, "lag": 0.5, "plots": {"rows": [None, 1.0]}}]

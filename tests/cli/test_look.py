@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bookkeeper.core.column_requests import TRAY, ColumnRequest, encode, publish
-from bookkeeper.core.rewrite import key_of
+from bookkeeper.contract.column_requests import TRAY, ColumnRequest, encode, publish
+from bookkeeper.contract.rewrite import key_of
 from bookkeeper.errors import ColumnRefused
 from tests.support.compactor import base_of, encoded, live, published
 from tests.support.forge import with_header

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from tests.support.lake import Lake, Writes
 
 

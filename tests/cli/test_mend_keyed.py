@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.folder import PENDING
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import PENDING
 from bookkeeper.tick import check
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state

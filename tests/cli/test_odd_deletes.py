@@ -10,9 +10,9 @@ import pytest
 
 from bookkeeper.commands.odd_deletes import drop, odd_delete
 from bookkeeper.commands.verify import ERROR, Audit, Finding, verify
-from bookkeeper.core.history import counted
 from bookkeeper.errors import CommitConflict, FoldOutdated, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import EQUALITY_DELETES
+from bookkeeper.history.main_history import counted
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, Rule
 from tests.support.folds import fold, live, paths
 from tests.support.keyed import Step, Steps, keyed_lake
@@ -116,7 +116,7 @@ def test_storage_that_does_not_answer_makes_no_file_odd(lake: Lake, monkeypatch:
         raise StorageUnavailable("503")
         yield
 
-    monkeypatch.setattr("bookkeeper.fold.read.read_files", failing)
+    monkeypatch.setattr("bookkeeper.folds.read.read_files", failing)
     with pytest.raises(StorageUnavailable):
         odd_delete(lake.book().ledger, lake.view(), min(paths(live(lake, EQUALITY_DELETES))))
 

@@ -23,10 +23,10 @@ from bookkeeper import errors
 from bookkeeper.cli.tail import Pump, _json_line, _text_line, start_of
 from bookkeeper.config.settings import Reaper, Retention
 from bookkeeper.console.pipe import Pipe
-from bookkeeper.core.history import MainHistory
-from bookkeeper.streams.follow import Follower, Position
-from bookkeeper.streams.place_on_main import ahead
-from bookkeeper.streams.selection import Selection
+from bookkeeper.consumers.place_on_main import ahead
+from bookkeeper.consumers.selection import Selection
+from bookkeeper.consumers.tail import Follower, Position
+from bookkeeper.history.main_history import MainHistory
 from reaper.run import reap
 from tests.support.lake import Lake, Writes, append_by_others
 

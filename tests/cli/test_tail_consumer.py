@@ -7,7 +7,7 @@ import pytest
 
 from bookkeeper.console.pipe import Pipe
 from tests.cli.conftest import Run
-from tests.streams.consumers import commit, expire
+from tests.consumers.consumers import commit, expire
 from tests.support.lake import Lake, Writes
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.commands.discard import Discard, discard, outlook
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import CommitConflict, NotPossible
 from bookkeeper.ledger.view import View
 from tests.support.enumerated import crash_points, crashed, recorded

@@ -10,7 +10,7 @@ from bookkeeper.commands import fold as command
 from bookkeeper.commands.fold import ATTEMPTS, Folded
 from bookkeeper.config.settings import Fold
 from bookkeeper.errors import FoldOutdated
-from bookkeeper.fold.budget import Budget
+from bookkeeper.folds.budget import Budget
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from tests.support.folds import data, keys, lake_of, live, put, state

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bookkeeper.commands.infer.like import Inferred, infer
 from bookkeeper.errors import ConfigInvalid
-from writers.values.records import BadLine, csv_parser, ndjson_parser
+from writers.loader.records import BadLine, csv_parser, ndjson_parser
 
 
 def types(found: Inferred) -> dict[str, str]:

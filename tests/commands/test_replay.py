@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import DuplicatePath, NotPossible, PositionTaken
 from tests.support.compactor import commit, compacted, live
 from tests.support.faults import AFTER, BEFORE, Crash, Faults, crash

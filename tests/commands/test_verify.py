@@ -16,9 +16,9 @@ from pyiceberg.table.update import (
 )
 
 from bookkeeper.commands.verify import ERROR, INFO, WARNING, Audit, Finding, repair, verify
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.marks import PROPERTY, Mark, WriterMarks
-from bookkeeper.core.rewrite import decode, key_of
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import PROPERTY, Mark, WriterMarks
+from bookkeeper.contract.rewrite import decode, key_of
 from bookkeeper.ledger.marks_publisher import MarksPublisher
 from tests.support.compactor import base_of, commit, compacted, encoded, live, published
 from tests.support.lake import Lake, Writes, append_by_others

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.view import View
 from bookkeeper.stores.open import stores_with

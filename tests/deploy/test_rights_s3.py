@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.session import get_session
 
-from bookkeeper.core.rewrite import key_of
+from bookkeeper.contract.rewrite import key_of
 from tests.deploy.rights import ROLES, Roles, compact, policies
 from tests.servers import installed
 from tests.servers.needed import needed

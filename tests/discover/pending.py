@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK, Hints
 
 RUN = TxlogName("w", new_incarnation(1, b"0123456789"), 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.events import txlogs
 from bookkeeper.stores.events import places
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe

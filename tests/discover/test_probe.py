@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe

@@ -14,7 +14,7 @@ from azure.storage.queue._models import MessagesPaged
 
 from bookkeeper.config.settings import Table
 from bookkeeper.console.readable import readable
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.discover.discovery import LOOK, Discovery
 from bookkeeper.discover.open import open_discovery
 from bookkeeper.discover.queue import QueueDiscovery

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.discovery import LOOK, Hints
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe

@@ -25,9 +25,9 @@ SKIPPED = {
         "generated from tests/golden/WriteTxlog.java"
     ),
     "/** A file of a step, and its relative sequence number. */": "generated from tests/golden/WriteSteps.java",
-    "import polars": "polars is not installed; tests/streams/test_consumer_examples.py runs it where it is",
+    "import polars": "polars is not installed; tests/consumers/test_consumer_examples.py runs it where it is",
     "/** A replaced file, with the sequence numbers that the table's entry of it has. */": (
-        "compared with tests/golden/rewrites/WriteRewrite.java by tests/core/test_rewrite.py"
+        "compared with tests/golden/rewrites/WriteRewrite.java by tests/contract/test_rewrite.py"
     ),
 }
 #: what a reader runs that is not ours

@@ -58,5 +58,7 @@ def test_an_error_that_a_page_names_exists(path: object) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:bookkeeper|reaper|writer)_[a-z_]+)`", TEXT))))
 def test_a_metric_it_names_exists(name: str) -> None:
-    served = (ROOT / "docs" / "metrics.md").read_text("utf-8")  # made from a run: tests/metrics/test_dashboard.py
+    served = (ROOT / "docs" / "metrics.md").read_text(
+        "utf-8"
+    )  # made from a run: tests/observe/metrics/test_dashboard.py
     assert f"`{name}`" in served, name

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bookkeeper import errors
-from bookkeeper.core import card, marks, txlog
-from bookkeeper.streams import registry
+from bookkeeper.contract import card, txlog
+from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.history import registry
 from reaper.expiry import journal
 from tests.packaging.project import ROOT
 

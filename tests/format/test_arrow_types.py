@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.column_requests import type_of
+from bookkeeper.contract.column_requests import type_of
 from bookkeeper.format.arrow_types import holding, type_of_arrow
 from writers.values.unknown_fields import asked_type
 

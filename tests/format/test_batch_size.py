@@ -174,6 +174,6 @@ def test_what_is_no_page_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("seed", [2, 5])
 def test_a_damaged_footer_never_ends_the_process(seed: int) -> None:
-    words = [sys.executable, "-m", "tests.reaper.compaction.hostile", str(seed), "400"]
+    words = [sys.executable, "-m", "tests.reaper.compactor.hostile", str(seed), "400"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.core.card import dumps, loads
+from bookkeeper.contract.card import dumps, loads
 from bookkeeper.format import bloom
 from bookkeeper.format.bloom import PREFIX, bloom_filters
 from bookkeeper.format.bounds import leaves
-from bookkeeper.format.parquet import ParquetFile
+from bookkeeper.format.parquet_writer import ParquetFile
 from bookkeeper.stores.locations import local_path
 from tests.support import wide
 from tests.support.cards import card

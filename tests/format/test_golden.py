@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.txlog import decode
+from bookkeeper.contract.txlog import decode
 from bookkeeper.format import avro
 from tests.golden.contents import FOLDER, MOST, NAMES, OURS, described, our_header
 from tests.golden.make import make

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType
 
 from bookkeeper.format.bounds import leaves
-from bookkeeper.format.parquet import ParquetFile
+from bookkeeper.format.parquet_writer import ParquetFile
 from bookkeeper.format.required import settled
 
 VALUES = [

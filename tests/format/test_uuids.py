@@ -11,7 +11,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StructType, UUIDTyp
 
 from bookkeeper.format.bounds import leaves
 from bookkeeper.format.open_file import OpenFile
-from bookkeeper.format.parquet import ParquetFile
+from bookkeeper.format.parquet_writer import ParquetFile
 from writers.files.avro import AvroFile
 
 FLAT = Schema(NestedField(1, "id", UUIDType(), required=True), NestedField(2, "a.b", LongType(), required=False))

@@ -26,8 +26,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, StepFile, Txlog, encode, encode_steps
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Envelope, StepFile, Txlog, encode, encode_steps
 from bookkeeper.format import avro
 from bookkeeper.format.entries import DataFile
 

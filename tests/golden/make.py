@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bookkeeper.core.txlog import decode
+from bookkeeper.contract.txlog import decode
 from tests.golden.contents import FOLDER, MOST, NAMES, OURS, described, our_header, pyicebergs
 
 

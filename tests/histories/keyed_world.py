@@ -21,10 +21,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper, Retention
-from bookkeeper.core.pending_rewrites import publish
-from bookkeeper.core.rewrite import encode
+from bookkeeper.contract.pending_rewrites import publish
+from bookkeeper.contract.rewrite import encode
 from bookkeeper.errors import BookkeeperError, FoldOutdated, Retry
-from bookkeeper.fold.fold import plan_fold
+from bookkeeper.folds.fold import plan_fold
 from bookkeeper.format.entries import DATA, EQUALITY_DELETES, POSITION_DELETES, DataFile
 from bookkeeper.ledger.fold_commit import commit_fold
 from bookkeeper.ledger.fold_plan import FoldPlan

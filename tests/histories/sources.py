@@ -13,9 +13,9 @@ from random import Random
 
 import pyarrow as pa
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError
 from tests.support.enumerated import READS
 from tests.support.faults import AFTER, BEFORE, LATE, MIDDLE, Crash, Faults, Rule, crash

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.core.folder import PENDING
+from bookkeeper.contract.txlog_folder import PENDING
 from bookkeeper.retention.scan import find
 from tests.histories.decoded import Decoder
 from tests.support.keyed import Step, Steps, keyed_lake

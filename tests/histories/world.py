@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from bookkeeper.config.settings import Reaper, Retention
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.pending_rewrites import pending_rewrites
-from bookkeeper.core.rewrite import Base, ReplacedFile, decode, encode, key_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.pending_rewrites import pending_rewrites
+from bookkeeper.contract.rewrite import Base, ReplacedFile, decode, encode, key_of
 from bookkeeper.tick.check_rewrites import check_rewrites
 from reaper import reap
 from tests.histories import files, invariants, manifest_checks, snapshot_checks

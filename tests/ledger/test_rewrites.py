@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.history import ancestors
 from bookkeeper.errors import (
     BookkeeperError,
     DeletesNotApplied,
@@ -16,6 +15,7 @@ from bookkeeper.errors import (
 )
 from bookkeeper.format import records
 from bookkeeper.format.skim import Skimmer
+from bookkeeper.history.main_history import ancestors
 from bookkeeper.ledger import merge
 from bookkeeper.ledger.summary import rewrites_of
 from bookkeeper.retention.scan import find

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.rewrite import Rewrite
+from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.errors import DeletesNotApplied, ReplacedFilesChanged
 from bookkeeper.retention.scan import find
 from bookkeeper.tick import check_rewrites

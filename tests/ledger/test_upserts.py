@@ -7,9 +7,9 @@ import pytest
 from pyiceberg.manifest import ManifestContent
 
 from bookkeeper.commands.verify import Audit, verify
-from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import StepFile
+from bookkeeper.contract import txlog as txlog_format
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import StepFile
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block
 from bookkeeper.ledger import merge

@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.project import ROOT, packages
 
 WALK, FOREIGN, HEADER = (f"bookkeeper/manifests/{name}.py" for name in ("walk", "foreign", "header"))
-HISTORY, PLACES = "bookkeeper/core/history.py", "bookkeeper/streams/place_on_main.py"
+HISTORY, PLACES = "bookkeeper/history/main_history.py", "bookkeeper/consumers/place_on_main.py"
 START = "spark_jobs/start.py"
 
 #: what is done: by which functions and attributes (".name": of any object), and the only modules that use one
@@ -30,11 +30,11 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
     "a block gets the digest that caches know it by": ({"bookkeeper.manifests.cache.digester"}, {WALK, HEADER}),
     "what was rejected is deleted by age": (
         {".discard_rejected"},
-        {"bookkeeper/tick/turns.py", "bookkeeper/tick/sweep.py"},  # of trays, and of txlogs
+        {"bookkeeper/tick/turns.py", "bookkeeper/tick/sweep_rejected.py"},  # of trays, and of txlogs
     ),
     "small objects for the bookkeeper are read and held": (
-        {"bookkeeper.core.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
-        {"bookkeeper/core/pending_rewrites.py", "bookkeeper/tick/rewrites.py", "bookkeeper/tick/columns.py"},
+        {"bookkeeper.contract.tray.bytes_of", "bookkeeper.tick.turns.Turns"},
+        {"bookkeeper/contract/pending_rewrites.py", "bookkeeper/tick/rewrites.py", "bookkeeper/tick/grant_columns.py"},
     ),
     "the parents of snapshots are walked": (
         {".parent_snapshot_id"},
@@ -52,8 +52,8 @@ ROLES: dict[str, tuple[set[str], set[str]]] = {
         {PLACES},
     ),
     "a reader takes what follows its place": (
-        {"bookkeeper.streams.work.work"},
-        {"bookkeeper/streams/consumer.py", "bookkeeper/streams/follow.py"},
+        {"bookkeeper.consumers.work.work"},
+        {"bookkeeper/consumers/consumer.py", "bookkeeper/consumers/tail.py"},
     ),
 }
 
@@ -102,7 +102,7 @@ def test_what_is_known_of_blocks_by_their_digests_is_in_the_one_cache() -> None:
         if ".digest" in named and any(name.startswith("bookkeeper.manifests.walk.") for name in named)
     }
     assert by_digest == {
-        "reaper/compaction/live_files.py",
+        "reaper/compactor/live_files.py",
         "reaper/files/live_paths.py",
         "reaper/files/manifest_reader.py",
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.steady_clock import Steady
+from bookkeeper.contract.steady_clock import Steady
 from reaper.clock import ClockDiffers, ClockJumped, check_storage_clock
 from tests.support.reaper_lake import Lake
 

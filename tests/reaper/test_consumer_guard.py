@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import CommitConflict
-from bookkeeper.streams import consumer_state
-from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
+from bookkeeper.history import consumer_state
+from bookkeeper.history.registry import COMMAND, Registry, reader, spark
 from reaper.metrics import Metrics
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_faults import Faults

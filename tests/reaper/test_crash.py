@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.history.registry import COMMAND, Registry, reader, spark
 from bookkeeper.leases.lease import NoLease
 from bookkeeper.stores.open import open_store
-from bookkeeper.streams.registry import COMMAND, Registry, reader, spark
 from reaper.files import live_paths, storage
 from tests.support.checkpoints import Query, offset
 from tests.support.reaper_faults import SOME, Crash, Faults

@@ -10,7 +10,7 @@ import pytest
 
 from bookkeeper.console.web import serve_metrics
 from bookkeeper.errors import CatalogUnavailable, NotPossible
-from reaper.compaction.compactor import Compacted
+from reaper.compactor.compactor import Compacted
 from reaper.metrics import Metrics
 from reaper.result import Reaped
 from tests.support.watched import samples

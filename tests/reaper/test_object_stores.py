@@ -14,7 +14,7 @@ from benchmarks.support.synthetic import TABLE, Queue, file_name, moment, schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise
 from bookkeeper.config.settings import Catalog, Reaper, Retention, Table
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.retention.apply import apply_retention
 from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Envelope, encode
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import HistoryChanged, NotPossible, Retry
 from bookkeeper.format.entries import DataFile
 from reaper import orphans

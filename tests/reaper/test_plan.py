@@ -12,11 +12,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.core import marks
+from bookkeeper.contract import committed_txlogs as marks
 from bookkeeper.errors import ClockBehind, HistoryChanged, MarksLost, TableUnusable
 from reaper.clock import check_table_clock
 from reaper.consumer_guard import Hold
-from reaper.expiry.plan import Plan, make_plan
+from reaper.expiry.expiry_plan import Plan, make_plan
 from tests.support.table_metadata import line, minute, ref, snapshot, table
 
 TEN = Reaper(older_than=timedelta(minutes=10), retain_last=2)

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import ClockBehind
 from bookkeeper.stores.open import open_store
 from reaper.expiry import verify_journal

@@ -17,7 +17,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from bookkeeper.config.load import load
 from bookkeeper.errors import NotPossible, Retry
-from bookkeeper.streams.registry import COMMAND, Registry, spark
+from bookkeeper.history.registry import COMMAND, Registry, spark
 from reaper.cli.compaction import compactions
 from reaper.expiry.spark_engine import by_command
 from reaper.schedule import COMPACT, ON_SPARK, PACED

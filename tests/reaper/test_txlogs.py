@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.pending_rewrites import pending_rewrites
-from bookkeeper.core.txlog import Envelope, StepFile, encode, encode_steps
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.pending_rewrites import pending_rewrites
+from bookkeeper.contract.txlog import Envelope, StepFile, encode, encode_steps
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NewerVersion, Retry, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, added

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.txlog import decode
+from bookkeeper.contract.txlog import decode
 from bookkeeper.ledger.merge import FAN
 from bookkeeper.ledger.txlog_groups import grouped_by_spec
 from bookkeeper.retention.scan import warm_cache

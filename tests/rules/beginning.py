@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bookkeeper.errors import NotPossible
-from bookkeeper.streams.checkpoint import Offset
+from bookkeeper.history.checkpoint import Offset
 from spark_jobs import start as starts
 from spark_jobs.begin_plan import Plan
 from tests.rules.rule import Chapter, breaks

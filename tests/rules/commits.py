@@ -17,7 +17,7 @@ from pyiceberg.typedef import Record
 
 from bookkeeper.catalogs import open as catalogs
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core import marks as marks_format
+from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.errors import BookkeeperError, CommitConflict, CommitUnknown
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.commit import Commit
@@ -256,9 +256,9 @@ def deleted_without_marks_json(
     "marks.json is never replaced by an older one.",
     Modelled("CopyNewer"),
     Fails("tests/tick/test_marks.py::test_marks_json_is_never_replaced_by_an_older_one"),
-    Fails("tests/core/test_folder_records_contract.py::test_marks_are_never_replaced_by_older_ones"),
+    Fails("tests/contract/test_folder_records_contract.py::test_marks_are_never_replaced_by_older_ones"),
 )
-@breaks("bookkeeper.core.folder.Folder.publish_marks")
+@breaks("bookkeeper.contract.txlog_folder.Folder.publish_marks")
 def marks_json_goes_back(rightly: Any, folder: Any, copy: Any, even_older: bool = False) -> Any:
     """Who writes marks.json last is right."""
     return rightly(folder, copy, True)

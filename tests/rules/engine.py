@@ -9,7 +9,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.rewrite import Rewrite
+from bookkeeper.contract.rewrite import Rewrite
 from bookkeeper.format import partition
 from bookkeeper.format.records import EXISTING, Prefix, Records, write_prefix
 from bookkeeper.ledger.commit import Commit, NewSnapshot
@@ -203,7 +203,7 @@ def rewrites_are_appends(rightly: Any, new: NewSnapshot, operation: Operation, a
 @rule(
     "New files of a rewrite have the largest number of those that they replace: no delete takes rows after it.",
     Walked("entries_are_carried_on_as_they_were", rewrites=True),
-    Fails("tests/core/test_rewrite.py::test_its_new_files_get_the_largest_sequence_number_that_they_replace"),
+    Fails("tests/contract/test_rewrite.py::test_its_new_files_get_the_largest_sequence_number_that_they_replace"),
     Fails("tests/ledger/test_rewrites_deletes.py::test_a_rewrite_changes_no_row[an update in between]"),
 )
 def rewrites_have_the_smallest_number(patch: Patch) -> None:

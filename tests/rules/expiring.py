@@ -270,7 +270,9 @@ def an_unknown_expiry_is_success(rightly: Any, *given: Any) -> Any:
     Fails(f"{FILES}test_gc_disabled_deletes_nothing_at_all"),
     Fails("tests/reaper/test_resume.py::test_gc_disabled_after_the_commit_deletes_nothing"),
 )
-@breaks("reaper.expiry.plan.rules", "reaper.expiry.verify_journal.rules", "reaper.orphans.rules", "reaper.run.rules")
+@breaks(
+    "reaper.expiry.expiry_plan.rules", "reaper.expiry.verify_journal.rules", "reaper.orphans.rules", "reaper.run.rules"
+)
 def gc_is_always_enabled(rightly: Any, settings: Any, properties: Any) -> Any:
     """The table's property is not asked."""
     return rightly(settings, {key: value for key, value in properties.items() if key != "gc.enabled"})
@@ -281,7 +283,7 @@ def gc_is_always_enabled(rightly: Any, settings: Any, properties: Any) -> Any:
     Fails(f"{PLAN}test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_stays_contiguous"),
     Fails(f"{PLAN}test_main_stays_contiguous_and_refs_keep_their_snapshots"),
 )
-@breaks("reaper.expiry.plan._on_main")
+@breaks("reaper.expiry.expiry_plan._on_main")
 def main_expires_in_pieces(rightly: Any, *given: Any) -> dict[int, Any]:
     """A snapshot behind a kept one expires."""
     found = rightly(*given)
@@ -292,7 +294,7 @@ def main_expires_in_pieces(rightly: Any, *given: Any) -> dict[int, Any]:
     "The newest append never expires: the offset of a stream that has read everything names it.",
     Fails(f"{PLAN}test_the_newest_append_stays_below_later_deletes_and_replaces"),
 )
-@breaks("reaper.expiry.plan._newest_append")
+@breaks("reaper.expiry.expiry_plan._newest_append")
 def the_newest_append_expires(rightly: Any, history: Any) -> None:
     """No append is the newest."""
 
@@ -301,7 +303,7 @@ def the_newest_append_expires(rightly: Any, history: Any) -> None:
     "The snapshot of the marks never expires: without it a rollback cannot be told from an expiry.",
     Fails(f"{PLAN}test_the_snapshot_of_the_marks_and_all_after_it_stay"),
 )
-@breaks("reaper.expiry.plan._starts")
+@breaks("reaper.expiry.expiry_plan._starts")
 def the_marks_snapshot_expires(rightly: Any, *given: Any) -> Any:
     """The marks' snapshot is like any other."""
     return ((reason, index) for reason, index in rightly(*given) if not reason.startswith("the marks'"))
@@ -311,7 +313,7 @@ def the_marks_snapshot_expires(rightly: Any, *given: Any) -> Any:
     "Snapshots that a tag or branch names stay.",
     Fails(f"{PLAN}test_a_tag_holds_its_snapshot_and_all_after_it_so_that_history_stays_contiguous"),
 )
-@breaks("reaper.expiry.plan._reasons_of_refs")
+@breaks("reaper.expiry.expiry_plan._reasons_of_refs")
 def refs_hold_nothing(rightly: Any, metadata: Any, history: Any) -> dict[int, list[str]]:
     """No ref but `main` is asked."""
     found: dict[int, list[str]] = rightly(metadata, history)
@@ -322,7 +324,7 @@ def refs_hold_nothing(rightly: Any, metadata: Any, history: Any) -> dict[int, li
     "The last snapshots stay, however old.",
     Fails(f"{PLAN}test_the_last_ones_are_retained_however_old"),
 )
-@breaks("reaper.expiry.plan.rules")
+@breaks("reaper.expiry.expiry_plan.rules")
 def none_is_retained(rightly: Any, settings: Any, properties: Any) -> Any:
     """retain-last is 1."""
     return replace(rightly(settings, properties), retain_last=1)
@@ -332,7 +334,7 @@ def none_is_retained(rightly: Any, settings: Any, properties: Any) -> Any:
     "Only snapshots older than the limit expire.",
     Fails(f"{PLAN}test_only_snapshots_older_than_the_limit_expire"),
 )
-@breaks("reaper.expiry.plan._too_young")
+@breaks("reaper.expiry.expiry_plan._too_young")
 def young_snapshots_expire(rightly: Any, snapshot: Any, limits: Any, now: Any) -> list[str]:
     """No snapshot is too young."""
     return []
@@ -363,7 +365,7 @@ def consumers_are_asked_once(rightly: Any, context: Any, table: Any, journal: An
     "A consumer that cannot be read holds everything.",
     Fails(f"{GUARD}test_a_consumer_that_cannot_be_read_holds_everything_and_is_named"),
 )
-@breaks("bookkeeper.streams.consumer_state._first_needed")
+@breaks("bookkeeper.history.consumer_state._first_needed")
 def unreadable_consumers_hold_nothing(rightly: Any, checkpoint_read: Any, history: Any) -> Any:
     """A consumer whose need is unknown needs nothing."""
     state, first, why = rightly(checkpoint_read, history)

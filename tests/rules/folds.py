@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.core.delete_scope import FILE_PATH, DeleteFile
-from bookkeeper.core.rewrite import file_key
-from bookkeeper.fold import compute
-from bookkeeper.fold.read import position_rows
+from bookkeeper.contract.delete_scope import FILE_PATH, DeleteFile
+from bookkeeper.contract.rewrite import file_key
+from bookkeeper.folds import compute
+from bookkeeper.folds.read import position_rows
 from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
@@ -21,10 +21,10 @@ from tests.rules.systems import Fails, Modelled, Scene, Simulated
 from tests.support.faults import AFTER
 
 rule = Chapter()
-RANDOM = "tests/fold/test_random.py::test_a_fold_changes_no_row_of_the_state"
-RACES = "tests/fold/test_races.py::"
-FOLD = "tests/fold/test_fold.py::"
-ANY_ORDER = "tests/fold/test_interleavings.py::test_no_deleted_row_returns_in_any_order"
+RANDOM = "tests/folds/test_random.py::test_a_fold_changes_no_row_of_the_state"
+RACES = "tests/folds/test_races.py::"
+FOLD = "tests/folds/test_fold.py::"
+ANY_ORDER = "tests/folds/test_interleavings.py::test_no_deleted_row_returns_in_any_order"
 
 
 @rule(
@@ -74,11 +74,11 @@ def folds_forget_their_positions(
 
 @rule(
     "A fold writes the position of every dead row.",
-    Fails("tests/fold/test_readers.py::test_duckdb_reads_the_table_after_a_fold"),
-    Fails("tests/fold/test_readers.py::test_iceberg_rust_reads_the_table_before_a_fold_and_after_it"),
-    Fails("tests/fold/test_readers.py::test_pyiceberg_reads_the_table_after_a_fold_and_not_before"),
+    Fails("tests/folds/test_readers.py::test_duckdb_reads_the_table_after_a_fold"),
+    Fails("tests/folds/test_readers.py::test_iceberg_rust_reads_the_table_before_a_fold_and_after_it"),
+    Fails("tests/folds/test_readers.py::test_pyiceberg_reads_the_table_after_a_fold_and_not_before"),
 )
-@breaks("bookkeeper.fold.write.NewFiles.add")
+@breaks("bookkeeper.folds.write.NewFiles.add")
 def a_position_is_forgotten(rightly: Any, files: Any, file: Any, positions: Any) -> Any:
     """The first position of each data file is left out."""
     return rightly(files, file, positions.slice(len(positions) > 1))
@@ -106,8 +106,8 @@ def wide_position_deletes_go(patch: Patch) -> None:
         own = [file_key(path) == of for path in rows.column("file_path").to_pylist()]
         return rows.filter(pa.array(own, pa.bool_())).column("pos").combine_chunks()
 
-    put(patch, "bookkeeper.fold.select.live_deletes", live_deletes)
-    put(patch, "bookkeeper.fold.compute.positions_of", positions_of)
+    put(patch, "bookkeeper.folds.select.live_deletes", live_deletes)
+    put(patch, "bookkeeper.folds.compute.positions_of", positions_of)
 
 
 @rule(
@@ -115,7 +115,7 @@ def wide_position_deletes_go(patch: Patch) -> None:
     Fails(RANDOM),
     Fails(f"{FOLD}test_a_predecessor_is_replaced_and_partition_wide_files_stay"),
 )
-@breaks("bookkeeper.fold.compute.positions_of")
+@breaks("bookkeeper.folds.compute.positions_of")
 def predecessors_are_forgotten(rightly: Any, file: Any, data: Any, of: str) -> Any:
     """The positions of a predecessor are not read."""
     return rightly(file, data, of).slice(0, 0)
@@ -154,7 +154,7 @@ def rows_of_any_number_die(patch: Patch) -> None:
     Fails(RANDOM),
     Fails(f"{FOLD}test_a_bound_delete_holds_in_its_partition_of_its_spec_and_a_global_one_everywhere"),
 )
-@breaks("bookkeeper.fold.select._GroupsOf.__call__")
+@breaks("bookkeeper.folds.select._GroupsOf.__call__")
 def bound_deletes_hold_everywhere(rightly: Any, groups: Any, partition: Any, sequence: int) -> Any:
     """A delete of one partition holds in all."""
     rightly(groups, partition, sequence)
@@ -165,7 +165,7 @@ def bound_deletes_hold_everywhere(rightly: Any, groups: Any, partition: Any, seq
     "A key of several columns is all of them.",
     Fails(RANDOM),
 )
-@breaks("bookkeeper.fold.keys._pairs")
+@breaks("bookkeeper.folds.keys._pairs")
 def the_first_column_is_the_key(rightly: Any, codes: Any, column: Any, values: Any) -> Any:
     """Only the first key column counts."""
     return codes.cast("int64")
@@ -200,10 +200,10 @@ def old_folds_are_committed(patch: Patch) -> None:
 
 @rule(
     "Folds wait for a job that asks for it, so that its work is not refused.",
-    Fails("tests/fold/test_pause.py::test_folds_wait_for_a_job_and_go_on_after_it"),
+    Fails("tests/folds/test_pause.py::test_folds_wait_for_a_job_and_go_on_after_it"),
     Fails("tests/spark/test_maintain_keyed.py::test_deletes_beyond_the_budget_are_applied_and_folds_wait_for_it"),
 )
-@breaks("bookkeeper.fold.duty.fold_pause.paused")
+@breaks("bookkeeper.folds.duty.fold_pause.paused")
 def folds_wait_for_no_job(rightly: Any, store: Any, now: Any) -> bool:
     """No job asks for a pause."""
     return False
@@ -213,7 +213,7 @@ def folds_wait_for_no_job(rightly: Any, store: Any, now: Any) -> bool:
     "A job that rewrites data files asks for folds to pause.",
     Fails("tests/spark/test_maintain_keyed.py::test_folds_pause_while_iceberg_itself_rewrites"),
 )
-@breaks("bookkeeper.core.fold_pause._write")
+@breaks("bookkeeper.contract.fold_pause._write")
 def jobs_pause_no_fold(rightly: Any, store: Any, key: str) -> bool:
     """The pause is not written."""
     return True
@@ -221,9 +221,9 @@ def jobs_pause_no_fold(rightly: Any, store: Any, key: str) -> bool:
 
 @rule(
     "A fold that was planned when a job began is dropped.",
-    Fails("tests/fold/test_pause.py::test_a_fold_that_was_planned_when_a_job_began_is_dropped"),
+    Fails("tests/folds/test_pause.py::test_a_fold_that_was_planned_when_a_job_began_is_dropped"),
 )
-@breaks("bookkeeper.fold.duty.Attempt._is_paused")
+@breaks("bookkeeper.folds.duty.Attempt._is_paused")
 def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: int, now: Any) -> bool:
     """A pause is asked for before a fold is planned, and not again before it is committed."""
     asked = vars(attempt).pop("asked", False)
@@ -236,9 +236,9 @@ def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: in
 
 @rule(
     "The process that plans folds is not trusted: a plan has new files of this fold only, each for one data file.",
-    Fails("tests/fold/test_wire.py::test_what_is_no_answer_is_refused[a new file of another fold]"),
-    Fails("tests/fold/test_wire.py::test_no_new_file_is_named_twice"),
+    Fails("tests/folds/test_wire.py::test_what_is_no_answer_is_refused[a new file of another fold]"),
+    Fails("tests/folds/test_wire.py::test_no_new_file_is_named_twice"),
 )
-@breaks("bookkeeper.fold.wire._check_new")
+@breaks("bookkeeper.folds.wire._check_new")
 def plans_name_any_file(rightly: Any, key: str, entry: Any, fold_id: str, names: Any) -> None:
     """What a plan names as a new file is one."""

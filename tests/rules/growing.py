@@ -32,11 +32,12 @@ def two_columns_with_one_field_id(rightly: Any, check: Any, request: Any) -> Non
 )
 def schema_changes_are_not_guarded(patch: Patch) -> None:
     """A schema is changed whatever it is by now."""
-    from bookkeeper.ledger import columns
+    from bookkeeper.ledger import schema_commit as columns
 
     whole = columns.catalogs.commit
     patch.setattr(
-        "bookkeeper.ledger.columns.catalogs.commit", lambda table, guards, updates: whole(table, guards[:1], updates)
+        "bookkeeper.ledger.schema_commit.catalogs.commit",
+        lambda table, guards, updates: whole(table, guards[:1], updates),
     )
 
 
@@ -44,7 +45,7 @@ def schema_changes_are_not_guarded(patch: Patch) -> None:
     "A request is judged by a table that was loaded after it was listed.",
     Fails(f"{COLUMNS}test_a_request_that_knows_more_than_our_view_is_not_refused_for_it"),
 )
-@breaks("bookkeeper.tick.columns.Columns._load")
+@breaks("bookkeeper.tick.grant_columns.Columns._load")
 def requests_are_judged_by_an_old_view(rightly: Any, columns: Any, known: Any) -> Any:
     """The tick's view will do."""
     return known if not columns.sent else rightly(columns, known)
@@ -54,7 +55,7 @@ def requests_are_judged_by_an_old_view(rightly: Any, columns: Any, known: Any) -
     "Requests touch neither data nor marks.",
     Fails(f"{COLUMNS}test_requests_touch_neither_data_nor_marks"),
 )
-@breaks("bookkeeper.tick.columns.set_columns")
+@breaks("bookkeeper.tick.grant_columns.set_columns")
 def a_column_makes_a_snapshot(rightly: Any, view: Any, columns: Any) -> None:
     """The table is committed to once more."""
     rightly(view, columns)

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.format.records import Records
 from tests.chaos.scenes.upserting import Upserting
 from tests.rules.rule import Chapter, breaks
@@ -67,7 +67,7 @@ def version_1_inherits_beside_deletes(rightly: Any, txlogs: Any, first: Any) -> 
     Simulated(6000),
     Fails(f"{WRITER}test_a_stream_sees_every_version_where_all_are_kept"),
 )
-@breaks("writers.files.steps.Steps._end_step")
+@breaks("writers.files.upsert_steps.Steps._end_step")
 def shadow_rows_at_their_own_step(rightly: Any, steps: Any, spec: Any, sequence: int) -> None:
     """Shadow rows have the number of their step, whose deletes do not hide them."""
     whole = UnpublishedFiles.take
@@ -219,7 +219,7 @@ def newest_marks_are_pruned(rightly: Any, prune: Any, marks: Marks, now: Any, ke
     "A paused run of a writer that was forgotten is rejected: it may be older than what is in.",
     Fails("tests/commands/test_forget.py::test_a_paused_run_of_a_forgotten_writer_brings_no_old_rows_back"),
 )
-@breaks("bookkeeper.core.marks.Marks.may_go_on")
+@breaks("bookkeeper.contract.committed_txlogs.Marks.may_go_on")
 def forgotten_runs_go_on(rightly: Any, marks: Marks, name: TxlogName, created_ms: int) -> bool:
     """A run whose writer was forgotten goes on as a new one."""
     return bool(rightly(marks, name, created_ms)) and bool(marks.writer(name.writer).incarnations)
@@ -240,7 +240,7 @@ def runs_begin_by_the_clock(rightly: Any, name: TxlogName) -> int:
     "Deletes that are bound to partitions are held while live rows have another spec: they would miss them.",
     Fails("tests/tick/test_plan_deletes.py::test_deletes_of_a_partition_wait_while_rows_of_another_spec_are_live"),
 )
-@breaks("bookkeeper.tick.plan._Planner._check_delete_spec")
+@breaks("bookkeeper.tick.plan_batch._Planner._check_delete_spec")
 def bound_deletes_miss_rows(rightly: Any, planner: Any, txlog: Any) -> None:
     """The specs of live rows are not asked."""
 
@@ -266,10 +266,10 @@ def footers_are_not_read(rightly: Any, *given: Any) -> None:
 
 @rule(
     "Relative numbers of a txlog are dense, and its span is bounded: a lie would use up the table's numbers.",
-    Fails("tests/core/test_txlog_steps.py::test_numbers_that_are_not_those_of_steps_are_refused_on_both_sides"),
-    Fails("tests/core/test_txlog_steps.py::test_a_span_is_bounded"),
+    Fails("tests/contract/test_txlog_steps.py::test_numbers_that_are_not_those_of_steps_are_refused_on_both_sides"),
+    Fails("tests/contract/test_txlog_steps.py::test_a_span_is_bounded"),
 )
-@breaks("bookkeeper.core.txlog.check_numbers")
+@breaks("bookkeeper.contract.txlog.check_numbers")
 def any_numbers(rightly: Any, *given: Any) -> None:
     """Numbers of steps are not compared."""
 
@@ -299,7 +299,7 @@ def times_of_a_later_number(rightly: Any, last: int, txlogs: Sequence[Any]) -> i
     Fails(f"{WRITER}test_changes_are_upserts_and_deletes_in_their_order"),
     Simulated(6000),
 )
-@breaks("writers.files.steps.versions")
+@breaks("writers.files.upsert_steps.versions")
 def the_first_operation_wins(rightly: Any, columns: Any, kinds: Any, keep_all: bool) -> Any:
     """Of each key the first operation of a step wins."""
     found = rightly(columns, kinds, keep_all)

@@ -33,10 +33,10 @@ def manifests_are_never_merged(rightly: Any, manifests: Any) -> list[Any]:
 
 @rule(
     "Equality deletes are folded: readers that cannot apply them wait for that.",
-    Fails("tests/fold/test_duty.py::test_it_folds_at_eight_files_and_not_before"),
-    Fails("tests/fold/test_duty.py::test_it_folds_one_file_after_a_minute"),
+    Fails("tests/folds/test_duty.py::test_it_folds_at_eight_files_and_not_before"),
+    Fails("tests/folds/test_duty.py::test_it_folds_one_file_after_a_minute"),
 )
-@breaks("bookkeeper.fold.duty.Folds.run")
+@breaks("bookkeeper.folds.duty.Folds.run")
 def folds_never_run(rightly: Any, folds: Any, view: Any, now: datetime) -> Any:
     """No fold is ever due."""
     return view
@@ -55,10 +55,10 @@ def rewrites_are_never_committed(rightly: Any, rewrites: Any, view: Any, now: da
 @rule(
     "Small files are rewritten into few.",
     Fails(
-        "tests/reaper/compaction/test_compactor.py::test_a_round_and_a_tick_make_one_file_of_a_tier_with_the_same_rows"
+        "tests/reaper/compactor/test_compactor.py::test_a_round_and_a_tick_make_one_file_of_a_tier_with_the_same_rows"
     ),
 )
-@breaks("reaper.compaction.plan.choose")
+@breaks("reaper.compactor.rewrite_plan.choose")
 def files_are_never_compacted(rightly: Any, *given: Any, **named: Any) -> list[Any]:
     """No group of files is worth it."""
     return []
@@ -98,7 +98,7 @@ def metadata_is_never_deleted(rightly: Any, table: Any, storage: Any, now: datet
     Fails("tests/tick/test_gaps.py::test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject"),
     Fails("tests/commands/test_replay.py::test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected"),
 )
-@breaks("bookkeeper.tick.sweep.Sweep.run")
+@breaks("bookkeeper.tick.sweep_rejected.Sweep.run")
 def rejected_is_never_swept(rightly: Any, sweep: Any, view: Any, now: datetime) -> None:
     """rejected/ only grows."""
 
@@ -129,7 +129,7 @@ def backpressure_is_never_released(rightly: Any, monitor: Any) -> None:
     Simulated(400),
     Fails("tests/tick/test_tick.py::test_a_published_txlog_is_committed_and_discarded"),
 )
-@breaks("bookkeeper.tick.consumed.Consumed.delete")
+@breaks("bookkeeper.tick.delete_consumed.Consumed.delete")
 def consumed_txlogs_stay(rightly: Any, consumed: Any, names: Any) -> None:
     """pending/ only grows."""
 
@@ -149,7 +149,7 @@ def leftovers_stay(rightly: Any, book: Any, tick: Any, attempt: Any) -> None:
     "Requests for columns are answered.",
     Fails("tests/tick/test_columns.py::test_a_column_that_is_asked_for_is_added_and_the_card_has_it"),
 )
-@breaks("bookkeeper.tick.columns.Columns.run")
+@breaks("bookkeeper.tick.grant_columns.Columns.run")
 def requests_are_never_answered(rightly: Any, columns: Any, view: Any, now: datetime) -> Any:
     """Nobody looks into columns/."""
     return view

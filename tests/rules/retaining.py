@@ -89,7 +89,7 @@ def any_clock_destroys(rightly: Any, clock: Any) -> bool:
     "Nothing is dropped after our clock has jumped ahead, until it is set right.",
     Fails(f"{CLOCKS}test_rows_a_minute_old_outlive_a_jump_of_two_hours_though_writers_go_on_by_it"),
 )
-@breaks("bookkeeper.core.steady_clock.Steady.ahead")
+@breaks("bookkeeper.contract.steady_clock.Steady.ahead")
 def a_jump_is_time(rightly: Any, steady: Any) -> timedelta:
     """The monotonic clock is not asked."""
     return timedelta(0)

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from bookkeeper.core import pending_rewrites
-from bookkeeper.core.rewrite import file_key
+from bookkeeper.contract import pending_rewrites
+from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import BookkeeperError
 from bookkeeper.format.records import Prefix
-from reaper.compaction import worker
+from reaper.compactor import worker
 from tests.chaos.scenes.rewriting import AcceptingRollbackOfRewrites, RewritingAmongOthers
 from tests.rules.rule import Chapter, Patch, breaks, put, set_value
 from tests.rules.systems import Fails, Modelled, Scene, Simulated
@@ -21,7 +21,7 @@ rule = Chapter()
 LEDGER = "tests/ledger/test_rewrites.py::"
 DELETES = "tests/ledger/test_rewrites_deletes.py::"
 TICK = "tests/tick/test_rewrites.py::"
-WORKER = "tests/reaper/compaction/test_worker.py::"
+WORKER = "tests/reaper/compactor/test_worker.py::"
 
 
 @rule(
@@ -122,7 +122,7 @@ def committed_rewrites_are_new(rightly: Any, head: Any, rewrite: Any) -> bool:
     Scene(RewritingAmongOthers, AFTER, "commit_table", "wrong"),
     Fails(f"{TICK}test_what_is_rejected_says_why_and_its_new_files_stay"),
 )
-@breaks("bookkeeper.core.pending_rewrites.reject")
+@breaks("bookkeeper.contract.pending_rewrites.reject")
 def new_files_of_a_rejected_rewrite_go(
     rightly: Any, folder: Any, name: str, why: BookkeeperError, now: datetime
 ) -> None:
@@ -144,7 +144,7 @@ def new_files_of_a_rejected_rewrite_go(
     Scene(AcceptingRollbackOfRewrites, AFTER, "commit_table", "wrong"),
     Fails(f"{TICK}test_accept_rollback_rejects_pending_rewrites_first"),
 )
-@breaks("bookkeeper.core.pending_rewrites.withdraw")
+@breaks("bookkeeper.contract.pending_rewrites.withdraw")
 def rewrites_outlive_accept_rollback(rightly: Any, folder: Any, why: Any, now: Any) -> int:
     """Pending rewrites outlive accept-rollback."""
     return 0
@@ -154,7 +154,7 @@ def rewrites_outlive_accept_rollback(rightly: Any, folder: Any, why: Any, now: A
     "accept-rollback is refused where a live file was deleted: compacted files may be gone.",
     Fails(f"{TICK}test_accept_rollback_is_refused_when_a_file_was_deleted_after_compaction"),
 )
-@breaks("bookkeeper.commands.live_files.check_files")
+@breaks("bookkeeper.commands.check_live_files.check_files")
 def rollbacks_to_files_that_are_gone(rightly: Any, *given: Any) -> None:
     """Live files are not looked up."""
 
@@ -171,9 +171,9 @@ def old_new_files_are_taken(rightly: Any, rewrites: Any, open_store: Any, writte
 
 @rule(
     "A rewrite's new files belong to no txlog by their names, and hold its id.",
-    Fails("tests/core/test_rewrite.py::test_a_new_file_that_has_not_the_id_in_its_name_is_rejected"),
+    Fails("tests/contract/test_rewrite.py::test_a_new_file_that_has_not_the_id_in_its_name_is_rejected"),
 )
-@breaks("bookkeeper.core.rewrite._check_paths")
+@breaks("bookkeeper.contract.rewrite._check_paths")
 def new_files_of_any_name(rightly: Any, rewrite_id: str, new: Any, replaced: Any) -> None:
     """A rewrite may add a file that a txlog names."""
 
@@ -212,9 +212,9 @@ def rewrites_come_first(rightly: Any, book: Any, now: datetime) -> Any:
 
 @rule(
     "Files that a pending rewrite names are left out of the next plan.",
-    Fails("tests/reaper/compaction/test_compactor.py::test_files_that_a_pending_rewrite_names_are_left_out"),
+    Fails("tests/reaper/compactor/test_compactor.py::test_files_that_a_pending_rewrite_names_are_left_out"),
 )
-@breaks("reaper.compaction.plan.pending_rewrites")
+@breaks("reaper.compactor.rewrite_plan.pending_rewrites")
 def pending_files_are_rewritten_again(rightly: Any, folder: Any) -> list[Any]:
     """No rewrite is pending."""
     return []
@@ -241,5 +241,5 @@ def new_files_of_a_sent_rewrite_go(patch: Patch) -> None:
             worker._discard(*begun)
             raise
 
-    put(patch, "reaper.compaction.worker._begun", begin)
-    put(patch, "reaper.compaction.worker.publish", publish)
+    put(patch, "reaper.compactor.worker._begun", begin)
+    put(patch, "reaper.compactor.worker.publish", publish)

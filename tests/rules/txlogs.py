@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 from unittest import mock
 
-from bookkeeper.core import txlog as txlog_format
-from bookkeeper.core.folder import PENDING, REJECTED, Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract import txlog as txlog_format
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import PENDING, REJECTED, Folder
 from bookkeeper.errors import BookkeeperError, NewerVersion, Reject, StorageUnavailable, TxlogCorrupt, Unfit
 from tests.chaos.scenes.ticking import Ticking
 from tests.rules.rule import Chapter, Patch, breaks, set_value
@@ -22,7 +22,7 @@ GAPS = "tests/tick/test_gaps.py::"
 POSITIONS = "tests/tick/test_positions.py::"
 REPLAY = "tests/commands/test_replay.py::"
 BAD_INPUT = "tests/tick/test_bad_input.py::"
-TXLOG = "tests/core/test_txlog.py::"
+TXLOG = "tests/contract/test_txlog.py::"
 
 
 @rule(
@@ -51,8 +51,8 @@ def unread_txlogs_are_passed(patch: Patch) -> None:
         if not blocks:
             rightly(planner, key, blocks)
 
-    put(patch, "bookkeeper.tick.plan._Planner._stop", stop)
-    put(patch, "bookkeeper.tick.plan._Planner._contiguous", lambda rightly, planner, name, mark: True)
+    put(patch, "bookkeeper.tick.plan_batch._Planner._stop", stop)
+    put(patch, "bookkeeper.tick.plan_batch._Planner._contiguous", lambda rightly, planner, name, mark: True)
 
 
 @rule(
@@ -71,7 +71,7 @@ def gaps_are_not_looked_for(rightly: Any, intake: Any, names: Iterable[TxlogName
     Fails(f"{GAPS}test_a_gap_that_cannot_be_looked_up_is_no_hole"),
     Fails("tests/tick/test_tick.py::test_a_missing_name_that_cannot_be_looked_up_makes_only_its_incarnation_wait"),
 )
-@breaks("bookkeeper.core.folder.Folder.exists")
+@breaks("bookkeeper.contract.txlog_folder.Folder.exists")
 def unavailable_is_missing(rightly: Any, folder: Folder, name: TxlogName, place: str = PENDING) -> bool:
     """What the storage does not answer for is not there."""
     try:
@@ -86,7 +86,7 @@ def unavailable_is_missing(rightly: Any, folder: Folder, name: TxlogName, place:
 )
 def no_second_listing(patch: Patch) -> None:
     """One listing decides."""
-    from bookkeeper.tick.plan import Batch
+    from bookkeeper.tick.plan_batch import Batch
 
     patch.setattr(Batch, "doubtful", property(lambda batch: False))
 
@@ -109,11 +109,11 @@ def rejected_by_the_second_listing(rightly: Any, tick: Any, found: Sequence[Any]
     Simulated(6000),
     Scene(Ticking, AFTER, "delete folder/pending/bad.", "wrong"),
     Fails(
-        "tests/core/test_folder_rejected_contract.py::"
+        "tests/contract/test_folder_rejected_contract.py::"
         "test_one_that_dies_anywhere_while_rejecting_loses_nothing_and_can_be_finished"
     ),
 )
-@breaks("bookkeeper.core.folder.Folder.reject")
+@breaks("bookkeeper.contract.txlog_folder.Folder.reject")
 def out_of_pending_first(
     rightly: Any,
     folder: Folder,
@@ -137,7 +137,7 @@ def out_of_pending_first(
     Scene(Ticking, AFTER, "commit_table", "double"),
     Fails(f"{POSITIONS}test_of_two_runs_that_fork_the_chain_one_is_rejected_whole"),
 )
-@breaks("bookkeeper.tick.plan._Planner._check_position")
+@breaks("bookkeeper.tick.plan_batch._Planner._check_position")
 def any_position(rightly: Any, planner: Any, txlog: Any) -> None:
     """A txlog is taken wherever in its source it begins."""
 
@@ -147,7 +147,7 @@ def any_position(rightly: Any, planner: Any, txlog: Any) -> None:
     Fails("tests/tick/test_plan.py::test_a_chain_is_followed_though_the_storage_lists_its_runs_the_wrong_way_round"),
     Fails(f"{POSITIONS}test_a_successor_waits_for_a_predecessor_that_cannot_be_read_now"),
 )
-@breaks("bookkeeper.tick.plan._Planner.__init__")
+@breaks("bookkeeper.tick.plan_batch._Planner.__init__")
 def positions_are_rejected_at_once(rightly: Any, planner: Any, checked: Any, marks: Any, limits: Any) -> None:
     """The first look at a position decides."""
     rightly(planner, checked, marks, limits)
@@ -174,7 +174,7 @@ def files_of_any_name(rightly: Any, name: Any, paths: Any, strict: bool) -> None
     "Of a loose name the incarnation is a whole token: another run's that holds it is not taken for one's own.",
     Fails("tests/tick/test_file_names.py::test_names_without_the_incarnation_are_refused"),
 )
-@breaks("bookkeeper.core.file_names._holds")
+@breaks("bookkeeper.contract.file_names._holds")
 def incarnations_within_words(rightly: Any, segment: str, incarnation: str) -> bool:
     """An incarnation is found in the middle of a longer word."""
     return incarnation in segment
@@ -208,7 +208,7 @@ def the_shortest_name_owns(patch: Patch) -> None:
     """Of `a-<uuid>-0000000001-<uuid>-...` writer `a` is the owner."""
     import re
 
-    from bookkeeper.core import file_names
+    from bookkeeper.contract import file_names
 
     patch.setattr(file_names, "_OWNED", re.compile(file_names._OWNED.pattern.replace("{0,62}", "{0,62}?", 1)))
 
@@ -241,7 +241,7 @@ def files_anywhere(rightly: Any, row: Any, path: str, rules: Any, required: Any)
 @rule(
     "A location that storage would interpret is refused.",
     Fuzzed(2000),
-    Fails("tests/core/test_txlog.py::test_a_path_that_readers_would_take_for_another_is_refused"),
+    Fails("tests/contract/test_txlog.py::test_a_path_that_readers_would_take_for_another_is_refused"),
 )
 def suspect_locations_are_taken(patch: Patch) -> None:
     """Nothing in a location is suspect."""
@@ -308,10 +308,10 @@ def any_counts(rightly: Any, records: int, size: int) -> str:
 
 @rule(
     "A txlog that was cut, also behind a block, is refused: it says how many entries it has.",
-    Fails("tests/core/test_txlog.py::test_a_txlog_that_announces_another_number_of_entries_is_refused"),
-    Fails("tests/core/test_txlog.py::test_a_txlog_cut_behind_its_header_or_any_block_is_refused"),
+    Fails("tests/contract/test_txlog.py::test_a_txlog_that_announces_another_number_of_entries_is_refused"),
+    Fails("tests/contract/test_txlog.py::test_a_txlog_cut_behind_its_header_or_any_block_is_refused"),
 )
-@breaks("bookkeeper.core.txlog._check_count")
+@breaks("bookkeeper.contract.txlog._check_count")
 def entries_are_not_counted(rightly: Any, *given: Any) -> None:
     """The announced number is not compared."""
 
@@ -386,7 +386,7 @@ def trouble_condemns(rightly: Any, intake: Any, file: Any, head: Any, footer: An
     "No more of a txlog is read than was listed, and none that is too large.",
     Fails("tests/tick/test_untrusted.py::test_one_that_grows_after_it_was_found_is_refused_for_that"),
 )
-@breaks("bookkeeper.core.folder.Folder.read")
+@breaks("bookkeeper.contract.txlog_folder.Folder.read")
 def txlogs_of_any_size(rightly: Any, folder: Any, names: Any, sizes: Any = None, most: int = 2**30) -> Any:
     """The listed size is no bound."""
     return rightly(folder, names, None, most)
@@ -397,10 +397,10 @@ def txlogs_of_any_size(rightly: Any, folder: Any, names: Any, sizes: Any = None,
     Modelled("ReplayKeepsRejected"),
     Fails(f"{REPLAY}test_a_replayed_txlog_gets_in_exactly_once_and_only_then_leaves_rejected"),
     Fails(
-        "tests/core/test_folder_rejected_contract.py::test_replay_gives_it_back_under_its_own_name_and_keeps_the_copy"
+        "tests/contract/test_folder_rejected_contract.py::test_replay_gives_it_back_under_its_own_name_and_keeps_the_copy"
     ),
 )
-@breaks("bookkeeper.core.folder.Folder.replay")
+@breaks("bookkeeper.contract.txlog_folder.Folder.replay")
 def replay_moves(rightly: Any, folder: Folder, name: Any, most: int = 2**26) -> None:
     """A replay takes the txlog out of rejected/."""
     rightly(folder, name, most)
@@ -422,7 +422,7 @@ def replay_does_not_ask(rightly: Any, txlog: Any, ledger: Any, view: Any) -> Non
     Fails(f"{REPLAY}test_what_a_double_named_was_compacted_and_expired"),
     Fails(f"{REPLAY}test_a_txlog_that_names_files_of_another_is_never_replayed"),
 )
-@breaks("bookkeeper.core.folder.Folder.reason")
+@breaks("bookkeeper.contract.txlog_folder.Folder.reason")
 def doubles_are_replayed(rightly: Any, folder: Any, name: Any) -> dict[str, Any]:
     """Why a txlog was rejected is forgotten."""
     return {}
@@ -441,7 +441,7 @@ def replay_at_any_position(rightly: Any, txlog: Any, view: Any) -> None:
     "Rejected txlogs stay until they are in, or lost their position long ago: nothing else is swept.",
     Fails(f"{GAPS}test_the_sweep_takes_lost_positions_by_age_and_leaves_every_other_reject"),
 )
-@breaks("bookkeeper.tick.sweep.Sweep._lost_its_position")
+@breaks("bookkeeper.tick.sweep_rejected.Sweep._lost_its_position")
 def rejects_are_swept(rightly: Any, sweep: Any, item: Any, now: datetime) -> bool:
     """Whatever was rejected long ago is swept."""
     return bool(item.modified < now - sweep.settings.orphan_age)
@@ -472,7 +472,7 @@ def any_number_of_writers(rightly: Any, room: Any, txlog: Any) -> None:
     "A key of ours that is not known is refused: its writer meant something by it that would not happen.",
     Fails(f"{TXLOG}test_a_key_of_ours_that_is_not_known_is_refused"),
 )
-@breaks("bookkeeper.core.txlog._check_keys")
+@breaks("bookkeeper.contract.txlog._check_keys")
 def unknown_keys_are_passed_over(rightly: Any, own: Any) -> None:
     """A key that is not known means nothing."""
     with suppress(TxlogCorrupt):
@@ -483,7 +483,7 @@ def unknown_keys_are_passed_over(rightly: Any, own: Any) -> None:
     "The header of a txlog says what its name says: a copy under another name is refused.",
     Fails(f"{TXLOG}test_a_txlog_under_another_name_is_refused"),
 )
-@breaks("bookkeeper.core.txlog._check_name")
+@breaks("bookkeeper.contract.txlog._check_name")
 def any_name_fits_the_header(rightly: Any, name: Any, own: Any) -> None:
     """The name says which txlog it is."""
 
@@ -492,8 +492,8 @@ def any_name_fits_the_header(rightly: Any, name: Any, own: Any) -> None:
     "Positions are short: marks keep one of each writer for ever.",
     Fails(f"{TXLOG}test_a_position_of_more_than_1024_bytes_is_refused_on_both_sides"),
 )
-@breaks("bookkeeper.core.txlog._own_keys")
+@breaks("bookkeeper.contract.txlog._own_keys")
 def positions_of_any_length(rightly: Any, meta: Any) -> Any:
     """A txlog is read whatever length its position has."""
-    with mock.patch("bookkeeper.core.txlog.POSITION_BYTES", 2**16):
+    with mock.patch("bookkeeper.contract.txlog.POSITION_BYTES", 2**16):
         return rightly(meta)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from bookkeeper.core.folder import PENDING, Folder
+from bookkeeper.contract.txlog_folder import PENDING, Folder
 from bookkeeper.errors import AlreadyExists, UnknownOutcome
 from bookkeeper.stores.store import Store
 from tests.chaos.scenes.writing import Writing
@@ -41,12 +41,12 @@ def the_txlog_before_its_files(rightly: Any, files: Any, store: Store, item: Any
 
 @rule(
     "A txlog is published by an exclusive create: what has its name already stays.",
-    Fails("tests/core/test_folder_contract.py::test_publishing_other_bytes_under_a_taken_name_is_refused"),
+    Fails("tests/contract/test_folder_contract.py::test_publishing_other_bytes_under_a_taken_name_is_refused"),
     Fails(
-        "tests/core/test_folder_contract.py::test_of_many_that_publish_under_one_name_only_those_with_the_winning_bytes_succeed"
+        "tests/contract/test_folder_contract.py::test_of_many_that_publish_under_one_name_only_those_with_the_winning_bytes_succeed"
     ),
 )
-@breaks("bookkeeper.core.folder.Folder.publish")
+@breaks("bookkeeper.contract.txlog_folder.Folder.publish")
 def txlogs_are_replaced(rightly: Any, folder: Folder, name: Any, data: bytes) -> None:
     """A publish overwrites."""
     folder.store.replace(f"{PENDING}{name}", data)
@@ -55,9 +55,9 @@ def txlogs_are_replaced(rightly: Any, folder: Folder, name: Any, data: bytes) ->
 @rule(
     "A create whose name is taken by the same bytes is our own, whose reply was lost.",
     Fails(f"{OUTCOMES}test_a_lost_reply_finds_its_own_bytes"),
-    Fails("tests/core/test_folder_contract.py::test_publishing_the_same_bytes_again_is_success"),
+    Fails("tests/contract/test_folder_contract.py::test_publishing_the_same_bytes_again_is_success"),
 )
-@breaks("bookkeeper.core.folder.create_once")
+@breaks("bookkeeper.contract.txlog_folder.create_once")
 def own_bytes_are_foreign(rightly: Any, store: Store, key: str, data: bytes, consumed: bool = False) -> None:
     """A name that is taken is another's."""
     store.create(key, data)
@@ -67,7 +67,7 @@ def own_bytes_are_foreign(rightly: Any, store: Store, key: str, data: bytes, con
     "Other bytes under a txlog's name fence the run: another process published there.",
     Fails(f"{OUTCOMES}test_a_foreign_txlog_under_our_name_fences_the_run"),
 )
-@breaks("bookkeeper.core.folder.create_once")
+@breaks("bookkeeper.contract.txlog_folder.create_once")
 def foreign_bytes_are_own(rightly: Any, store: Store, key: str, data: bytes, consumed: bool = False) -> None:
     """A name that is taken is our own."""
     with suppress(AlreadyExists):
@@ -217,7 +217,7 @@ def no_backpressure(rightly: Any, monitor: Any, limit: int) -> bool:
 )
 def uuids_have_bounds(patch: Patch) -> None:
     """A UUID is like any other value."""
-    for module in ("bounds", "open_file", "parquet"):
+    for module in ("bounds", "open_file", "parquet_writer"):
         patch.setattr(f"bookkeeper.format.{module}.UNORDERED", set())
 
 
@@ -225,7 +225,7 @@ def uuids_have_bounds(patch: Patch) -> None:
     "A column that the table lacks is an error: no value is dropped in silence.",
     Fails("tests/writers/test_changes.py::test_a_column_that_the_table_lacks_is_refused_and_the_writer_lives_on"),
 )
-@breaks("writers.values.cast.unknown_columns", "writers.publish.columns.unknown_columns")
+@breaks("writers.values.cast.unknown_columns", "writers.publish.request_columns.unknown_columns")
 def unknown_columns_are_dropped(rightly: Any, names: Any, schema: Any, former: Any) -> list[str]:
     """Every column is known."""
     return []
@@ -283,7 +283,7 @@ def taken_files_are_young(rightly: Any, files: Any, given: Any, at: Any, data_pa
         "tests/writers/test_keyed_tasks.py::test_of_one_key_in_two_tasks_the_row_of_the_later_result_is_the_only_one"
     ),
 )
-@breaks("writers.files.steps.Steps.add_stored")
+@breaks("writers.files.upsert_steps.Steps.add_stored")
 def tasks_share_their_numbers(rightly: Any, steps: Any, given: Any, at: Any, data_path: str) -> None:
     """The steps of all tasks have the same numbers."""
     base, last = steps._number, steps._number

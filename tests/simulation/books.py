@@ -11,7 +11,7 @@ from unittest import mock
 
 from bookkeeper.config.settings import Daemon, Table
 from bookkeeper.config.share import share_of
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.discover import queue
 from bookkeeper.discover.probe import Probe
 from bookkeeper.leases import beside

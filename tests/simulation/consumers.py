@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bookkeeper.catalogs.open import load_table
+from bookkeeper.consumers.consumer import Batch, Consumer
+from bookkeeper.consumers.group import ConsumerGroup
+from bookkeeper.consumers.place_keepers import ParquetPlace, PlaceKeeper, SqlitePlace
+from bookkeeper.consumers.registration import FolderPlace
+from bookkeeper.consumers.source import BEGINNING, END, Source
 from bookkeeper.errors import BookkeeperError, NotPossible, PlaceExpired, RolledBack
-from bookkeeper.streams.consumer import Batch, Consumer
-from bookkeeper.streams.group import ConsumerGroup
-from bookkeeper.streams.keepers import ParquetPlace, PlaceKeeper, SqlitePlace
-from bookkeeper.streams.registration import FolderPlace
-from bookkeeper.streams.source import BEGINNING, END, Source
 from tests.simulation import folder_files
 from tests.simulation.decoder import Wrong, never_caught, versions
 from tests.simulation.folder_files import CONSUMERS

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.folder import PENDING
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope, decode, encode
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope, decode, encode
+from bookkeeper.contract.txlog_folder import PENDING
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

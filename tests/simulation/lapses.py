@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.tick.state import Next
-from reaper.compaction.compactor import Compacted
+from reaper.compactor.compactor import Compacted
 from reaper.result import Reaped
 from tests.simulation.events import events
 from tests.simulation.play import play
@@ -36,28 +36,28 @@ def never(*given: Any) -> bool:
 #: the duty, which the oracle must name, and what is broken
 LAPSES: dict[str, Patches] = {
     "a txlog is committed or rejected": [("bookkeeper.tick.tick.Bookkeeper._select", lambda *given: Next.IDLE)],
-    "a consumed txlog is deleted": [("bookkeeper.tick.consumed.Consumed.delete", nothing)],
+    "a consumed txlog is deleted": [("bookkeeper.tick.delete_consumed.Consumed.delete", nothing)],
     "marks.json says what the table says": [("bookkeeper.ledger.marks_publisher.MarksPublisher.publish", nothing)],
-    "the card shows the table's schema": [("bookkeeper.core.folder.Folder.write_card", never)],
+    "the card shows the table's schema": [("bookkeeper.contract.txlog_folder.Folder.write_card", never)],
     "rows past retention are dropped": [("bookkeeper.tick.retain.Retain.run", the_view)],
     "small manifests are merged": [("bookkeeper.ledger.merge.groups", lambda manifests: [])],
-    "equality deletes are folded": [("bookkeeper.fold.duty.Folds.run", the_view)],
+    "equality deletes are folded": [("bookkeeper.folds.duty.Folds.run", the_view)],
     "a rewrite is committed or rejected": [("bookkeeper.tick.rewrites.Rewrites.run", the_view)],
-    "small files become few": [("reaper.compaction.compactor.Compactor._run", lambda *given: Compacted("own"))],
+    "small files become few": [("reaper.compactor.compactor.Compactor._run", lambda *given: Compacted("own"))],
     "snapshots expire": [("reaper.run.expire_step", nothing)],
     "the reaper's journal is carried out": [("reaper.run.finish", lambda *given: Reaped())],
     "old metadata.json files are deleted": [("reaper.run.old_metadata", lambda *given: {})],
     "orphans are swept": [("reaper.orphans.is_due", never)],
-    "a rejected txlog that is in is swept": [("bookkeeper.tick.sweep.Sweep._sweep_rejected", nothing)],
-    "a txlog that lost its position is swept": [("bookkeeper.tick.sweep.Sweep._lost_its_position", never)],
+    "a rejected txlog that is in is swept": [("bookkeeper.tick.sweep_rejected.Sweep._sweep_rejected", nothing)],
+    "a txlog that lost its position is swept": [("bookkeeper.tick.sweep_rejected.Sweep._lost_its_position", never)],
     "a rejected rewrite is swept": [("bookkeeper.tick.rewrites.Rewrites._sweep", nothing)],
-    "an answer to a request for columns is swept": [("bookkeeper.tick.columns.Columns._sweep", nothing)],
+    "an answer to a request for columns is swept": [("bookkeeper.tick.grant_columns.Columns._sweep", nothing)],
     "marks of idle runs are pruned": [("bookkeeper.tick.prune.Prune.pruned", lambda prune, marks, *given: marks)],
-    "a request for a column is answered": [("bookkeeper.tick.columns.Columns.run", the_view)],
+    "a request for a column is answered": [("bookkeeper.tick.grant_columns.Columns.run", the_view)],
     "a writer gets room": [("writers.publish.pending_monitor.PendingMonitor.look", nothing)],
     "a lease is taken over": [("bookkeeper.leases.object_lease.PutLease._is_silent", never)],
-    "rows reach the consumer": [("bookkeeper.streams.consumer.Consumer._news", lambda consumer: iter(()))],
-    "a consumer's record follows its place": [("bookkeeper.streams.consumer.Consumer._follow_place", nothing)],
+    "rows reach the consumer": [("bookkeeper.consumers.consumer.Consumer._news", lambda consumer: iter(()))],
+    "a consumer's record follows its place": [("bookkeeper.consumers.consumer.Consumer._follow_place", nothing)],
 }
 #: the seeds of worlds in which a lapse shows, and with how many events; elsewhere the first world
 WORLDS = {

@@ -6,23 +6,23 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bookkeeper.commands.check_live_files import check_files
 from bookkeeper.commands.discard import discard, outlook
-from bookkeeper.commands.live_files import check_files
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.history import descends
-from bookkeeper.core.pending_rewrites import withdraw
+from bookkeeper.contract.pending_rewrites import withdraw
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
     BookkeeperError,
     NotPossible,
     OutOfOrder,
     RewriteUnfit,
 )
+from bookkeeper.history.main_history import descends
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.ledger.load import is_older, load
 from bookkeeper.ledger.marks_publisher import MarksPublisher
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError
 from tests.simulation.changes import NAME as MIXED
 from tests.simulation.changes import Change, Changes

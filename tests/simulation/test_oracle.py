@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.consumers.group import ConsumerGroup
 from bookkeeper.ledger import summary as summaries
 from bookkeeper.retention.rule import Rule
-from bookkeeper.streams.group import ConsumerGroup
 from tests.simulation import consumers
 from tests.simulation.events import events
 from tests.simulation.play import play

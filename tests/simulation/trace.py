@@ -15,9 +15,9 @@ from typing import Any
 from unittest import mock
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.core.folder import SUFFIX, Found
-from bookkeeper.core.marks import PROPERTY, Marks, from_json, loads
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.committed_txlogs import PROPERTY, Marks, from_json, loads
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import SUFFIX, Found
 from bookkeeper.tick.select import in_order
 from tests.simulation import table_state
 from tests.simulation import world as worlds

@@ -19,11 +19,11 @@ from pyiceberg.table.update import SetPropertiesUpdate
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Compaction, Evolve, Reaper, Retention, Table
+from bookkeeper.consumers import followed
 from bookkeeper.leases import lease as leases
 from bookkeeper.leases.lease import Lease, NoLease
 from bookkeeper.leases.object_lease import PutLease
 from bookkeeper.ledger import commit_request
-from bookkeeper.streams import followed
 from reaper import reap
 from reaper.orphans import ManyOrphans
 from tests.simulation import folder_files, table_state
@@ -46,7 +46,7 @@ from tests.simulation.schedule import Event, Scheduler
 from tests.simulation.shortcuts import shortcuts
 from tests.simulation.sources import Sources
 from tests.simulation.traits import NOTIFY, Traits, traits_of
-from writers.files import steps
+from writers.files import upsert_steps as steps
 
 OPS_SCHEMA = (
     {"name": "timestamp", "type": "timestamptz"},

@@ -15,7 +15,7 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config import load as config
 from bookkeeper.config.settings import Settings
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from tests.servers.process import free_port
 

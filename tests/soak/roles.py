@@ -18,8 +18,8 @@ from random import Random
 import pyarrow as pa
 
 from bookkeeper.console.signals import StopSignal
+from bookkeeper.consumers import Consumer, SqlitePlace
 from bookkeeper.errors import Backpressure, Fenced, StorageUnavailable, UnknownOutcome
-from bookkeeper.streams import Consumer, SqlitePlace
 from tests.soak.journal import AT, DONE, TRY, Journal
 from tests.soak.plan import COPY, folder_of
 from writers import Writer

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from random import Random
 
 from benchmarks.support.harness import percentile
-from bookkeeper.streams.registry import JOB, Registry
-from bookkeeper.streams.registry import spark as query
+from bookkeeper.history.registry import JOB, Registry
+from bookkeeper.history.registry import spark as query
 from tests.soak.account import Account, look, settle, work
 from tests.soak.crew import Crew
 from tests.soak.journal import txlogs

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.support.harness import percentile
-from bookkeeper.core import marks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract import committed_txlogs as marks
+from bookkeeper.contract.names import TxlogName
 from tests.soak.crew import Crew, rss_mb
 from tests.soak.journal import DONE
 from tests.soak.plan import Ground, local

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from bookkeeper.errors import NotPossible
+from bookkeeper.history.registry import Registry
 from bookkeeper.stores.open import open_store
-from bookkeeper.streams.registry import Registry
 from spark_jobs import apply_changes, job
 from spark_jobs.table import main_history
 from tests.support.folds import fold

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Compaction, Reaper, Retention
+from bookkeeper.consumers.lag import added_files, lag
 from bookkeeper.errors import NotPossible
-from bookkeeper.streams.checkpoint import Offset
-from bookkeeper.streams.consumer_state import BEGINNING, LIVE, NEW, evaluate, read_all
-from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.registry import Registry, dumps, key_of
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from bookkeeper.history.checkpoint import Offset
+from bookkeeper.history.consumer_state import BEGINNING, LIVE, NEW, evaluate, read_all
+from bookkeeper.history.registry import Registry, dumps, key_of
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 from reaper.run import reap
 from spark_jobs import query, read_stream, sinks
 from spark_jobs.begin import begin

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.core.history import MainHistory
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
-from bookkeeper.streams.registry import JOB, Consumer, spark
+from bookkeeper.history.main_history import MainHistory
+from bookkeeper.history.registry import JOB, Consumer, spark
 from spark_jobs.begin_hold import RENEW_EVERY, Batch, Record, Watch, alone
 from tests.support.lake import Clock
 from tests.support.table_metadata import line, table

@@ -18,8 +18,8 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.types import StringType
 
 from bookkeeper.config.settings import Reaper
-from bookkeeper.core import pending_rewrites
-from bookkeeper.core.rewrite import ReplacedFile
+from bookkeeper.contract import pending_rewrites
+from bookkeeper.contract.rewrite import ReplacedFile
 from bookkeeper.errors import NotPossible, Retry
 from bookkeeper.stores.locations import local_path
 from reaper.run import reap

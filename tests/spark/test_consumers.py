@@ -9,14 +9,14 @@ import pytest
 
 from bookkeeper.catalogs.open import load_table
 from bookkeeper.config.settings import Reaper
+from bookkeeper.consumers.lag import added_files, lag
 from bookkeeper.errors import NotPossible
+from bookkeeper.history import mend as mending
+from bookkeeper.history.checkpoint_store import open_checkpoint
+from bookkeeper.history.consumer_state import LIVE, STALLED, TO_MEND, evaluate, read_all
+from bookkeeper.history.registry import COMMAND, JOB, Registry
+from bookkeeper.history.registry import spark as query_of
 from bookkeeper.stores.open import open_store
-from bookkeeper.streams import mend as mending
-from bookkeeper.streams.checkpoint_store import open_checkpoint
-from bookkeeper.streams.consumer_state import LIVE, STALLED, TO_MEND, evaluate, read_all
-from bookkeeper.streams.lag import added_files, lag
-from bookkeeper.streams.registry import COMMAND, JOB, Registry
-from bookkeeper.streams.registry import spark as query_of
 from spark_jobs import query, read_stream, register
 from tests.support.spark_lake import append_declared, folder_of, name_of, rows
 

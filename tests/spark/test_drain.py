@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bookkeeper.errors import NotPossible
+from bookkeeper.history.checkpoint import Offset
 from bookkeeper.ledger import merge
-from bookkeeper.streams.checkpoint import Offset
 from spark_jobs import drain, read_stream
 from spark_jobs.drain import Target
 from spark_jobs.table import Snapshot

@@ -18,7 +18,7 @@ from pyiceberg.expressions import EqualTo
 
 from bookkeeper.config.settings import Reaper
 from bookkeeper.errors import NotPossible, Retry, StorageUnavailable
-from bookkeeper.streams.registry import reader
+from bookkeeper.history.registry import reader
 from reaper.run import reap
 from spark_jobs import maintain, register
 from spark_jobs.maintain import Work

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Fold
-from bookkeeper.core import fold_pause
+from bookkeeper.contract import fold_pause
 from bookkeeper.errors import Retry
-from bookkeeper.fold import duty
+from bookkeeper.folds import duty
 from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES
 from bookkeeper.tick import rewrites
 from bookkeeper.tick.duties import Duties
@@ -19,7 +19,7 @@ from bookkeeper.tick.tick import Bookkeeper
 from spark_jobs import compact, maintain
 from spark_jobs.maintain import Work
 from spark_jobs.rewrite_groups import Source
-from tests.fold.test_duty import at_once
+from tests.folds.test_duty import at_once
 from tests.support.folds import live, state
 from tests.support.keyed import Step, Steps, replayed
 from tests.support.lake import Lake as Queue

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.core.rewrite import PREFIX, Rewrite, decode, encode
+from bookkeeper.contract.rewrite import PREFIX, Rewrite, decode, encode
 from bookkeeper.format import avro
 from bookkeeper.ledger.rewrite_groups import RewriteGroup
 from tests.support.compactor import MOST, commit, compacted, live

@@ -21,7 +21,7 @@ from tests.support.desk import Desk
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake
 from tests.support.upserts import keyed_card, state
-from writers.files import steps
+from writers.files import upsert_steps as steps
 
 SCHEMA = "id string, value string, at long, gone boolean"
 Change = tuple[Any, str | None, int | None, bool]

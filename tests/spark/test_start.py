@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.table import Table
 
-from bookkeeper.core.history import is_ours
 from bookkeeper.errors import ConfigInvalid, NotPossible
-from bookkeeper.streams.checkpoint import Offset
+from bookkeeper.history.checkpoint import Offset
+from bookkeeper.history.main_history import is_ours
 from spark_jobs import begin_plan, drain, job, query, read_stream, sinks
 from spark_jobs import start as starts
 from spark_jobs.begin import Beginning, begin

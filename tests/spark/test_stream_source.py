@@ -10,8 +10,8 @@ import pytest
 from bookkeeper.config.settings import Catalog, Settings
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import job, session
-from spark_jobs.stream_source import Source, messages_as
 from spark_jobs.versions import EMBEDDED, KAFKA
+from spark_jobs.write_stream_source import Source, messages_as
 from tests.servers import spark as prepared
 from tests.spark.test_jobs import environment
 
@@ -125,7 +125,7 @@ def test_topics_are_planned_with_spark_s_own_connector(tmp_path: Any) -> None:
     code = f"""
 from bookkeeper.config.settings import Catalog, Settings
 from spark_jobs import job
-from spark_jobs.stream_source import Source
+from spark_jobs.write_stream_source import Source
 
 source = Source("kafka:127.0.0.1:1/orders", "id bigint", {{"startingOffsets": "latest"}})
 properties = {{"type": "sql", "uri": "sqlite:///{tmp_path}/catalog.db", "warehouse": "file://{tmp_path}"}}

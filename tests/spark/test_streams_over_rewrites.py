@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Compaction, Reaper
-from bookkeeper.core.pending_rewrites import rejected_rewrites
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from bookkeeper.contract.pending_rewrites import rejected_rewrites
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 from reaper.run import reap
 from spark_jobs import drain, query, read_stream, register
 from tests.histories.decoded import local

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from bookkeeper.config.settings import Settings
 from bookkeeper.errors import ConfigInvalid, NotPossible
 from spark_jobs import query, write_stream
-from spark_jobs.stream_source import Source
+from spark_jobs.write_stream_source import Source
 from tests.spark.conftest import new_catalog, registered
 from tests.support import spark_lake as lake_module
 from tests.support.keyed import keyed_lake

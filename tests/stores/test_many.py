@@ -2,8 +2,8 @@
 
 import pytest
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import Folder
 from tests.servers.line import Line
 from tests.servers.shared import shared
 from tests.stores.wires import OBJECTS, wired

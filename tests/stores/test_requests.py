@@ -11,7 +11,7 @@ import pytest
 from bookkeeper.catalogs.open import STORAGE, load_table, open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.ledger.commit_clock import CommitClock

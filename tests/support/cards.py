@@ -9,7 +9,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from bookkeeper.core.card import Card
+from bookkeeper.contract.card import Card
 
 
 def card(**changes: Any) -> Card:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Barrier
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Retry
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store

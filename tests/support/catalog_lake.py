@@ -17,8 +17,8 @@ from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Retry
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.stores.open import open_store

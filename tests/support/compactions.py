@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
-from bookkeeper.core.rewrite import ReplacedFile
-from reaper.compaction.group import Group
-from reaper.compaction.worker import Rewritten, rewrite
+from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
+from bookkeeper.contract.rewrite import ReplacedFile
+from reaper.compactor.group import Group
+from reaper.compactor.worker import Rewritten, rewrite
 from reaper.context import ReaperContext
 from reaper.files.storage import Pace
 from tests.support.compactor import base_of, live

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import ManifestContent
 
-from bookkeeper.core.pending_rewrites import publish
-from bookkeeper.core.rewrite import Base, ReplacedFile, Rewrite, decode, encode
+from bookkeeper.contract.pending_rewrites import publish
+from bookkeeper.contract.rewrite import Base, ReplacedFile, Rewrite, decode, encode
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.view import View
 from bookkeeper.tick.check_rewrites import CheckedRewrites, check_rewrites

@@ -19,11 +19,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
-from bookkeeper.core import txlog
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract import txlog
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced, UnknownOutcome
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
@@ -210,7 +210,7 @@ class Ledger:
         self.desk.folder.delete([item.name])
 
     def _publish_marks(self, item: Txlog) -> None:
-        from bookkeeper.core.folder import MarksCopy
+        from bookkeeper.contract.txlog_folder import MarksCopy
 
         self.desk.folder.publish_marks(MarksCopy(item.table_uuid, len(self.files), self.marks))
 

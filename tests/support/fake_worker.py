@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.pending_rewrites import publish
-from bookkeeper.core.rewrite import Base, encode
+from bookkeeper.contract.pending_rewrites import publish
+from bookkeeper.contract.rewrite import Base, encode
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.locations import local_path
 from bookkeeper.stores.open import open_store
-from reaper.compaction.group import Group
-from reaper.compaction.worker import Rewritten
+from reaper.compactor.group import Group
+from reaper.compactor.worker import Rewritten
 from reaper.context import ReaperContext
 from tests.support.lake import described
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.store import Store
 from tests.support.stores import BACKENDS, Opener
 

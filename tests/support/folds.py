@@ -20,8 +20,8 @@ from pyiceberg.manifest import ManifestContent
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.fold.budget import Budget, Computed
-from bookkeeper.fold.fold import plan_fold
+from bookkeeper.folds.budget import Budget, Computed
+from bookkeeper.folds.fold import plan_fold
 from bookkeeper.format.bounds import leaves
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.footer import metrics

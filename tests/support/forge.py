@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.format import avro, manifest
 from bookkeeper.format.entries import DataFile, Entry, added
 from tests.support.lake import Writes

@@ -21,8 +21,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, StepFile, encode_steps
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Envelope, StepFile, encode_steps
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
 from tests.support.lake import Clock, Lake, Writes

@@ -24,9 +24,9 @@ from pyiceberg.schema import Schema
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Catalog, Table
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope, encode
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.format.entries import DataFile
 from bookkeeper.ledger.commit_clock import CommitClock
 from bookkeeper.ledger.ledger import Ledger

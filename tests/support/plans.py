@@ -5,12 +5,12 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.marks import Mark, Marks, WriterMarks
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added
-from bookkeeper.tick.plan import Batch, CheckedTxlogs, plan
+from bookkeeper.tick.plan_batch import Batch, CheckedTxlogs, plan
 from bookkeeper.tick.select import Limits
 
 ONE = "01910000-0000-7000-8000-000000000001"

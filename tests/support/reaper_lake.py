@@ -32,8 +32,8 @@ from pyiceberg.types import LongType, NestedField
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Reaper
 from bookkeeper.config.settings import Table as TableSettings
-from bookkeeper.core import marks as marks_format
-from bookkeeper.core.marks import Marks
+from bookkeeper.contract import committed_txlogs as marks_format
+from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Listed, Store
 from reaper import Reaped, outlook, reap

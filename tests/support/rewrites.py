@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bookkeeper.core.rewrite import Base, ReplacedFile, encode
+from bookkeeper.contract.rewrite import Base, ReplacedFile, encode
 from bookkeeper.format.entries import DataFile
 from tests.support.txlogs import SCHEMA, SPEC
 

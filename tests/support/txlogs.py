@@ -7,8 +7,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import BinaryType, NestedField, StringType, TimestamptzType
 
-from bookkeeper.core.names import TxlogName, new_incarnation
-from bookkeeper.core.txlog import Envelope, encode
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog import Envelope, encode
 from bookkeeper.format import avro
 from bookkeeper.format.entries import DataFile
 

@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.core.card import Card
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.format.entries import DataFile
 from tests.support.desk import Desk
 

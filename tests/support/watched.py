@@ -13,10 +13,10 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.http.site import Site
 from bookkeeper.leases.lease import Lease
-from bookkeeper.metrics.inspector import Inspector
-from bookkeeper.metrics.table_metrics import AllMetrics, TableMetrics
+from bookkeeper.observe.http.site import Site
+from bookkeeper.observe.metrics.inspector import Inspector
+from bookkeeper.observe.metrics.table_metrics import AllMetrics, TableMetrics
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 
 
 def work(act: Callable[[], object]) -> int:

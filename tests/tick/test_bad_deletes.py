@@ -13,9 +13,9 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
-from bookkeeper.core.keyed import PROPERTY
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import PREFIX, StepFile, Txlog, decode
+from bookkeeper.contract.keyed import PROPERTY
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import PREFIX, StepFile, Txlog, decode
 from bookkeeper.errors import EntryInvalid, StorageUnavailable
 from bookkeeper.format import avro, manifest
 from bookkeeper.tick.check import check, rules_of

@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, VoidTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
 
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import EntryInvalid, FileMissing, FromTheFuture, UnknownSpec
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DataFile, added

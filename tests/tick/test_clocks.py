@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Retention
-from bookkeeper.core.steady_clock import Steady
+from bookkeeper.contract.steady_clock import Steady
 from bookkeeper.errors import ClockAhead, ClockBehind
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import Faults

@@ -12,13 +12,13 @@ import pytest
 from pyiceberg.types import DecimalType, IntegerType, LongType, StringType
 
 from bookkeeper.config.settings import Evolve, Retention
-from bookkeeper.core import card as cards
-from bookkeeper.core import column_requests
-from bookkeeper.core.column_requests import ADD, COLUMNS, TRAY, WIDEN, ColumnRequest, encode, publish
-from bookkeeper.core.folder import REASON, REJECTED
+from bookkeeper.contract import card as cards
+from bookkeeper.contract import column_requests
+from bookkeeper.contract.column_requests import ADD, COLUMNS, TRAY, WIDEN, ColumnRequest, encode, publish
+from bookkeeper.contract.txlog_folder import REASON, REJECTED
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.tick import check_columns
-from bookkeeper.tick import columns as duty
+from bookkeeper.tick import grant_columns as duty
 from tests.retention.test_retention import LOOSE
 from tests.support.enumerated import crash_points, crashed, error_points, recorded
 from tests.support.faults import Faults

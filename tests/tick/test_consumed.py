@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Daemon
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import StorageUnavailable
 from bookkeeper.serve.loop import TableLoop, close
 from bookkeeper.serve.tables import once

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from bookkeeper.errors import Reject
 from bookkeeper.format.entries import ADDED, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.stores.local import LocalStore
-from bookkeeper.tick.delete_files import footer_error, read_footers
+from bookkeeper.tick.check_delete_files import footer_error, read_footers
 
 #: values of an Arrow type, types that they are read as, and types that they are not
 KINDS: list[tuple[pa.DataType, Any, tuple[IcebergType, ...], tuple[IcebergType, ...]]] = [

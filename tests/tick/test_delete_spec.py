@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.table.update import AssertTableUUID, RemovePartitionSpecsUpdate
 
 from bookkeeper.catalogs.open import commit
-from bookkeeper.core.keyed import PROPERTY, Keyed
+from bookkeeper.contract.keyed import PROPERTY, Keyed
 from bookkeeper.errors import CommitConflict, TableUnusable
 from tests.support.enumerated import crash_points, crashed, recorded
 from tests.support.faults import Faults

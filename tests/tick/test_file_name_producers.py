@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 from bookkeeper.cli import main as bookkeeper
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.file_names import STRICT, owner_of
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.file_names import STRICT, owner_of
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from tests.cli.sandbox import CONFIG
 from tests.support.compactor import commit, compacted

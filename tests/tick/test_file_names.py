@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bookkeeper.config.settings import Reaper, Retention
-from bookkeeper.core.card import dumps, loads
-from bookkeeper.core.file_names import LOOSE, STRICT, check_names, owner_of
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.card import dumps, loads
+from bookkeeper.contract.file_names import LOOSE, STRICT, check_names, owner_of
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import DuplicatePath, FileNameRefused
 from bookkeeper.format.entries import DataFile
 from reaper.run import reap

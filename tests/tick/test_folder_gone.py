@@ -8,7 +8,7 @@ import pytest
 
 from bookkeeper.commands.init import initialise, schema_for
 from bookkeeper.config.settings import Daemon, Settings
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import StorageUnavailable, WrongFolder
 from bookkeeper.leases.lease import lease_on
 from bookkeeper.serve.loop import TableLoop, tick_once

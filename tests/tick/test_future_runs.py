@@ -9,8 +9,8 @@ import pytest
 from bookkeeper.commands.discard import outlook
 from bookkeeper.commands.replay import replay
 from bookkeeper.config.units import epoch_ms
-from bookkeeper.core.marks import FUTURE_MS
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.committed_txlogs import FUTURE_MS
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.errors import ClockBehind, FromTheFuture, NotPossible
 from bookkeeper.tick import check
 from tests.support.keyed import Step, Steps, keyed_lake

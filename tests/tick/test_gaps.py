@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.folder import Folder, Found
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import Folder, Found
 from bookkeeper.errors import NotPossible, PositionTaken, StorageUnavailable
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.faults import BEFORE, Faults

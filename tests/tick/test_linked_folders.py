@@ -10,24 +10,24 @@ from typing import Any
 import pytest
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.commands.live_files import check_files
+from bookkeeper.commands.check_live_files import check_files
 from bookkeeper.commands.verify import ERROR, verify
 from bookkeeper.config.settings import Compaction, Reaper, Retention
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import decode
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import decode
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import NoDataFile, NotAFile, NotPossible, Retry, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.beneath import LinkRefused, walk
 from bookkeeper.tick.intake import files_error
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 from reaper.context import ReaperContext
 from reaper.orphans import find_orphans
 from reaper.run import reap
 from tests.commands.test_verify import audit
-from tests.streams.consumers import opened
+from tests.consumers.consumers import opened
 from tests.support.compactor import live, published
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes, live_files

@@ -12,8 +12,8 @@ import pytest
 
 from bookkeeper.commands.verify import ERROR, Audit, verify
 from bookkeeper.config.settings import Retention
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import MOST_BYTES, MOST_ENTRIES
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import MOST_BYTES, MOST_ENTRIES
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.skim.expressions import MOST_COUNT
 from bookkeeper.ledger import merge
@@ -33,7 +33,7 @@ def commit_unchecked(lake: Lake, *files: DataFile) -> None:
     lake.folder.publish(name, data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bookkeeper.tick.intake.check", lambda txlog, rules, now: None)
-        patch.setattr("bookkeeper.tick.plan._Planner._check_totals", lambda planner, txlog: None)
+        patch.setattr("bookkeeper.tick.plan_batch._Planner._check_totals", lambda planner, txlog: None)
         assert lake.tick(lake.book(check_files=False)).commit.files == len(files)
 
 
@@ -121,7 +121,7 @@ def test_a_txlog_that_the_tables_totals_cannot_hold_is_refused_and_smaller_ones_
 
 
 def test_a_batch_holds_no_more_rows_than_a_sum_can(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.tick.plan.LARGEST", 5)
+    monkeypatch.setattr("bookkeeper.tick.plan_batch.LARGEST", 5)
     for number in range(3):
         Writes(lake, f"w{number}").publish("a", "b")
     book = lake.book()

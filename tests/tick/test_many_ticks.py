@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.marks import Marks
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.committed_txlogs import Marks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import TxlogCorrupt
-from bookkeeper.tick.plan import CheckedTxlogs, gaps, plan
+from bookkeeper.tick.plan_batch import CheckedTxlogs, gaps, plan
 from bookkeeper.tick.select import Limits
 from tests.support.plans import ONE, TWO, name, txlog
 

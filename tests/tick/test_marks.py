@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.folder import MarksCopy
-from bookkeeper.core.marks import PROPERTY
+from bookkeeper.contract.committed_txlogs import PROPERTY
+from bookkeeper.contract.txlog_folder import MarksCopy
 from bookkeeper.errors import CommitConflict, IncarnationPruned, NotPossible, StorageUnavailable
 from tests.support.faults import BEFORE, Crash, Faults, crash
 from tests.support.lake import Lake, Writes

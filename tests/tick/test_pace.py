@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.tick.tick import Bookkeeper
 from tests.support.lake import Lake, Writes
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import MOST_HOLES, Mark, Marks, WriterMarks
+from bookkeeper.contract.committed_txlogs import MOST_HOLES, Mark, Marks, WriterMarks
+from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.errors import IncarnationPruned, PositionTaken, TooManyHoles, TxlogCorrupt
-from bookkeeper.tick.plan import CheckedTxlogs, gaps
+from bookkeeper.tick.plan_batch import CheckedTxlogs, gaps
 from bookkeeper.tick.select import READ_BYTES, Limits, cut, in_order
 from tests.support.plans import NO_LIMITS, ONE, TWO, good, marks, name, names, planned, sequences, txlog
 

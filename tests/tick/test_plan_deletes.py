@@ -2,10 +2,10 @@
 
 import pytest
 
-from bookkeeper.core.txlog import DeleteEntries, Txlog
+from bookkeeper.contract.txlog import DeleteEntries, Txlog
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import ADDED, EQUALITY_DELETES, DataFile, Entry
-from bookkeeper.tick.plan import CheckedTxlogs
+from bookkeeper.tick.plan_batch import CheckedTxlogs
 from bookkeeper.tick.select import Limits
 from tests.support.plans import HEADER, good, name, names, planned, sequences, txlog
 

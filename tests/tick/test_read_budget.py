@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bookkeeper.core.folder import Found
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
+from bookkeeper.contract.txlog_folder import Found
 from bookkeeper.tick.read_budget import FORGOTTEN, ReadBudget
 from bookkeeper.tick.select import Limits, cut
 

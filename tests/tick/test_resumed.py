@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bookkeeper.core.folder import Found
-from bookkeeper.core.marks import MOST_HOLES, Mark, Marks
-from bookkeeper.core.names import TxlogName, started_ms
-from bookkeeper.tick.plan import gaps, resumed
+from bookkeeper.contract.committed_txlogs import MOST_HOLES, Mark, Marks
+from bookkeeper.contract.names import TxlogName, started_ms
+from bookkeeper.contract.txlog_folder import Found
+from bookkeeper.tick.plan_batch import gaps, resumed
 from tests.support.plans import CREATED, ONE, good, name, names
 
 BEFORE = Marks("folder", pruned_before_ms=CREATED)

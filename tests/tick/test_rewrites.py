@@ -12,15 +12,15 @@ import pytest
 
 from bookkeeper.cli import repair, status
 from bookkeeper.config.settings import Retention
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.pending_rewrites import (
+from bookkeeper.contract.pending_rewrites import (
     TRAY,
     pending_rewrites,
     publish,
     rejected_rewrites,
     withdraw,
 )
-from bookkeeper.core.rewrite import encode, key_of
+from bookkeeper.contract.rewrite import encode, key_of
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, RewriteUnfit, StorageUnavailable
 from bookkeeper.format import avro
 from bookkeeper.format.avro import Block

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.catalogs.open import open_catalog
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.discover.discovery import LOOK
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.ledger import merge
@@ -170,7 +170,7 @@ def test_the_footers_of_delete_files_are_read_beside_the_lookup(
     assert len({*trips.of("read_ranges"), *trips.of("heads")}) == 1
     assert len(trips.of("read_ranges")) == 3, "one for each delete file, and none for data files"
     assert visible(trips) == 4
-    monkeypatch.setattr("bookkeeper.tick.delete_files.END_BYTES", 64)
+    monkeypatch.setattr("bookkeeper.tick.check_delete_files.END_BYTES", 64)
     assert visible(upserted()) == 5
 
 

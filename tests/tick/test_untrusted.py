@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.discover.pending_index import PendingIndex
 from bookkeeper.discover.probe import Probe
 from bookkeeper.errors import NotPossible, TooLarge, TxlogTooLarge

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import Retry
 from bookkeeper.ledger import merge
 from tests.support.faults import AFTER, BEFORE, MIDDLE, Crash, Faults, crash

@@ -7,11 +7,11 @@ import pytest
 
 from bookkeeper.commands.discard import discard, outlook
 from bookkeeper.commands.replay import replay
-from bookkeeper.core.folder import PENDING
-from bookkeeper.core.marks import Mark, Marks, WriterMarks
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.committed_txlogs import Mark, Marks, WriterMarks
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog_folder import PENDING
 from bookkeeper.errors import IncarnationPruned, OutOfOrder, TxlogCorrupt
-from bookkeeper.tick.plan import CheckedTxlogs
+from bookkeeper.tick.plan_batch import CheckedTxlogs
 from bookkeeper.tick.writer_order import WriterOrder, is_overtaken
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.keyed_rows import state

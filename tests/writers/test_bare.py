@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import NotPossible, Retry, SchemaRefused, StorageUnavailable
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store

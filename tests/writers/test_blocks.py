@@ -37,10 +37,10 @@ from pyiceberg.types import (
 
 from bookkeeper.errors import SchemaRefused
 from tests.support.desk import Clock
-from writers.lines import BadLines, Loader
-from writers.source import Block, SourcePosition, file_blocks
-from writers.values import blocks, texts
-from writers.values.formats import Format
+from writers.loader import blocks, texts
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
+from writers.sources.source import Block, SourcePosition, file_blocks
 
 
 class Rows:
@@ -84,7 +84,7 @@ def _load(data: bytes, schema: Schema, form: Format, path: Path, few: int) -> tu
     bad = path / "bad"
     bad.unlink(missing_ok=True)
     writer, limit = Rows(schema), pytest.MonkeyPatch()
-    limit.setattr("writers.lines._FEW_LINES", few)
+    limit.setattr("writers.loader.lines._FEW_LINES", few)
     try:
         with BadLines(bad) as bad_lines:
             Loader(writer, form, bad_lines, Clock()).load_files([str(path / "lines")])  # type: ignore[arg-type]
@@ -434,7 +434,7 @@ def test_what_arrow_is_laxer_about_in_csv_would_be_seen(
         "texts._matching": lambda given, pattern, target: texts._cast(given, target),
         "texts.decimal_digits": lambda kind: ".*",
     }
-    module = "writers.values." + (check if "." in check else f"blocks.{check}")
+    module = "writers.loader." + (check if "." in check else f"blocks.{check}")
     monkeypatch.setattr(module, laxer[check])
     with pytest.raises(AssertionError):
         _same(data.encode(), schema, place, "csv")
@@ -446,7 +446,7 @@ def test_a_header_that_names_a_column_twice_is_refused() -> None:
 
 
 def test_blocks_are_cut_behind_newlines_and_keep_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 10)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 10)
     path = tmp_path / "a"
     path.write_bytes(b"one\ntwo\nthree is long\n\nfour")
     found = list(file_blocks(str(path), SourcePosition()))
@@ -459,9 +459,9 @@ def test_blocks_are_cut_behind_newlines_and_keep_their_places(tmp_path: Path, mo
 
 
 def test_a_line_that_is_too_long_is_a_bad_line_and_not_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 10)
-    monkeypatch.setattr("writers.source._MOST_LINE_BYTES", 100)
-    monkeypatch.setattr("writers.source._SHOWN_BYTES", 50)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 10)
+    monkeypatch.setattr("writers.sources.source._MOST_LINE_BYTES", 100)
+    monkeypatch.setattr("writers.sources.source._SHOWN_BYTES", 50)
     schema = Schema(NestedField(1, "v", LongType()))
     data = b'{"v": 1}\n' + b"x" * 1234 + b'\n{"v": 2}\n{"v": 3}\n' + b"y" * 200
     rows, bad = _load(data, schema, Format("ndjson"), place, 1)

@@ -30,8 +30,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import SchemaRefused, StorageUnavailable
 from tests.support.desk import Desk, rows
 from tests.support.upserts import keyed_card

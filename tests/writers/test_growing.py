@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bookkeeper.config.settings import Evolve
-from bookkeeper.core.column_requests import COLUMNS, TRAY
+from bookkeeper.contract.column_requests import COLUMNS, TRAY
 from bookkeeper.errors import Backpressure, SchemaRefused
 from tests.support.lake import Lake
 from writers import Writer

@@ -11,20 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from bookkeeper.config.settings import Evolve
-from bookkeeper.core.column_requests import COLUMNS
+from bookkeeper.contract.column_requests import COLUMNS
 from bookkeeper.errors import Backpressure
 from tests.support.lake import Lake
 from tests.writers.test_growing import GROWING, Growing, made
-from writers.lines import BadLines, Loader
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
 
 AT = "2026-03-01T00:00:00Z"
 
 
 @pytest.fixture(autouse=True, params=["by line", "in blocks"])
 def pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 400)
-    monkeypatch.setattr("writers.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 400)
+    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_the_fields_of_a_block_are_asked_for_at_once(lake: Growing, tmp_path: Pa
 def test_types_follow_from_the_values_of_the_block(
     lake: Growing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 2_000)
     values = {
         "truth": [True, False],
         "whole": [1, -2],
@@ -135,7 +135,7 @@ def test_a_field_that_is_refused_makes_bad_lines_with_the_reason_and_other_field
 def test_names_that_are_data_are_bad_lines_and_soon_nothing_more_is_asked_for(
     lake: Growing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("writers.publish.columns.MOST_REFUSED", 8)
+    monkeypatch.setattr("writers.publish.request_columns.MOST_REFUSED", 8)
     lake.daemon = lake.book(evolve=Evolve(add=True, columns_per_hour=2))
     rows = [{"key": f"k{number:02d}"} | ({f"id{number}": 1} if number % 2 else {}) for number in range(60)]
     loader = load(lake, write(tmp_path / "a.ndjson", *rows))

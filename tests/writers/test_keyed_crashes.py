@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract.txlog import Txlog
 from bookkeeper.errors import BookkeeperError, StorageUnavailable
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.open import open_store

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.txlog import MOST_SPAN
+from bookkeeper.contract.txlog import MOST_SPAN
 from bookkeeper.errors import NotPossible
 from tests.support.desk import Desk, only
 from tests.support.upserts import BY_KEY, BY_VALUE, keyed_card, keys, merged, state, streamed, table
 from writers import Task, TaskWriter, Writer
-from writers.files import steps
+from writers.files import upsert_steps as steps
 
 
 @pytest.fixture

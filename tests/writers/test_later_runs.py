@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.names import TxlogName, new_incarnation
+from bookkeeper.contract.names import TxlogName, new_incarnation
 from bookkeeper.errors import Fenced
 from tests.support.keyed import keyed_lake
 from tests.support.keyed_rows import state

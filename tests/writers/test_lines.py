@@ -19,16 +19,16 @@ from bookkeeper.errors import NotPossible
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
-from writers.lines import BadLines, Loader
-from writers.source import source_of_bad_lines
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
+from writers.sources.source import source_of_bad_lines
 
 
 @pytest.fixture(autouse=True, params=["by line", "in blocks"])
 def small_pieces(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A piece holds a few lines, so that a small file has many; they are read one by one, or all at once."""
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 100 if request.param == "by line" else 140)
-    monkeypatch.setattr("writers.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 100 if request.param == "by line" else 140)
+    monkeypatch.setattr("writers.loader.lines._FEW_LINES", 1_000 if request.param == "by line" else 1)
 
 
 def _line(key: str) -> str:
@@ -341,8 +341,8 @@ def test_a_compressed_file_that_became_shorter_is_another_file(desk: Desk, tmp_p
 def test_a_file_that_expands_a_thousandfold_is_read_in_blocks(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 2**16)
-    monkeypatch.setattr("writers.source._MOST_LINE_BYTES", 2**18)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 2**16)
+    monkeypatch.setattr("writers.sources.source._MOST_LINE_BYTES", 2**18)
     path = tmp_path / "a"
     _compress(path, "gzip", "x" * 2**26 + "\n" + _line("a"))
     before = pa.total_allocated_bytes()
@@ -443,7 +443,7 @@ def test_bad_lines_of_two_sources_at_one_offset_are_two(desk: Desk, tmp_path: Pa
 def test_a_bad_line_whose_text_is_not_all_of_it_is_a_bad_line_again(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes
 ) -> None:
-    monkeypatch.setattr("writers.source._MOST_LINE_BYTES", 2000)
+    monkeypatch.setattr("writers.sources.source._MOST_LINE_BYTES", 2000)
     (tmp_path / "a.csv").write_bytes(b"timestamp,value,key\n2026-03-01T00:00:00Z,v," + key + b"\n")
     _load(desk, [str(tmp_path / "a.csv")], tmp_path / "bad", "csv")
     with desk.writer("again") as writer, BadLines(tmp_path / "bad-again") as bad_lines:

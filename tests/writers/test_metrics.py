@@ -12,7 +12,7 @@ from pyiceberg.types import BinaryType, DecimalType, LongType, StringType
 from bookkeeper.errors import ConfigInvalid
 from bookkeeper.format.bounds import UNORDERED, Leaf, leaves, lower_bound, serialized, unscaled, upper_bound
 from bookkeeper.format.open_file import OpenFile
-from bookkeeper.format.parquet import ParquetFile
+from bookkeeper.format.parquet_writer import ParquetFile
 from tests.support import wide
 from tests.support.desk import SCHEMA, Desk, noisy_rows, only, rows
 from writers.files.avro import AvroFile
@@ -144,7 +144,7 @@ def test_a_column_of_nothing_but_nan_has_counts_and_no_bounds(kind: str) -> None
 
 
 def test_one_row_group_without_bounds_takes_them_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookkeeper.format.parquet.ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr("bookkeeper.format.parquet_writer.ROW_GROUP_BYTES", 1)
     long, nothing = {**EMPTY, "text": "y" * 5000, "double": 1.0}, {**EMPTY, "double": math.nan}
     for other, bounded in ((long, False), (nothing, True)):
         file = _new("parquet")

@@ -228,7 +228,7 @@ def test_write_takes_no_more_rows_while_finished_files_cannot_be_stored(desk: De
 def test_a_write_that_fails_half_way_ends_the_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = desk.writer()
     writer.write(rows("a"))
-    monkeypatch.setattr("bookkeeper.format.parquet.ParquetFile.add", _out_of_memory)
+    monkeypatch.setattr("bookkeeper.format.parquet_writer.ParquetFile.add", _out_of_memory)
     with writer:
         with pytest.raises(MemoryError):
             writer.write(rows("b"))

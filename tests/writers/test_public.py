@@ -26,7 +26,7 @@ def test_every_public_name_is_given_by_the_package(name: str) -> None:
         ("Task", "writers.tasks.task"),
         ("TaskWriter", "writers.tasks.task"),
         ("TooOld", "writers.bare"),
-        ("TxlogName", "bookkeeper.core.names"),
+        ("TxlogName", "bookkeeper.contract.names"),
         ("stores_with", "bookkeeper.stores.open"),
         *[(name, "bookkeeper.errors") for name in writers.__all__ if hasattr(errors, name)],
     ],

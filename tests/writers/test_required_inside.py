@@ -12,8 +12,8 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from bookkeeper.errors import SchemaRefused
 from tests.support.desk import Desk
-from writers.lines import BadLines, Loader
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
 
 POINT = StructType(NestedField(10, "x", LongType(), required=True), NestedField(11, "name", StringType()))
 SCHEMA = Schema(

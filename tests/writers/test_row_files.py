@@ -14,9 +14,9 @@ from pyiceberg.types import NestedField, StringType
 from bookkeeper.errors import NotPossible, SchemaRefused
 from bookkeeper.stores.open import open_store
 from tests.support.desk import SCHEMA, Broken, Desk, Ledger, Schema, Tampered, rows
-from writers.lines import BadLines, Loader
-from writers.row_files import batches
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
+from writers.sources.row_files import batches
 
 KEYS = [f"k{number:02d}" for number in range(20)]
 BOTH = pytest.mark.parametrize("kind", ["parquet", "arrow"])
@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("kind", ["parquet", "arrow"])
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.row_files._BATCH_ROWS", 3)
+    monkeypatch.setattr("writers.sources.row_files._BATCH_ROWS", 3)
 
 
 def _file(path: Path, kind: str, table: pa.Table) -> str:
@@ -145,8 +145,8 @@ def test_a_file_with_the_former_name_of_a_required_column_is_loaded(desk: Desk, 
 def test_a_parquet_file_of_large_values_is_read_in_small_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("writers.row_files._BATCH_ROWS", 16_384)
-    monkeypatch.setattr("writers.row_files._BATCH_BYTES", 2**20, raising=False)
+    monkeypatch.setattr("writers.sources.row_files._BATCH_ROWS", 16_384)
+    monkeypatch.setattr("writers.sources.row_files._BATCH_BYTES", 2**20, raising=False)
     table = pa.table({"value": [os.urandom(2**16) for _ in range(64)]})
     pq.write_table(table, tmp_path / "a")
     found = list(batches(str(tmp_path / "a"), 0))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import Fenced
 from bookkeeper.stores.open import open_store
 from tests.support.writer_queue import Queue

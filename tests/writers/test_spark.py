@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.stores.open import open_store
 from spark_jobs import session
 from tests.servers import spark as prepared

@@ -36,12 +36,12 @@ from pyiceberg.types import (
 )
 
 from bookkeeper.commands.infer.like import infer
-from bookkeeper.core.column_requests import ADD, ColumnRequest
-from bookkeeper.format import text_types
+from bookkeeper.contract.column_requests import ADD, ColumnRequest
+from bookkeeper.format import csv_json_types as text_types
+from bookkeeper.format.csv_json_types import type_of_json, type_of_text
 from bookkeeper.format.json_decoder import line_decoder
-from bookkeeper.format.text_types import type_of_json, type_of_text
-from writers.values.formats import Format
-from writers.values.records import BadLine, Row, table_of
+from writers.loader.formats import Format
+from writers.loader.records import BadLine, Row, table_of
 from writers.values.unknown_fields import requests_for
 
 KINDS: list[IcebergType] = [
@@ -401,7 +401,7 @@ def test_a_reader_of_blocks_that_is_laxer_would_be_seen(
 ) -> None:
     assert fast(kind, "csv", csv(text)) is None
     for name, value in laxer.items():
-        monkeypatch.setattr(f"writers.values.{name}", value)
+        monkeypatch.setattr(f"writers.loader.{name}", value)
     with pytest.raises(AssertionError):
         check(kind, "csv", csv(text), next(taken for spelling, _, taken in SPELLINGS if spelling == text))
 

@@ -16,16 +16,16 @@ from tests.packaging.project import ROOT
 from tests.support.desk import Broken, Desk, Ledger, Tampered
 from tests.support.logs import logging_put_back
 from writers.cli import main
-from writers.lines import BadLines, Loader
-from writers.stdin import ReplayedStdin, shown
-from writers.values.formats import Format
+from writers.loader.formats import Format
+from writers.loader.lines import BadLines, Loader
+from writers.sources.stdin import ReplayedStdin, shown
 
 KEYS = [f"k{number:02d}" for number in range(12)]
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("writers.source._CHUNK_BYTES", 150)
+    monkeypatch.setattr("writers.sources.source._CHUNK_BYTES", 150)
 
 
 def line(key: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.core import txlog
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Envelope, StepFile, Txlog, encode, encode_steps
+from bookkeeper.contract import txlog
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Envelope, StepFile, Txlog, encode, encode_steps
 from bookkeeper.errors import BookkeeperError, NotPossible
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import DATA, DataFile, Entry

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionSpec
 
-from bookkeeper.core.names import TxlogName, new_incarnation, started_ms
-from bookkeeper.core.txlog import StepFile
+from bookkeeper.contract.names import TxlogName, new_incarnation, started_ms
+from bookkeeper.contract.txlog import StepFile
 from bookkeeper.errors import ConfigInvalid, NotPossible, SchemaRefused
 from tests.packaging.project import ROOT
 from tests.support.desk import START, Desk, only, rows
@@ -28,8 +28,8 @@ from tests.support.upserts import (
     streamed,
     table,
 )
-from writers.files import steps
-from writers.files.steps import ORDER_BITS, first_order
+from writers.files import upsert_steps as steps
+from writers.files.upsert_steps import ORDER_BITS, first_order
 from writers.writer import Writer
 
 
@@ -295,8 +295,8 @@ def test_a_new_run_comes_after_every_earlier_one_though_the_clock_went_back(keye
 
 
 def test_a_new_run_comes_after_a_rejected_one_and_after_the_marks(keyed: Desk) -> None:
-    from bookkeeper.core.folder import MarksCopy
-    from bookkeeper.core.marks import Marks
+    from bookkeeper.contract.committed_txlogs import Marks
+    from bookkeeper.contract.txlog_folder import MarksCopy
     from bookkeeper.errors import PositionTaken
 
     with keyed.writer() as writer:
@@ -318,8 +318,8 @@ def test_a_new_run_comes_after_a_rejected_one_and_after_the_marks(keyed: Desk) -
 
 
 def test_a_run_that_says_it_started_after_2109_is_named_and_no_run_comes_after_it(keyed: Desk) -> None:
-    from bookkeeper.core.folder import MarksCopy
-    from bookkeeper.core.marks import Marks
+    from bookkeeper.contract.committed_txlogs import Marks
+    from bookkeeper.contract.txlog_folder import MarksCopy
 
     marks = Marks("f").advanced([TxlogName("w1", new_incarnation(2**47, bytes(10)), 1)], {}, 0)
     keyed.folder.publish_marks(MarksCopy(keyed.folder.card().table_uuid, 1, marks))

@@ -9,10 +9,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.card import Card
+from bookkeeper.contract.card import Card
 from bookkeeper.errors import SchemaRefused
 from bookkeeper.format.bounds import Leaf, leaves
-from bookkeeper.format.parquet import ParquetFile
+from bookkeeper.format.parquet_writer import ParquetFile
 from writers.files.partition import Splitter
 from writers.files.versions import DELETE
 

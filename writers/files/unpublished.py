@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from bookkeeper.core.txlog import StepFile
+from bookkeeper.contract.txlog import StepFile
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable
 from bookkeeper.format.entries import DataFile
 from bookkeeper.format.open_file import Finished, OpenFile, sliced

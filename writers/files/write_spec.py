@@ -10,7 +10,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.card import Card
+from bookkeeper.contract.card import Card
 from bookkeeper.errors import WrongFolder
 from bookkeeper.format.bloom import bloom_filters
 from bookkeeper.format.bounds import Leaf, leaves
@@ -76,7 +76,7 @@ class WriteSpec:
             from writers.files.avro import AvroFile
 
             return AvroFile(self.schema, self.leaves, self.card.compression, self.card.target_file_size)
-        from bookkeeper.format.parquet import ParquetFile
+        from bookkeeper.format.parquet_writer import ParquetFile
 
         card = self.card
         return ParquetFile(

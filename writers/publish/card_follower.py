@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import NO_CARD, Folder
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.txlog_folder import NO_CARD, Folder
 from bookkeeper.errors import Missing, NotPossible, StorageUnavailable, WrongFolder
 from bookkeeper.stores.local import of_table
 from bookkeeper.stores.locations import normal

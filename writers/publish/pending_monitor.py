@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from bookkeeper.core.folder import REJECTED, Folder, Found, MarksCopy
-from bookkeeper.core.marks import FUTURE_MS
-from bookkeeper.core.names import IncarnationKey, TxlogName, started_ms
+from bookkeeper.contract.committed_txlogs import FUTURE_MS
+from bookkeeper.contract.names import IncarnationKey, TxlogName, started_ms
+from bookkeeper.contract.txlog_folder import REJECTED, Folder, Found, MarksCopy
 from bookkeeper.errors import Backpressure, Fenced
 from writers.metrics import WriterMetrics
 from writers.timing import AtOnce, Clock, Wait, millis, retry

@@ -11,11 +11,11 @@ from functools import partial
 from typing import NamedTuple
 
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
-from bookkeeper.core import txlog
-from bookkeeper.core.card import Card
-from bookkeeper.core.folder import Folder
-from bookkeeper.core.names import TxlogName, started_ms, year_of
-from bookkeeper.core.txlog import Txlog
+from bookkeeper.contract import txlog
+from bookkeeper.contract.card import Card
+from bookkeeper.contract.names import TxlogName, started_ms, year_of
+from bookkeeper.contract.txlog import Txlog
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import (
     AlreadyExists,
     BookkeeperError,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from bookkeeper.core.card import Card, dumps
-from bookkeeper.core.names import TxlogName
+from bookkeeper.contract.card import Card, dumps
+from bookkeeper.contract.names import TxlogName
 from bookkeeper.errors import BookkeeperError, NotPossible
 from bookkeeper.stores.locations import join
 from writers.files.unpublished import StoredFiles

@@ -12,17 +12,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from bookkeeper.config.settings import MOST_TXLOG_BYTES
-from bookkeeper.core import txlog
-from bookkeeper.core.file_names import check_names
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import StepFile, Txlog
+from bookkeeper.contract import txlog
+from bookkeeper.contract.file_names import check_names
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import StepFile, Txlog
 from bookkeeper.errors import EntryInvalid, PathRefused, UnknownSpec, WrongTable
 from bookkeeper.format import manifest
 from bookkeeper.format.entries import ADDED, DATA, EQUALITY_DELETES, DataFile, Entry
 from bookkeeper.format.layout import parse_layout
 from bookkeeper.stores.locations import join, normal
-from writers.files.steps import ORDER_BITS
 from writers.files.unpublished import NamedFiles, StoredFiles
+from writers.files.upsert_steps import ORDER_BITS
 from writers.files.write_spec import WriteSpec
 from writers.publish.publisher import encoded
 

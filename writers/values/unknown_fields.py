@@ -9,9 +9,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType
 
-from bookkeeper.core.column_requests import ADD, WIDEN, ColumnRequest
+from bookkeeper.contract.column_requests import ADD, WIDEN, ColumnRequest
 from bookkeeper.format.arrow_types import type_of_arrow
-from bookkeeper.format.text_types import LIST, OBJECT, common_type
+from bookkeeper.format.csv_json_types import LIST, OBJECT, common_type
 
 
 def asked_type(kind: pa.DataType) -> str | None:

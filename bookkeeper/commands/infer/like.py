@@ -25,8 +25,8 @@ from bookkeeper.commands.infer.arrow import read_arrow
 from bookkeeper.commands.infer.lines import looks_like_changes, read_changes, read_csv, read_ndjson
 from bookkeeper.commands.infer.sample import Column, Sample
 from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.format.csv_json_types import LIST, OBJECT, common_type
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, all_end, delimiter_of, opened, row_kind
-from bookkeeper.format.text_types import LIST, OBJECT, common_type
 
 #: names of columns that say when something happened, the likeliest first
 _LIKELY = (

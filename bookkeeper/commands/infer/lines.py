@@ -10,9 +10,9 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from bookkeeper.commands.infer.sample import NULL_TEXTS, Column, Sample
 from bookkeeper.errors import ConfigInvalid
+from bookkeeper.format.csv_json_types import LIST, OBJECT, shown, type_of_json, type_of_text
 from bookkeeper.format.input_files import BYTE_ORDER_MARK, csv_cells, csv_table, opened
 from bookkeeper.format.json_decoder import RepeatedKeys, line_decoder
-from bookkeeper.format.text_types import LIST, OBJECT, shown, type_of_json, type_of_text
 
 _CHUNK_BYTES = 2**20
 _MOST_LINE_BYTES = 2**24

@@ -5,7 +5,7 @@ What was seen of the columns of a file: which types their values have, and where
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from bookkeeper.format.text_types import TIMES
+from bookkeeper.format.csv_json_types import TIMES
 
 #: texts that other programs write for null
 NULL_TEXTS = frozenset(("NA", "N/A", "n/a", "#N/A", "null", "NULL", "Null", "None", "nil", "\\N", "-", "?", "."))

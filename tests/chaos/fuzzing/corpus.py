@@ -10,9 +10,9 @@ from typing import Any
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from bookkeeper.core.keyed import Keyed
-from bookkeeper.core.names import TxlogName
-from bookkeeper.core.txlog import Txlog, decode
+from bookkeeper.contract.keyed import Keyed
+from bookkeeper.contract.names import TxlogName
+from bookkeeper.contract.txlog import Txlog, decode
 from bookkeeper.format import avro
 from bookkeeper.tick.check import Rules
 from tests.golden.contents import CREATED_MS, FOLDER, NAMES

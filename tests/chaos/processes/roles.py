@@ -16,8 +16,8 @@ from bookkeeper.errors import BookkeeperError, Fenced, Retry, UnknownOutcome
 from bookkeeper.serve.loop import TableLoop, tick_once
 from bookkeeper.tick import rewrites as duty
 from reaper import reap
-from reaper.compaction.compactor import Compactor
-from reaper.compaction.worker import rewrite
+from reaper.compactor.compactor import Compactor
+from reaper.compactor.worker import rewrite
 from tests.chaos.processes.ground import BRISK, OLD, Ground, now
 from writers.writer import Writer
 

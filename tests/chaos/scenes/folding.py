@@ -14,7 +14,7 @@ from tests.chaos.account import account
 from tests.chaos.scenes.rewriting import taken_out
 from tests.chaos.scenes.scene import Scene
 from tests.chaos.tally import Tally
-from tests.fold.test_races import rewrite_of
+from tests.folds.test_races import rewrite_of
 from tests.support import compactor
 from tests.support.faults import Faults
 from tests.support.folds import live

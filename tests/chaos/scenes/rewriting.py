@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bookkeeper.core.pending_rewrites import pending_rewrites, rejected_rewrites
-from bookkeeper.core.rewrite import key_of
+from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
+from bookkeeper.contract.rewrite import key_of
 from bookkeeper.retention.scan import find
 from reaper import reap
 from tests.chaos.scenes.deciding import AcceptingRollback

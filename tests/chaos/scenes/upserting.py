@@ -5,7 +5,7 @@ A tick of a keyed table: steps of several runs, a txlog without deletes beside t
 from contextlib import suppress
 from pathlib import Path
 
-from bookkeeper.core.folder import PENDING
+from bookkeeper.contract.txlog_folder import PENDING
 from bookkeeper.errors import Retry
 from tests.chaos.account import account
 from tests.chaos.scenes.scene import Scene

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bookkeeper.core.folder import Folder
+from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, Fenced, UnknownOutcome
 from tests.chaos.scenes.scene import Scene, lake_at
 from tests.support.faults import Faults

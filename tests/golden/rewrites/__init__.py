@@ -1,1 +1,1 @@
-"""Golden rewrites: they never change, and every later version reads them the same (tests/core/test_rewrite.py)."""
+"""Golden rewrites: they never change, and every later version reads them the same (tests/contract/test_rewrite.py)."""

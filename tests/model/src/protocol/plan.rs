@@ -1,4 +1,4 @@
-//! Steps 5 to 8 of a tick: pure, but for the look-up of gaps by name (`bookkeeper/tick/plan.py`).
+//! Steps 5 to 8 of a tick: pure, but for the look-up of gaps by name (`bookkeeper/tick/plan_batch.py`).
 
 use super::keyed::of_writer;
 use super::{Protocol, Rule};

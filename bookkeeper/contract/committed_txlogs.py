@@ -1,0 +1,361 @@
+"""
+Marks: which txlogs are in the table, in ONE table property that changes with the snapshot that adds the files.
+
+Per incarnation its last sequence, its holes (sequences below it that are not in) and when it was last seen; per
+writer its position. Everything here is pure; O(incarnations), never O(txlogs).
+"""
+
+import base64
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from bookkeeper.contract.names import TxlogName, started_ms
+from bookkeeper.errors import MarksLost, TooManyHoles
+
+PROPERTY = "bookkeeper.marks"
+MOST_HOLES = 64
+FUTURE_MS = 3_600_000  # a txlog may be created this far ahead of the bookkeeper's clock
+
+
+class Mark(NamedTuple):
+    """
+    Sequences up to `last` are in, except `holes`; `seen_ms` is the bookkeeper's time of the last commit.
+
+    A mark that was pruned may be made anew. What was created before `remade_ms` and does not count as in may be in all
+    the same: of that only `forced` gets in, the holes that a forced replay opened.
+    """
+
+    last: int = 0
+    holes: tuple[int, ...] = ()
+    seen_ms: int = 0
+    remade_ms: int = 0
+    forced: tuple[int, ...] = ()
+
+    def is_in(self, sequence: int) -> bool:
+        """Whether this sequence is in the table."""
+        return sequence <= self.last and sequence not in self.holes
+
+    def passed(self, name: TxlogName) -> range:
+        """The sequences between the last one that is in and this one; raises TooManyHoles."""
+        passed = range(self.last + 1, name.sequence)
+        if len(passed) > MOST_HOLES:
+            raise TooManyHoles(f"{name} comes {len(passed)} sequences after the last one that is in")
+        return passed
+
+    def advanced(self, name: TxlogName, at_ms: int = 0) -> "Mark":
+        """After `name` got in at that time; sequences passed over become holes. Raises TooManyHoles."""
+        seen = max(at_ms, self.seen_ms)
+        if name.sequence == self.last + 1:
+            return Mark(name.sequence, self.holes, seen, self.remade_ms, self.forced)
+        holes = tuple(sorted({*self.holes, *self.passed(name)} - {name.sequence}))
+        forced = tuple(sequence for sequence in self.forced if sequence != name.sequence)
+        return _checked(name, Mark(max(self.last, name.sequence), holes, seen, self.remade_ms, forced))
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMarks:
+    """
+    One writer: its committed position and the marks of its incarnations.
+
+    Without an incarnation `seen_ms` is a time no earlier than its last commit, 0 where an earlier version pruned them.
+    """
+
+    position: bytes | None = None
+    incarnations: Mapping[str, Mark] = field(default_factory=dict)
+    seen_ms: int = 0
+
+
+NO_MARK = Mark()
+_UNKNOWN = WriterMarks()
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """
+    The marks of one table; `snapshot` is the one they came with, `folder` the id of the txlog folder.
+    """
+
+    folder: str
+    snapshot: int | None = None
+    pruned_before_ms: int = 0
+    writers: Mapping[str, WriterMarks] = field(default_factory=dict)
+    #: (sequence number, ms) of some commits, thinned: tells the age of files whose snapshots are expired
+    times: tuple[tuple[int, int], ...] = ()
+
+    def mark(self, name: TxlogName) -> Mark | None:
+        """The mark of the incarnation of `name`, or None when it is unknown (new, or pruned)."""
+        return self.writer(name.writer).incarnations.get(name.incarnation)
+
+    def writer(self, writer: str) -> WriterMarks:
+        """What is known of a writer."""
+        return self.writers.get(writer, _UNKNOWN)
+
+    def is_in(self, name: TxlogName) -> bool:
+        """Whether this txlog is in the table; False for an unknown incarnation."""
+        mark = self.mark(name)
+        return mark is not None and mark.is_in(name.sequence)
+
+    def is_pruned(self, name: TxlogName, created_ms: int) -> bool:
+        """Whether it may have been in by a mark that was pruned; of a txlog that does not count as in."""
+        mark = self.mark(name)
+        if mark is None:
+            return created_ms < self.pruned_before_ms
+        return created_ms < mark.remade_ms and name.sequence not in mark.forced
+
+    def may_go_on(self, name: TxlogName, created_ms: int) -> bool:
+        """Whether it may continue an incarnation whose mark was dropped: started before that, created after it."""
+        started = started_ms(name.incarnation)
+        return self.mark(name) is None and name.sequence > 1 and started < self.pruned_before_ms <= created_ms
+
+    def gone_on(self, name: TxlogName, holes: Sequence[int]) -> "Marks":
+        """With the mark of an incarnation that goes on with `name`; unchanged when it has too many holes."""
+        if len(holes) > MOST_HOLES:
+            return self
+        remade_ms = self.pruned_before_ms if holes else 0
+        return self._with(name, Mark(name.sequence - 1, tuple(sorted(holes)), remade_ms=remade_ms))
+
+    def advanced(self, names: Iterable[TxlogName], positions: Mapping[str, bytes], at_ms: int) -> "Marks":
+        """
+        These marks after `names` got in; sequences passed over become holes. Raises TooManyHoles.
+        """
+        writers = dict(self.writers)
+        touched: dict[str, dict[str, Mark]] = {}
+        for name in names:
+            known = touched.get(name.writer)
+            if known is None:
+                known = touched[name.writer] = dict(self.writer(name.writer).incarnations)
+            known[name.incarnation] = known.get(name.incarnation, NO_MARK).advanced(name, at_ms)
+        for writer, incarnations in touched.items():
+            writers[writer] = WriterMarks(positions.get(writer, self.writer(writer).position), incarnations)
+        return replace(self, writers=writers)
+
+    def seen_ms(self, writer: str) -> int:
+        """A time no earlier than the last commit of `writer`, in ms since 1970; 0 where nothing is known."""
+        known = self.writer(writer)
+        last = max((mark.seen_ms for mark in known.incarnations.values()), default=known.seen_ms)
+        # A mark that was pruned was last seen more than FUTURE_MS before that time.
+        return last or max(self.pruned_before_ms - FUTURE_MS - 1, 0)
+
+    def pruned(
+        self,
+        idle_before_ms: int,
+        named: Iterable[TxlogName],
+        waiting: Iterable[TxlogName] = (),
+        of: Collection[str] | None = None,
+    ) -> "Marks":
+        """
+        Without the marks of incarnations last seen before `idle_before_ms` that no name in the folder needs; with `of`
+        only those of these writers.
+
+        `pruned_before_ms` moves past any time at which their txlogs can have been created, but never past one that
+        is `waiting` to be committed as the first of its incarnation.
+        """
+        kept = {name.incarnation_key for name in named}
+        most = min((started_ms(name.incarnation) for name in waiting if self.mark(name) is None), default=2**63)
+        writers, before = {}, self.pruned_before_ms
+        for writer, marks in self.writers.items():
+            if of is not None and writer not in of:
+                writers[writer] = marks
+                continue
+            gone = {
+                incarnation: mark
+                for incarnation, mark in marks.incarnations.items()
+                if mark.seen_ms < idle_before_ms
+                and mark.seen_ms + FUTURE_MS < most
+                and (writer, incarnation) not in kept
+            }
+            before = max([before, *(mark.seen_ms + FUTURE_MS + 1 for mark in gone.values())])
+            left = {key: mark for key, mark in marks.incarnations.items() if key not in gone}
+            if left or marks.position is not None:
+                writers[writer] = WriterMarks(marks.position, left, 0 if left else self.seen_ms(writer))
+        return replace(self, writers=writers, pruned_before_ms=before)
+
+    def newest_start(self, writer: str) -> int:
+        """When the newest known run of `writer` began, in ms since 1970, by its incarnation; 0 where none is known."""
+        return max(map(started_ms, self.writer(writer).incarnations), default=0)
+
+    def forgotten(self, writers: Iterable[str], now_ms: int) -> "Marks":
+        """
+        Without the positions of `writers`, so that the next run of each starts anew.
+
+        Their marks stay until they are pruned: nothing of their runs gets in twice, and no txlog of another writer is
+        rejected. But marks of runs that began more than an hour from now go: on a keyed table no other run would come
+        after them. Without its mark, a txlog of such a run is rejected for its time.
+        """
+        most, left = now_ms + FUTURE_MS, dict(self.writers)
+        for writer in writers:
+            known = left.pop(writer, _UNKNOWN).incarnations
+            if incarnations := {key: mark for key, mark in known.items() if started_ms(key) <= most}:
+                left[writer] = WriterMarks(None, incarnations)
+        return replace(self, writers=left)
+
+    def opened(self, name: TxlogName, at_ms: int, named: Iterable[TxlogName] = ()) -> "Marks":
+        """
+        With a hole for `name`, so that it gets in once more (a forced replay). Raises TooManyHoles.
+
+        Of an unknown incarnation every other sequence counts as in, for its mark was pruned, except those `named`
+        in the folder: they too may still be wanted, and each needs a forced replay of its own.
+        """
+        run = {other.sequence for other in named if other.at(1) == name.at(1)} | {name.sequence}
+        mark = self.mark(name)
+        if mark is None:
+            mark, holes = Mark(max(run), remade_ms=self.pruned_before_ms), run
+        else:
+            holes = {*mark.holes, *mark.passed(name), name.sequence}
+        last, seen_ms = max(mark.last, name.sequence), max(at_ms, mark.seen_ms)
+        forced = tuple(sorted({*mark.forced, name.sequence})) if mark.remade_ms else ()
+        return self._with(name, _checked(name, Mark(last, tuple(sorted(holes)), seen_ms, mark.remade_ms, forced)))
+
+    def discarded(self, name: TxlogName, holes: Iterable[int], at_ms: int) -> "Marks":
+        """
+        With every sequence of this incarnation up to that of `name` counted as in, except `holes` and later holes.
+
+        A mark that was pruned is made anew: what else arrives of its incarnation may have been in.
+        """
+        was_pruned = started_ms(name.incarnation) < self.pruned_before_ms
+        mark = self.mark(name) or Mark(remade_ms=self.pruned_before_ms if was_pruned else 0)
+        left = {*holes, *(hole for hole in mark.holes if hole > name.sequence)}
+        forced = tuple(sequence for sequence in mark.forced if sequence in left)
+        last, seen_ms = max(mark.last, name.sequence), max(at_ms, mark.seen_ms)
+        return self._with(name, _checked(name, Mark(last, tuple(sorted(left)), seen_ms, mark.remade_ms, forced)))
+
+    def joined(self, before: "Marks") -> "Marks":
+        """With the incarnations of earlier marks that these do not know, as they were then; positions are these'."""
+        writers = {writer: WriterMarks(None, marks.incarnations) for writer, marks in before.writers.items()}
+        for writer, marks in self.writers.items():
+            position, known = marks.position, before.writer(writer).incarnations
+            writers[writer] = WriterMarks(position, {**known, **marks.incarnations}, marks.seen_ms)
+        return replace(self, writers=writers)
+
+    def dated_back(self, at_ms: int) -> "Marks":
+        """
+        With nothing later than `at_ms`: what a clock that was far ahead has written.
+
+        `pruned_before_ms` keeps the hour by which a writer may be ahead, and so does a mark that was remade. What was
+        pruned by that clock and is later still is refused as from the future.
+        """
+
+        def dated(mark: Mark) -> Mark:
+            return mark._replace(seen_ms=min(mark.seen_ms, at_ms), remade_ms=min(mark.remade_ms, at_ms + FUTURE_MS))
+
+        writers = {
+            writer: WriterMarks(
+                marks.position,
+                {key: dated(mark) for key, mark in marks.incarnations.items()},
+                min(marks.seen_ms, at_ms),
+            )
+            for writer, marks in self.writers.items()
+        }
+        times = tuple((sequence, min(ms, at_ms)) for sequence, ms in self.times)
+        pruned_before_ms = min(self.pruned_before_ms, at_ms + FUTURE_MS)
+        return replace(self, writers=writers, times=times, pruned_before_ms=pruned_before_ms)
+
+    def _with(self, name: TxlogName, mark: Mark) -> "Marks":
+        incarnations = {**self.writer(name.writer).incarnations, name.incarnation: mark}
+        marks = WriterMarks(self.writer(name.writer).position, incarnations)
+        return replace(self, writers={**self.writers, name.writer: marks})
+
+
+def _checked(name: TxlogName, mark: Mark) -> Mark:
+    if len(mark.holes) > MOST_HOLES:
+        raise TooManyHoles(f"{name.writer}.{name.incarnation} would have {len(mark.holes)} holes")
+    return mark
+
+
+def to_json(marks: Marks) -> dict[str, Any]:
+    """
+    The property's value as JSON data (docs/maintain/txlog-format.md).
+    """
+    return {
+        "version": 1,
+        "folder": marks.folder,
+        "snapshot": marks.snapshot,
+        "pruned-before-ms": marks.pruned_before_ms,
+        "writers": {writer: _writer_json(value) for writer, value in sorted(marks.writers.items())},
+        **({"times": [list(point) for point in marks.times]} if marks.times else {}),
+    }
+
+
+def _writer_json(marks: WriterMarks) -> dict[str, Any]:
+    data: dict[str, Any] = {"incarnations": {key: _mark_json(mark) for key, mark in sorted(marks.incarnations.items())}}
+    if marks.position is not None:
+        data["position"] = base64.b64encode(marks.position).decode("ascii")
+    if marks.seen_ms and not marks.incarnations:
+        data["seen-ms"] = marks.seen_ms
+    return data
+
+
+def _mark_json(mark: Mark) -> dict[str, Any]:
+    data: dict[str, Any] = {"last": mark.last, "seen-ms": mark.seen_ms}
+    if mark.holes:
+        data["holes"] = list(mark.holes)
+    if mark.remade_ms:
+        data["remade-ms"] = mark.remade_ms
+    if mark.forced:
+        data["forced"] = list(mark.forced)
+    return data
+
+
+def from_json(data: Any) -> Marks:
+    """
+    The marks in JSON data; raises MarksLost when it is not what `to_json` writes.
+    """
+    try:
+        if data["version"] != 1:
+            raise MarksLost(f"{PROPERTY} has version {data['version']}, this bookkeeper knows 1", hint="Upgrade it.")
+        writers = {writer: _writer_from(value) for writer, value in data["writers"].items()}
+        times = tuple((_whole(sequence), _whole(ms)) for sequence, ms in data.get("times", ()))
+        snapshot = None if data["snapshot"] is None else _whole(data["snapshot"])
+        return Marks(_text(data["folder"]), snapshot, _whole(data["pruned-before-ms"]), writers, times)
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
+        raise MarksLost(f"{PROPERTY} is not readable: {exc!r}") from exc
+
+
+def _writer_from(data: Mapping[str, Any]) -> WriterMarks:
+    position = data.get("position")
+    incarnations = {key: _mark_from(mark) for key, mark in data["incarnations"].items()}
+    decoded = None if position is None else base64.b64decode(position, validate=True)
+    return WriterMarks(decoded, incarnations, _whole(data.get("seen-ms", 0)))
+
+
+def _mark_from(data: Mapping[str, Any]) -> Mark:
+    holes = tuple(_whole(hole) for hole in data.get("holes", ()))
+    last = _whole(data["last"])
+    if any(not 0 < hole <= last for hole in holes):
+        raise ValueError(f"a hole above the mark {last}")
+    forced = tuple(_whole(hole) for hole in data.get("forced", ()))
+    return Mark(last, holes, _whole(data["seen-ms"]), _whole(data.get("remade-ms", 0)), forced)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is not a whole number")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is not a text")
+    return value
+
+
+def dumps(marks: Marks) -> str:
+    """
+    The property's value.
+    """
+    return json.dumps(to_json(marks), separators=(",", ":"))
+
+
+@lru_cache(maxsize=16)
+def loads(text: str) -> Marks:
+    """
+    The marks in a property's value; raises MarksLost. A table that is loaded again mostly has the same.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise MarksLost(f"{PROPERTY} is not JSON") from exc
+    return from_json(data)

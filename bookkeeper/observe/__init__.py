@@ -1,0 +1,1 @@
+"""What a person sees of a running bookkeeper: metrics, page and probes."""

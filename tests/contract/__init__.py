@@ -1,0 +1,1 @@
+"""The contract between programs: txlog, folder, card, marks, names."""

@@ -1,1 +1,0 @@
-"""Tests of the kernel: store, folder, marks, names, configuration."""

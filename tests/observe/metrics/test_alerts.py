@@ -1,0 +1,265 @@
+"""
+Every alert fires for what it is for, on the daemon's own pieces and by Prometheus' own rule engine, and clears when
+that is mended; a table that is fine has none.
+"""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.observe.metrics.scenes import SCENES, Scene, Stage, reaped
+from tests.observe.metrics.timeline import ALERTS, Firing, Timeline, names_in, tool, wrong
+from tests.support.watched import Samples, Watched, quick_samples
+from writers.metrics import WriterMetrics as WriterFigures
+
+CAUSE, CURE, END = 5, 36, 52
+#: what a rule says of ten thousand snapshots is tried with fifty, what it says of a thousand files with twenty
+RULES = (
+    ALERTS.read_text("utf-8")
+    .replace("bookkeeper_snapshots) > 10000", "bookkeeper_snapshots) > 50")
+    .replace("delta(bookkeeper_data_files[30m])) > 1000", "delta(bookkeeper_data_files[30m])) > 20")
+)
+RUNBOOK = (ALERTS.parents[1] / "docs" / "operate.md").read_text("utf-8")
+UP = ("up", frozenset({("job", "bookkeeper"), ("instance", "a:9464")}))
+
+
+@dataclass
+class Play:
+    """All scenes at once, minute by minute."""
+
+    root: Path
+    watched: Watched = field(default_factory=Watched)
+    stages: dict[str, Stage] = field(default_factory=dict)
+    #: what the page says is wrong, by minute
+    said: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
+
+    def run(self) -> Timeline:
+        self._begin()
+        timeline = Timeline(self.watched.clock.now.timestamp())
+        for minute in range(END + 1):
+            self._minute(minute)
+            timeline.take(self._scraped(minute))
+            if minute in (CAUSE - 1, CAUSE + 29, END):
+                self.said[minute] = self.watched.troubles()
+        return timeline
+
+    def _begin(self) -> None:
+        from reaper.metrics import Metrics
+
+        self.reaper, self.writer = Metrics(), WriterFigures("w1")
+        self.watched.inspector.usage = lambda path: (100, 95, 5) if self._broken("disk-full") in path else (100, 10, 90)
+        for scene in SCENES:
+            self.watched.add(self.root, scene.table, reload=scene.reload, **scene.settings)
+            self.stages[scene.table] = stage = Stage(self.watched, scene.table, self.reaper)
+            stage.publish()
+        self.watched.turn()
+        for stage in self.stages.values():
+            stage.register()
+            reaped(stage)
+        self.watched.look()
+
+    def _broken(self, table: str) -> str:
+        return table if self.stages[table].broken else "nothing of the kind"
+
+    def _act(self, scene: Scene, minute: int) -> None:
+        stage = self.stages[scene.table]
+        if minute == CAUSE + scene.delay:
+            stage.broken = True
+            scene.cause(stage)
+        if minute == CURE:
+            stage.broken = False
+            scene.cure(stage)
+        if minute == CURE + 3:
+            scene.later(stage)
+        if stage.broken:
+            scene.lasting(stage)
+        if scene.reaped or not stage.broken:
+            reaped(stage)
+
+    def _minute(self, minute: int) -> None:
+        """A minute goes by, most of it before anything happens."""
+        for scene in SCENES:
+            if self.stages[scene.table].broken:
+                scene.early(self.stages[scene.table])
+        self.watched.clock.move(seconds=58)
+        for scene in SCENES:
+            self._act(scene, minute)
+        if minute % 10 == 7:
+            for name in ("fine", "behind", "at-risk"):
+                self.stages[name].publish()
+        self.watched.turn(seconds=2)
+        for scene in SCENES:
+            stage = self.stages[scene.table]
+            if scene.reads or not stage.broken:
+                stage.catch_up()
+        self.watched.look()
+
+    def _scraped(self, minute: int) -> Samples:
+        down = CAUSE <= minute < CURE
+        (self.writer.waits if down else self.writer.goes_on)()
+        texts = (self.watched.ask("/metrics")[1], self.reaper.text(), self.writer.text())
+        return quick_samples("".join(texts)) | {UP: float(not down)}
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
+    return Play(tmp_path_factory.mktemp("alerts"))
+
+
+@pytest.fixture(scope="module")
+def timeline(play: Play) -> Timeline:
+    return play.run()
+
+
+def fires(name: str, **labels: str) -> Firing:
+    severity = re.search(rf"alert: {name}\n(?:.*\n)*?\s+severity: (\w+)", RULES)
+    assert severity is not None
+    about = {"alertname": name, "alertstate": "firing", "severity": severity[1], **labels}
+    return frozenset(about.items())
+
+
+def firing(after: int) -> list[Firing]:
+    """What shall fire so many minutes after the cause."""
+    return [
+        fires(name, table=scene.table, **labels)
+        for scene in SCENES
+        if scene.after == after
+        for name, labels in scene.alerts
+    ]
+
+
+#: of no table
+WHOLE = [fires("BookkeeperDown", job="bookkeeper", instance="a:9464"), fires("WriterWaits", writer="w1")]
+ALL, GONE = 'ALERTS{alertstate="firing"}', 'ALERTS{alertname="BookkeeperTxlogGone",alertstate="firing"}'
+EXPECTED = {
+    (ALL, CAUSE - 1): [],
+    (GONE, CAUSE + 5): firing(5),
+    (ALL, CAUSE + 29): [*firing(29), *WHOLE],
+    (ALL, END): [],
+}
+
+
+def test_every_alert_fires_for_its_cause_alone_and_clears_when_that_is_mended(
+    timeline: Timeline, tmp_path: Path
+) -> None:
+    assert wrong(timeline, RULES, EXPECTED, tmp_path) == ""
+
+
+def test_the_backlog_of_a_recovered_outage_is_not_slow(timeline: Timeline, tmp_path: Path) -> None:
+    """Its txlogs are old when they become visible, and all of them at once."""
+    slow = 'ALERTS{alertname="BookkeeperSlow",alertstate="firing",table!="slow"}'
+    assert wrong(timeline, RULES, {(slow, minute): [] for minute in range(CURE, END + 1)}, tmp_path) == ""
+
+
+def built(job: str, instance: str = "a:9464", up: float | None = 1) -> Samples:
+    """A scrape of a bookkeeper; 0 where it did not answer, nothing where Prometheus has no such target."""
+    where = frozenset({("job", job), ("instance", instance)})
+    told = where | {("version", "0.1.0"), ("python", "3.11")}
+    return ({} if up is None else {("up", where): up}) | ({("bookkeeper_build_info", told): 1.0} if up else {})
+
+
+DOWN = 'ALERTS{alertname="BookkeeperDown",alertstate="firing"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "labels"),
+    [
+        pytest.param(built("lake"), built("lake", up=0), {"job": "lake", "instance": "a:9464"}, id="another job name"),
+        pytest.param(
+            built("lake") | built("lake", "b:9464"),
+            built("lake", up=0) | built("lake", "b:9464"),
+            {"job": "lake", "instance": "a:9464"},
+            id="one of two",
+        ),
+        pytest.param(built("bookkeeper"), built("bookkeeper", up=None), {"job": "bookkeeper"}, id="its target is gone"),
+        pytest.param(built("node", up=0), built("node", up=0), {}, id="none was ever seen"),
+        pytest.param(built("lake"), built("lake", "b:9464"), None, id="it came back at another address"),
+    ],
+)
+def test_a_bookkeeper_that_is_gone_is_down_whatever_prometheus_calls_it(
+    before: Samples, after: Samples, labels: dict[str, str] | None, tmp_path: Path
+) -> None:
+    timeline = Timeline(0, [before] * 10 + [after] * 20)
+    down = [] if labels is None else [fires("BookkeeperDown", **labels)]
+    early = down if before == after else []
+    assert wrong(timeline, RULES, {(DOWN, 9): early, (DOWN, 25): down}, tmp_path) == ""
+
+
+def test_an_alert_stays_until_the_bookkeeper_that_told_of_it_is_down(tmp_path: Path) -> None:
+    """Its last sample counts for five minutes where nothing marks it as stale: until minute 14."""
+    halted: Samples = {("bookkeeper_table_halted", frozenset({("table", "events")})): 1.0}
+    timeline = Timeline(0, [built("lake") | halted] * 10 + [built("lake", up=0)] * 20)
+    alert = 'ALERTS{alertname="BookkeeperTableHalted",alertstate="firing"}'
+    down = [fires("BookkeeperDown", job="lake", instance="a:9464")]
+    stays = {(alert, 18): [fires("BookkeeperTableHalted", table="events")], (DOWN, 18): down}
+    assert wrong(timeline, RULES, stays | {(alert, 25): [], (DOWN, 25): down}, tmp_path) == ""
+
+
+#: what takes more than one look at the daemon to tell
+NOT_SAID = {
+    "BookkeeperSlow",
+    "BookkeeperConflicts",
+    "BookkeeperManySnapshots",
+    "BookkeeperRewritesBehind",
+    "BookkeeperRewritesRejected",
+    "ReaperNotRunning",
+}
+
+
+def test_the_page_says_the_same_and_what_to_do(timeline: Timeline, play: Play) -> None:
+    # On the page a txlog that was gone is news for an hour.
+    assert (play.said[CAUSE - 1], [trouble["table"] for trouble in play.said[END]]) == ([], ["gone"])
+    said = {(trouble["table"], trouble["alert"]) for trouble in play.said[CAUSE + 29]}
+    fired = {(scene.table, name) for scene in SCENES if scene.after == 29 for name, _ in scene.alerts}
+    # At risk of being cut off says more than being behind.
+    fired -= {(table, name) for table, name in fired if name in NOT_SAID} | {("at-risk", "BookkeeperConsumerBehind")}
+    assert said == fired | {("gone", "BookkeeperTxlogGone")}
+    assert all(trouble["what"] and trouble["do"] for trouble in play.said[CAUSE + 29])
+
+
+def test_every_alert_has_a_scene() -> None:
+    acted = {name for scene in SCENES for name, _ in scene.alerts} | {"BookkeeperDown", "WriterWaits"}
+    assert acted == set(re.findall(r"alert: (\w+)", RULES))
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("bookkeeper_table_halted) == 1", "bookkeeper_table_halted) == 2"),
+        ("bookkeeper_txlogs_held", "bookkeeper_txlogs_hold"),
+        ("> 262144", "> 2621440"),
+        ("bookkeeper_rejected_txlogs) > 0", "bookkeeper_rejected_txlogs) >= 0"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_found(timeline: Timeline, tmp_path: Path, written: str, instead: str) -> None:
+    assert written in RULES
+    assert "FAILED" in wrong(timeline, RULES.replace(written, instead), EXPECTED, tmp_path)
+
+
+def test_rules_name_only_metrics_that_exist(timeline: Timeline) -> None:
+    there = {name for minute in timeline.minutes for name, _ in minute}
+    assert names_in(RULES) <= there, names_in(RULES) - there
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    done = subprocess.run([tool(), "check", "rules", str(ALERTS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", re.findall(r"alert: (\w+)", RULES))
+def test_every_alert_says_what_is_wrong_and_where_to_read_what_to_do(name: str) -> None:
+    rule = RULES[RULES.index(f"alert: {name}\n") :].split("- alert:")[0]
+    assert re.search(r"severity: (critical|warning)\n", rule)
+    assert re.search(r'summary: ".+"', rule) and re.search(r'description: ".+"', rule)
+    assert f'runbook_url: "docs/operate.md#{name.lower()}"' in rule
+    assert f"\n## {name}\n" in RUNBOOK
+
+
+def test_the_runbook_knows_no_alert_that_does_not_exist() -> None:
+    alerts = RUNBOOK[RUNBOOK.index("\n# Alerts\n") :].split("\n# ", 2)[1]
+    assert re.findall(r"^## (\w+)$", alerts, re.MULTILINE) == re.findall(r"alert: (\w+)", RULES)

@@ -1,0 +1,1 @@
+"""Lines and files of data as rows: formats, types and change streams."""

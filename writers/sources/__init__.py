@@ -1,0 +1,1 @@
+"""Where lines come from: files, folders and standard input."""
