@@ -8,6 +8,7 @@ loads the table again.
 
 import os
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import click
@@ -240,10 +241,16 @@ def fold(config: str | None, table: str | None, as_json: bool, dry_run: bool) ->
     """
     from bookkeeper.commands.fold import fold as fold_now
     from bookkeeper.folds.budget import Budget
+    from bookkeeper.folds.process import PlanProcess
 
     there = opened(config, table)
     budget = Budget.of(there.table.fold)
-    done = fold_now(there.ledger, there.folder, there.publisher, utc_now(), os.urandom, dry_run, budget)
+    process = PlanProcess()
+    try:
+        plan_by = partial(process.plan, there.settings.catalog)
+        done = fold_now(there.ledger, there.folder, there.publisher, utc_now(), os.urandom, dry_run, budget, plan_by)
+    finally:
+        process.close()
     show_record({"table": there.table.name, **asdict(done)}, as_json)
 
 

@@ -79,7 +79,7 @@ def run(
     _set_limits()
     with _ended(stop, lambda: settings.bookkeeper.stop_patience):
         log.info("bookkeeper started", extra={"action": "start", "tables": len(chosen), "config": settings.source})
-        folds = FoldThreads(PlanProcess().plan for _ in range(MOST_AT_ONCE))
+        folds = FoldThreads([PlanProcess().plan for _ in range(MOST_AT_ONCE)])
         at_work = Tables(opener(settings.bookkeeper, utc_now, elapsed, folds), utc_now)
         where = settings.bookkeeper.listen if listen is None else listen
         names = (*settings.bookkeeper.allowed_hosts, *allowed_hosts)

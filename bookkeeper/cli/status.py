@@ -364,7 +364,6 @@ def _status(there: Opened) -> dict[str, Any]:
     from bookkeeper.contract import committed_txlogs as marks_format
     from bookkeeper.contract import keyed
     from bookkeeper.contract.pending_rewrites import pending_rewrites, rejected_rewrites
-    from bookkeeper.folds.stats import EqualityDeletes
 
     unread, stopped = unreadable_consumers(there), stopped_members(there)
     now, view = utc_now(), there.view()
@@ -389,7 +388,7 @@ def _status(there: Opened) -> dict[str, Any]:
         "data_files": view.total("total-data-files"),
         "rows": view.total("total-records"),
         "table_bytes": view.total("total-files-size"),
-        **(deletes(EqualityDeletes(there.ledger), view, now) if keyed.PROPERTY in view.metadata.properties else {}),
+        **(deletes({}, there, view, now) if keyed.PROPERTY in view.metadata.properties else {}),
         "writers": len(view.marks.writers),
         "marks_bytes": len(marks_format.dumps(view.marks)),
         "location": view.metadata.location,
@@ -404,17 +403,19 @@ def _state(held: "Mapping[TxlogName, BookkeeperError]") -> dict[str, Any]:
     return {"state": f"held: {name}: {error}", "hint": error.hint or None}
 
 
-def deletes(known: "EqualityDeletes", view: "View", now: "datetime") -> dict[str, Any]:
+def deletes(known: "dict[str, EqualityDeletes]", there: Opened, view: "View", now: "datetime") -> dict[str, Any]:
     """
     Of a keyed table: rows that position deletes hide, delete files, and those of them that wait to be folded.
 
-    The latter is read from manifests; None where these cannot be read.
+    The latter is read from manifests; None where these cannot be read. `known`: what was read of them before, by table.
     """
     from bookkeeper.errors import BookkeeperError
+    from bookkeeper.folds.stats import EqualityDeletes
 
+    name = there.table.name
     try:
-        known.refresh(view)
-        found = known.unfolded(view)
+        known[name] = known.get(name, EqualityDeletes()).refreshed(there.ledger, view)
+        found = known[name].unfolded(view)
     except BookkeeperError:
         found = None
     return {

@@ -220,7 +220,7 @@ class Overview:
         row: Row = {"table": table.name, **dict.fromkeys(_COLUMNS)}
         try:
             there = self._open(table)
-            return _fill(row, there, self._deletes[table.name], self.clock(), daemon)
+            return _fill(row, there, self._deletes, self.clock(), daemon)
         except ConfigInvalid:
             raise
         except BookkeeperError as error:
@@ -232,7 +232,6 @@ class Overview:
     def _open(self, table: "Table") -> Opened:
         from bookkeeper.catalogs.open import open_catalog
         from bookkeeper.contract.known_table import advising
-        from bookkeeper.folds.stats import EqualityDeletes
         from bookkeeper.ledger.ledger import Ledger
         from bookkeeper.serve.open import open_folder
 
@@ -241,7 +240,6 @@ class Overview:
             if table.name not in self._opened:
                 ledger = Ledger(self._catalog, table.identifier, self.clock)
                 self._opened[table.name] = Opened(self.settings, table, open_folder(self._catalog, table), ledger)
-                self._deletes[table.name] = EqualityDeletes(ledger)
         return self._opened[table.name]
 
 
@@ -251,7 +249,9 @@ _COLUMNS = (
 )
 
 
-def _fill(row: Row, there: Opened, known: "EqualityDeletes", now: datetime, daemon: Mapping[str, Any]) -> Row:
+def _fill(
+    row: Row, there: Opened, known: "dict[str, EqualityDeletes]", now: datetime, daemon: Mapping[str, Any]
+) -> Row:
     from bookkeeper.errors import BookkeeperError
 
     # First what needs no marks: it is shown for a halted table too.
@@ -262,7 +262,7 @@ def _fill(row: Row, there: Opened, known: "EqualityDeletes", now: datetime, daem
     row |= _pending([item for item in listed if not view.marks.is_in(item.name)], now)
     row |= _pace(view.metadata, now)
     row |= _from_daemon(daemon, view.metadata)
-    row |= _unfolded(known, there.table, view, now, row)
+    row |= _unfolded(known, there, view, now, row)
     try:
         row |= _slowest(there, now)
     except BookkeeperError as error:
@@ -301,15 +301,15 @@ def _pace(metadata: "TableMetadata", now: datetime) -> Row:
     return {**rates, "last_commit": ago, "snapshots": len(metadata.snapshots)}
 
 
-def _unfolded(known: "EqualityDeletes", table: "Table", view: "View", now: datetime, row: Row) -> Row:
+def _unfolded(known: "dict[str, EqualityDeletes]", there: Opened, view: "View", now: datetime, row: Row) -> Row:
     """Of a keyed table, how many equality delete files wait to be folded; trouble when one waits for too long."""
     from bookkeeper.contract import keyed
     from bookkeeper.folds.stats import behind_after
 
     if keyed.PROPERTY not in view.metadata.properties:
         return {}
-    found = deletes(known, view, now)
-    oldest, late = found["oldest_unfolded"], behind_after(table)
+    found = deletes(known, there, view, now)
+    oldest, late = found["oldest_unfolded"], behind_after(there.table)
     if row["trouble"] is None and oldest is not None and oldest > late:
         trouble = f"deletes not folded for {format_rough(oldest)}"
         return {"unfolded": found["unfolded"], "trouble": trouble, "hint": "`bookkeeper fold --dry-run` says why."}

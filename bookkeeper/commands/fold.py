@@ -10,6 +10,7 @@ from datetime import datetime
 from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import CommitConflict
 from bookkeeper.folds.budget import Budget
+from bookkeeper.folds.duty import Plan
 from bookkeeper.folds.fold import plan_fold
 from bookkeeper.folds.select import select
 from bookkeeper.ledger.ledger import Ledger
@@ -42,6 +43,7 @@ def fold(
     random: Callable[[int], bytes],
     dry_run: bool = False,
     budget: Budget | None = None,
+    plan_by: Plan | None = None,
 ) -> Folded:
     """
     Folds what can be folded; a plan that the table has outrun is made anew, ATTEMPTS times. Raises Retry, Halt.
@@ -53,7 +55,7 @@ def fold(
         left = Counter(found.left.values())
         return Folded("dry run", len(found.deletes), len(found.left), _shown(left), len(found.candidates), 0, 0)
     for attempt in range(ATTEMPTS):
-        computed = plan_fold(ledger, load(ledger, folder)[0], now, random(10), budget)
+        computed = (plan_by or plan_fold)(ledger, load(ledger, folder)[0], now, random(10), budget or Budget())
         plan, left = computed.plan, Counter(computed.left.values())
         if plan is None:
             return Folded("nothing to fold", 0, sum(left.values()), _shown(left), computed.read, 0, 0)

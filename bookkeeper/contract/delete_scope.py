@@ -17,7 +17,7 @@ from bookkeeper.format.entries import EQUALITY_DELETES, POSITION_DELETES, Entry
 #: a data file by `file_key`, a partition by its spec's id and its key, or None: the table
 Scope = str | tuple[int, Hashable] | None
 #: of `file_path`, the first column of a position delete file (Iceberg spec, "Reserved Field IDs")
-FILE_PATH = 2_147_483_546
+_FILE_PATH = 2_147_483_546
 
 
 class DeleteFile(NamedTuple):
@@ -66,7 +66,7 @@ def _referenced(entry: Entry) -> str | None:
     """The data file that all positions are of: by the field for it, or by equal bounds of the column `file_path`."""
     if entry.referenced_data_file is not None:
         return file_key(entry.referenced_data_file)
-    lower = entry.data_file.lower_bounds.get(FILE_PATH)
-    if lower is None or lower != entry.data_file.upper_bounds.get(FILE_PATH):
+    lower = entry.data_file.lower_bounds.get(_FILE_PATH)
+    if lower is None or lower != entry.data_file.upper_bounds.get(_FILE_PATH):
         return None
     return file_key(lower.decode("utf-8", "replace"))

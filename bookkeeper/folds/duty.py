@@ -7,9 +7,9 @@ the orphan sweep, or a fold that is committed. A plan that the table has outrun 
 
 import logging
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from queue import Empty, LifoQueue, SimpleQueue
@@ -49,133 +49,161 @@ PAUSED_LOOK = timedelta(seconds=10)
 #: folds of all tables of a process at once: each may take the memory of a budget
 MOST_AT_ONCE = 2
 
-#: plans a fold as `plan_fold` does, wherever; the second one of a table of any catalog
+#: plans a fold as `plan_fold` does, wherever
 Plan = Callable[[Ledger, View, datetime, bytes, Budget], Computed]
+#: the same, of a table of this catalog
 PlanOf = Callable[[Catalog, Ledger, View, datetime, bytes, Budget], Computed]
 
 
-class Act(Protocol):
-    """What a thread does: with `plan`, or with `plan_fold`."""
+class Work(Protocol):
+    """Looks, and plans a fold where one is due, by `plan` or else by `plan_fold`."""
 
     def __call__(self, plan: Plan | None = None) -> None: ...
 
 
 #: does it in a thread of its own; False when that is not possible now
-Spawn = Callable[[Act, str], bool]
+Spawn = Callable[[Work, str], bool]
 
 
 class FoldThreads:
     """
-    The threads that plan folds of all tables of a process, which does not wait for them when it ends.
+    The threads in which folds of all tables of a process are planned; the process does not wait for them when it ends.
 
-    Each takes one of `planners`, and puts it back: there are as many threads, and a planner belongs to one of them.
+    Each has one of the `seats`: what plans there, None where the thread does. A seat is in the queue or its thread's.
     """
 
-    def __init__(self, planners: Iterable[PlanOf]) -> None:
-        # The last that was used comes first: one process is kept while one is enough.
-        self._planners = LifoQueue[PlanOf]()
-        for planner in planners:
-            self._planners.put(planner)
+    def __init__(self, seats: Iterable[PlanOf | None] = (None,) * MOST_AT_ONCE) -> None:
+        #: the one that was used last comes first: so others that have a process give it up
+        self._seats = LifoQueue[PlanOf | None]()
+        for seat in seats:
+            self._seats.put(seat)
 
     def of(self, catalog: Catalog) -> Spawn:
-        """The same threads, for tables of this catalog."""
+        """Spawns for tables of this catalog."""
         return partial(self._spawn, catalog)
 
-    def _spawn(self, catalog: Catalog, act: Act, name: str) -> bool:
+    def _spawn(self, catalog: Catalog, work: Work, name: str) -> bool:
         try:
-            planner = self._planners.get_nowait()
+            seat = self._seats.get_nowait()
         except Empty:
             return False
         try:
-            start(partial(self._run, act, planner, catalog), name)
+            start(partial(self._run, seat, catalog, work), name)
         except RuntimeError:  # the process may have no more threads now
-            self._planners.put(planner)
+            self._seats.put(seat)
             return False
         return True
 
-    def _run(self, act: Act, planner: PlanOf, catalog: Catalog) -> None:
+    def _run(self, seat: PlanOf | None, catalog: Catalog, work: Work) -> None:
         try:
-            act(partial(planner, catalog))
+            work(None if seat is None else partial(seat, catalog))
         finally:
-            self._planners.put(planner)
+            self._seats.put(seat)
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Whether folds wait for a job, and since when; `overruled`: one asks, and is not waited for any longer."""
+
+    since: datetime | None = None
+    overruled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What an attempt leaves to the next one, as a value: the table's thread has the last one."""
+
+    deletes: EqualityDeletes = field(default_factory=EqualityDeletes)
+    #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
+    left: Mapping[str, datetime] = field(default_factory=dict)
+    #: since when folds wait for a job
+    paused_since: datetime | None = None
+    #: the head, and when a fold of what it has is due
+    looked: tuple[int, datetime] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an attempt that began at `at` ended."""
+
+    memory: Memory
+    at: datetime
+    #: None where no fold was due, or it failed, or it waits for a job
+    computed: Computed | None = None
+    failed: bool = False
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    A look at the table, and a plan where a fold is due: its thread alone reads and writes it, and then the tick.
+    A look at the table, and a plan where a fold is due. It changes nothing: what it found is what it returns.
     """
 
     settings: Table
     ledger: Ledger
     store: Store
     log: TableLog
-    deletes: EqualityDeletes
     view: View
     now: datetime
-    #: equality delete files that could not be folded, by `file_key`, and until when they are left alone
-    left: Mapping[str, datetime]
-    #: since when folds wait for a job
-    paused_since: datetime | None
-    #: the head, and when a fold of what it has is due
-    looked: tuple[int, datetime] | None = None
-    #: the fold waits for a job, or for none
-    paused: bool = False
-    overruled: bool = False
-    computed: Computed | None = None
-    failed: bool = False
+    before: Memory
 
-    def run(self, plan: Plan) -> None:
+    def run(self, plan: Plan) -> Ended:
         """Looks, and plans a fold where one is due; raises nothing."""
+        memory = self.before
         try:
-            files = self._look()
-            if files and not self._is_paused(files, self.now):
-                random, budget = os.urandom(10), Budget.of(self.settings.fold)
-                computed = plan(self.ledger, self.view, self.now, random, budget)
-                # A job that began meanwhile has read the table without this fold.
-                if self.overruled or not self._is_paused(files, self.now):
-                    self.computed = computed
+            files, memory = self._look()
+            if not files:
+                return Ended(memory, self.now)
+            pause = self._pause(files, memory.paused_since)
+            memory = replace(memory, paused_since=pause.since)
+            if pause.since is not None:
+                return Ended(memory, self.now, waits=True)
+            computed = plan(self.ledger, self.view, self.now, os.urandom(10), Budget.of(self.settings.fold))
+            pause = self._pause_since_the_plan(files, pause)
+            if pause.since is not None:
+                return Ended(replace(memory, paused_since=pause.since), self.now, waits=True)
+            return Ended(memory, self.now, computed)
         except BookkeeperError as error:
-            self.failed = True
             hint = {"hint": error.hint} if error.hint else {}
             self.log.warning("fold postponed", cause=str(error), **hint)
         except Exception as error:
             # A defect of ours must not cost the table its rows.
-            self.failed = True
             self.log.exception("a defect of the bookkeeper", cause=repr(error))
+        return Ended(memory, self.now, failed=True)
 
-    def _is_paused(self, files: int, now: datetime) -> bool:
+    def _pause_since_the_plan(self, files: int, before: Pause) -> Pause:
+        """A job that began meanwhile has read the table without this fold."""
+        return before if before.overruled else self._pause(files, None)
+
+    def _pause(self, files: int, before: datetime | None) -> Pause:
         """Whether a job rewrites data files, and may go on: see `fold_pause`."""
-        self.paused = self.overruled = False
-        if not fold_pause.paused(self.store, now):
-            self.paused_since = None
-            return False
-        begins, policy = self.paused_since is None, self.settings.fold
-        since = self.paused_since = self.paused_since or now
-        if files >= policy.pause_files or not timedelta(0) <= now - since < policy.pause_most:
-            self.paused_since, self.overruled = None, True
+        if not fold_pause.paused(self.store, self.now):
+            return Pause()
+        since, policy = before or self.now, self.settings.fold
+        if files >= policy.pause_files or not timedelta(0) <= self.now - since < policy.pause_most:
             cause = f"a job wants folds to pause, but {files} equality delete files are live, and since {since}"
             self.log.warning("folds go on", cause=cause, hint="The job may have to be run again.")
-            return False
-        if begins:
+            return Pause(overruled=True)
+        if before is None:
             self.log.info("folds paused", cause="a job rewrites data files", files=files)
-        self.paused = True
-        return True
+        return Pause(since)
 
-    def _look(self) -> int:
+    def _look(self) -> tuple[int, Memory]:
         """
         How many files are to be folded, if a fold is due: there are enough, or one has waited for so long; else 0.
         """
         view, now, policy = self.view, self.now, self.settings.fold
         assert view.head is not None
-        self.left = {key: until for key, until in self.left.items() if now < until <= now + AGAIN_AFTER}
-        snapshots = [snapshot for key, snapshot in self.deletes.list(view) if key not in self.left]
+        left = {key: until for key, until in self.before.left.items() if now < until <= now + AGAIN_AFTER}
+        deletes = self.before.deletes.seen(self.ledger, view)
+        snapshots = [snapshot for key, snapshot in deletes.files if key not in left]
         times = {item.snapshot_id: item.timestamp_ms for item in view.metadata.snapshots}
         # One whose snapshot has expired has waited long enough.
         oldest = min((times.get(snapshot, 0) for snapshot in snapshots), default=None)
         due = now + AGAIN_AFTER if oldest is None else datetime.fromtimestamp(oldest / 1000, now.tzinfo) + policy.after
-        self.looked = view.head.snapshot_id, due
-        return len(snapshots) if len(snapshots) >= policy.files or now >= due else 0
+        memory = Memory(deletes, left, self.before.paused_since, (view.head.snapshot_id, due))
+        return (len(snapshots) if len(snapshots) >= policy.files or now >= due else 0), memory
 
 
 class Folds:
@@ -191,18 +219,13 @@ class Folds:
         self.plan: FoldPlan | None = None
         self._under_way = False
         #: what the thread that plans folds hands over when it ends
-        self._ended = SimpleQueue[Attempt]()
+        self._ended = SimpleQueue[Ended]()
         self._look_at: datetime | None = None
-        #: lists what is live; of the attempt that is under way
-        self._deletes = EqualityDeletes(ledger)
-        #: what was live at the last look, and what the last fold took out, by `file_key`
-        self.look: Look | None = None
+        #: of the last attempt that was taken over
+        self._memory = Memory()
+        #: what the last fold took out, by `file_key`
         self._folded: Set[str] = frozenset()
-        self._outcomes = deque[FoldOutcome]()
-        #: as in an attempt, of the last one
-        self._looked: tuple[int, datetime] | None = None
-        self._left: Mapping[str, datetime] = {}
-        self._paused_since: datetime | None = None
+        self._outcomes = list[FoldOutcome]()
         self._reported: Counter[str] = Counter()
 
     def run(self, view: View, now: datetime) -> View | None:
@@ -214,9 +237,15 @@ class Folds:
             return self._commit(view, self.plan, now)
         if self.spawn is not None and not self._under_way and self._is_due(view, now):
             self._look_at = now + LOOK_EVERY
-            act = partial(self._work, self._attempt(view, now))
-            self._under_way = self.spawn(act, f"fold {self.settings.name}")
+            what = self.settings, self.ledger, self.store, self.log
+            work = partial(_work, Attempt(*what, view, now, self._memory), self._ended)
+            self._under_way = self.spawn(work, f"fold {self.settings.name}")
         return view
+
+    @property
+    def look(self) -> Look | None:
+        """What was live at the last look."""
+        return self._memory.deletes.look
 
     @property
     def left(self) -> Counter[str]:
@@ -226,7 +255,7 @@ class Folds:
     def outcomes(self) -> list[FoldOutcome]:
         """How folds ended since the last call."""
         self._take()
-        ended, self._outcomes = list(self._outcomes), deque()
+        ended, self._outcomes = self._outcomes, []
         return ended
 
     def unfolded(self, view: View, seen: Look | None) -> Unfolded | None:
@@ -240,40 +269,34 @@ class Folds:
             return False
         if self._look_at is not None and now < self._look_at <= now + FAILURE_PAUSE:
             return False
-        return self._looked is None or self._looked[0] != view.head.snapshot_id or now >= self._looked[1]
-
-    def _attempt(self, view: View, now: datetime) -> Attempt:
-        what = self.settings, self.ledger, self.store, self.log, self._deletes
-        return Attempt(*what, view, now, self._left, self._paused_since)
-
-    def _work(self, attempt: Attempt, plan: Plan | None = None) -> None:
-        """In a thread of its own, which writes nothing else."""
-        try:
-            attempt.run(plan or plan_fold)
-        finally:
-            self._ended.put(attempt)
+        looked = self._memory.looked
+        return looked is None or looked[0] != view.head.snapshot_id or now >= looked[1]
 
     def _take(self) -> None:
         """Takes over an attempt that has ended."""
         if self._ended.empty():
             return
-        attempt = self._ended.get()
-        self._under_way, self.look = False, self._deletes.look
-        self._looked, self._left, self._paused_since = attempt.looked, attempt.left, attempt.paused_since
-        if attempt.failed:
-            self._postpone(attempt.now)
-        elif attempt.computed is not None:
-            self._take_plan(attempt.computed, attempt.now)
-        elif attempt.paused:
-            self._look_at, self._looked = attempt.now + PAUSED_LOOK, None
+        ended = self._ended.get()
+        self._under_way, self._memory = False, ended.memory
+        if ended.failed:
+            self._postpone(ended.at)
+        elif ended.computed is not None:
+            self._take_plan(ended.computed, ended.at)
+        elif ended.waits:
+            self._look_again(ended.at + PAUSED_LOOK)
+
+    def _look_again(self, at: datetime | None = None) -> None:
+        """Looks even if the head is the same; not before `at`."""
+        self._look_at, self._memory = at or self._look_at, replace(self._memory, looked=None)
 
     def _postpone(self, now: datetime) -> None:
-        self._look_at, self._looked = now + FAILURE_PAUSE, None
+        self._look_again(now + FAILURE_PAUSE)
         self._outcomes.append(FoldOutcome(FAILED))
 
     def _take_plan(self, computed: Computed, now: datetime) -> None:
         self.plan = computed.plan
-        self._left = {**self._left, **dict.fromkeys(computed.left, now + AGAIN_AFTER)}
+        left = {**self._memory.left, **dict.fromkeys(computed.left, now + AGAIN_AFTER)}
+        self._memory = replace(self._memory, left=left)
         reasons = Counter(computed.left.values())
         if reasons:
             self._outcomes.append(FoldOutcome(REFUSED, reasons=tuple(reasons)))
@@ -286,7 +309,8 @@ class Folds:
         try:
             after = commit_fold(self.ledger, view, plan)
         except FoldOutdated as error:
-            self.plan = self._looked = None
+            self.plan = None
+            self._look_again()
             self._outcomes.append(FoldOutcome(OUTDATED))
             self.log.info("fold planned anew", cause=str(error))
             return view
@@ -308,9 +332,15 @@ class Folds:
             self._postpone(now)
             self.log.exception("a defect of the bookkeeper", cause=repr(error))
             return None
-        self.plan = self._looked = None
+        self.plan = None
+        self._look_again()
         self._folded = frozenset(item.key for item in plan.folded)
         self._outcomes.append(committed(after, len(plan.folded), self.ledger.clock() - plan.begun))
         about = {"deletes": len(plan.folded), "files": len(plan.files), "rows": plan.rows}
         self.log.info("deletes folded", **about, snapshot=after.marks.snapshot)
         return after
+
+
+def _work(attempt: Attempt, ended: "SimpleQueue[Ended]", plan: Plan | None = None) -> None:
+    """In a thread of its own: what it found goes into the queue."""
+    ended.put(attempt.run(plan or plan_fold))

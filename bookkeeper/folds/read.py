@@ -15,7 +15,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from bookkeeper.contract.delete_scope import FILE_PATH
 from bookkeeper.contract.rewrite import file_key
 from bookkeeper.errors import BookkeeperError, CannotRead, PathRefused, StorageUnavailable
 from bookkeeper.format.entries import DataFile
@@ -26,8 +25,8 @@ from bookkeeper.ledger.view import View
 from bookkeeper.stores.locations import normal_file
 from bookkeeper.stores.store import Store, key_in
 
-#: the second column of a position delete file (Iceberg spec, "Reserved Field IDs")
-POSITION = 2_147_483_545
+#: the columns of a position delete file (Iceberg spec, "Reserved Field IDs")
+FILE_PATH, POSITION = 2_147_483_546, 2_147_483_545
 POSITIONS_SCHEMA = Schema(
     NestedField(FILE_PATH, "file_path", StringType(), required=True),
     NestedField(POSITION, "pos", LongType(), required=True),

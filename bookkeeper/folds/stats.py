@@ -5,8 +5,8 @@ After each commit the latter is known without reading a manifest: a look lists t
 head, and the summaries of the snapshots since say how many came and went.
 """
 
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
@@ -83,39 +83,44 @@ def look_of(view: View, files: Iterable[tuple[str, int]]) -> Look:
     return Look(view.head.snapshot_id, view.head.sequence_number or 0, aged)
 
 
+@dataclass(frozen=True, slots=True)
 class EqualityDeletes:
-    """The live equality delete files of one table, as of a look at it, and what became of them since."""
+    """The live equality delete files of one table as of a look at it; a further look is another value."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.look: Look | None = None
-        self._known: dict[str, list[tuple[str, int]]] = {}
+    look: Look | None = None
+    #: of each delete manifest of that head: each live one, by `file_key`, and the snapshot that added it
+    manifests: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
 
-    def list(self, view: View) -> Sequence[tuple[str, int]]:
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """Each live one, by `file_key`, and the snapshot that added it."""
+        return [item for files in self.manifests.values() for item in files]
+
+    def seen(self, ledger: Ledger, view: View) -> "EqualityDeletes":
         """
-        A look: each live one, by `file_key`, and the snapshot that added it. Raises Retry, ManifestCorrupt.
+        A look at this head. Raises Retry, ManifestCorrupt.
 
         A manifest never changes, and is read once.
         """
-        listed = with_live_files(self.ledger.manifests(view), ManifestContent.DELETES)
-        new = [item for item in listed if item.manifest_path not in self._known]
+        listed = with_live_files(ledger.manifests(view), ManifestContent.DELETES)
+        new, known = [item for item in listed if item.manifest_path not in self.manifests], {**self.manifests}
         # Most have none: what folds write are position deletes.
-        for manifest, entries in self.ledger.reader(view).entries(new, ManifestContent.DELETES):
-            self._known[manifest.manifest_path] = [
+        for manifest, entries in ledger.reader(view).entries(new, ManifestContent.DELETES):
+            known[manifest.manifest_path] = [
                 (file_key(entry.data_file.path), entry.snapshot_id or 0)
                 for entry in entries
                 if entry.content == EQUALITY_DELETES
             ]
-        self._known = {item.manifest_path: self._known[item.manifest_path] for item in listed}
-        live = [item for files in self._known.values() for item in files]
-        self.look = look_of(view, live)
-        return live
+        found = EqualityDeletes(None, {item.manifest_path: known[item.manifest_path] for item in listed})
+        return replace(found, look=look_of(view, found.files))
 
-    def refresh(self, view: View, seen: Look | None = None) -> None:
-        """A look, unless the last one, or what was `seen`, is of this head; for an observer where nothing is folded."""
+    def refreshed(self, ledger: Ledger, view: View, seen: Look | None = None) -> "EqualityDeletes":
+        """
+        A look, unless this one, or what was `seen`, is of this head; for an observer where nothing is folded.
+        """
         looked = {look.snapshot for look in (self.look, seen) if look is not None}
-        if view.total("total-delete-files") and view.metadata.current_snapshot_id not in looked:
-            self.list(view)
+        needed = view.total("total-delete-files") and view.metadata.current_snapshot_id not in looked
+        return self.seen(ledger, view) if needed else self
 
     def unfolded(self, view: View) -> Unfolded | None:
         """What is unfolded in this view, None when it is unknown; reads nothing."""

@@ -1,6 +1,5 @@
 """
-The process that computes folds for a bookkeeper. It reads jobs from stdin, a line each, and writes answers to stdout,
-each behind its length (`fold.wire`).
+The process that computes folds for a bookkeeper. It reads jobs from stdin and writes answers to stdout: `messages`.
 
 It commits nothing. When the bookkeeper ends, however it ends, its end of stdin is closed, and this process exits.
 Killed in the middle of a fold it leaves position delete files that nothing names, for the orphan sweep.
@@ -18,8 +17,9 @@ from pyiceberg.catalog import Catalog as IcebergCatalog
 from bookkeeper.catalogs.open import open_catalog
 from bookkeeper.config.settings import Catalog
 from bookkeeper.errors import BookkeeperError
+from bookkeeper.folds.budget import Computed
 from bookkeeper.folds.fold import plan_fold
-from bookkeeper.folds.wire import Failed, Job, decode_job, encode_answer
+from bookkeeper.folds.messages import MOST_JOB_BYTES, Failed, Job, answer_line, read_job
 from bookkeeper.ledger.ledger import Ledger
 from bookkeeper.threads import start
 
@@ -27,8 +27,8 @@ from bookkeeper.threads import start
 IDLE_SECONDS, MOST_KIB = 300.0, 512 * 1024
 #: ticks come first
 _NICENESS = 10
-#: bytes of the length before an answer, big-endian
-LENGTH_BYTES = 8
+#: the exit code after a line that is no job
+_NO_JOB = 2
 
 
 class Planner:
@@ -37,22 +37,21 @@ class Planner:
     def __init__(self) -> None:
         self._open: tuple[Catalog, IcebergCatalog] | None = None
 
-    def answer(self, job: Job) -> bytes:
+    def answer(self, job: Job) -> Computed | Failed:
         """
-        The plan of a job, or why there is none, as it is sent; raises nothing.
+        The plan of a job, or why there is none; raises nothing.
         """
         try:
             if self._open is None or self._open[0] != job.catalog:
                 self._open = job.catalog, open_catalog(job.catalog, scans=False)
             ledger = Ledger(self._open[1], job.identifier, lambda: job.now)
-            view = ledger.load(job.folder)
-            return encode_answer(plan_fold(ledger, view, job.now, job.random, job.budget), view)
+            return plan_fold(ledger, ledger.load(job.folder), job.now, job.random, job.budget)
         except BookkeeperError as error:
             self._open = None
-            return encode_answer(Failed(str(error), error.hint))
+            return Failed(str(error), error.hint)
         except Exception:  # noqa: BLE001 - the bookkeeper logs it
             self._open = None
-            return encode_answer(Failed(traceback.format_exc(), expected=False))
+            return Failed(traceback.format_exc(), expected=False)
 
 
 def main() -> None:
@@ -63,15 +62,19 @@ def main() -> None:
     os.nice(_NICENESS)
     given, taken = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not come between the answers
-    jobs, planner = queue.Queue[Job](), Planner()
+    jobs, planner = queue.Queue[bytes](), Planner()
     start(partial(_receive, given, jobs), "jobs")
     while True:
         try:
-            job = jobs.get(timeout=IDLE_SECONDS)
+            line = jobs.get(timeout=IDLE_SECONDS)
         except queue.Empty:
             break
-        answer = planner.answer(job)
-        taken.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        try:
+            job = read_job(line)
+        except ValueError:
+            traceback.print_exc()  # on the bookkeeper's stderr
+            os._exit(_NO_JOB)
+        taken.write(answer_line(job, planner.answer(job)))
         taken.flush()
         if _peak_kib() > MOST_KIB:
             break
@@ -88,9 +91,9 @@ def _peak_kib() -> int:
         return 0
 
 
-def _receive(given: IO[bytes], jobs: "queue.Queue[Job]") -> None:
+def _receive(given: IO[bytes], jobs: "queue.Queue[bytes]") -> None:
     try:
-        for line in given:
-            jobs.put(decode_job(line))
+        while (line := given.readline(MOST_JOB_BYTES)).endswith(b"\n"):
+            jobs.put(line)
     finally:  # also in the middle of a fold: no bookkeeper takes its plan
         os._exit(0)

@@ -12,8 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.types import LongType, StringType
 
-from bookkeeper.contract.delete_scope import FILE_PATH
-from bookkeeper.folds.read import POSITION, POSITIONS_SCHEMA
+from bookkeeper.folds.read import FILE_PATH, POSITION, POSITIONS_SCHEMA
 from bookkeeper.format.bounds import Leaf
 from bookkeeper.format.entries import ADDED, POSITION_DELETES, DataFile, Entry
 from bookkeeper.format.parquet_writer import ParquetFile

@@ -59,10 +59,10 @@ def test_status_is_shown_when_manifests_cannot_be_read(
     keyed.publish_steps(Step(upserts={1: "a"}))
     lake.tick()
 
-    def fails(known: EqualityDeletes, view: Any) -> None:
+    def fails(known: EqualityDeletes, *given: Any) -> None:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr(EqualityDeletes, "refresh", fails)
+    monkeypatch.setattr(EqualityDeletes, "refreshed", fails)
     status = asked("status")
     assert (status["rows"], status["delete_files"], status["unfolded"]) == (1, 1, None)
 

@@ -53,8 +53,3 @@ def kill_group(number: int) -> None:
         os.killpg(number, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^):]+)\)", README))))
-def test_every_link_of_the_readme_leads_somewhere(target: str) -> None:
-    assert (ROOT / target).exists()

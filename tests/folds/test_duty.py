@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,6 @@ FOLD_FILES = Fold().files
 def at_once(act: Callable[[], None], name: str) -> bool:
     act()
     return True
-
-
-def here(catalog: Catalog, *given: Any) -> Any:
-    """Plans a fold in the thread."""
-    return duty.plan_fold(*given)
 
 
 def book_of(lake: Lake, spawn: Any = at_once, **settings: Any) -> Bookkeeper:
@@ -128,7 +124,7 @@ def test_rows_do_not_wait_for_a_fold_that_is_planned(lake: Lake, monkeypatch: py
         return plan(*given)
 
     monkeypatch.setattr(duty, "plan_fold", slow)
-    book, writer = book_of(lake, FoldThreads([here]).of(lake.catalog_settings)), Steps(lake)
+    book, writer = book_of(lake, FoldThreads().of(Catalog())), Steps(lake)
     steps = upserted(lake, book, writer, FOLD_FILES)
     for _ in range(60):  # a look that began with fewer files may still be under way
         lake.tick(book, seconds=2)
@@ -204,26 +200,45 @@ def test_a_fold_that_fails_is_tried_again_after_a_minute_and_costs_no_row(
 
 
 def test_so_many_folds_at_once_and_no_more() -> None:
-    go, done, threads = threading.Event(), threading.Event(), FoldThreads([here, here])
+    go, plans, ended = threading.Event(), list[Any](), threading.Semaphore(0)
+    seats = [partial(str, "one"), partial(str, "two")]
+    spawn = FoldThreads(seats).of(Catalog())
 
-    def act(plan: Any = None) -> None:
+    def work(plan: Any = None) -> None:
+        plans.append(plan)
         assert go.wait(60)
-        done.set()
+        ended.release()
 
-    spawns = threads.of(Catalog("a")), threads.of(Catalog("b"))
-    assert [spawn(act, "x") for spawn in (*spawns, spawns[0])] == [True, True, False]
+    assert [spawn(work, "x") for _ in range(3)] == [True, True, False]
     go.set()
-    assert done.wait(60)
-    threads._planners.put(threads._planners.get(timeout=60))
-    assert spawns[1](act, "x")
+    for _ in seats:
+        assert ended.acquire(timeout=60)
+    # No seat is two threads' at once.
+    assert sorted(plan.args[0] for plan in plans) == ["one", "two"]
+
+
+def test_what_a_thread_found_is_the_ticks_once_it_is_taken_over(lake: Lake) -> None:
+    given = list[Any]()
+
+    def later(work: Any, name: str) -> bool:
+        given.append(work)
+        return True
+
+    book, writer = book_of(lake, later), Steps(lake)
+    upserted(lake, book, writer, 2)
+    (work,), before = given, vars(book.duties.folds).copy()
+    work()
+    assert vars(book.duties.folds) == before and book.duties.folds.look is None
+    lake.tick(book, seconds=3)
+    assert book.duties.folds.look is not None and len(given) == 2
 
 
 def test_a_thread_that_cannot_be_started_now_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    threads = FoldThreads([here]).of(lake.catalog_settings)
-    book, writer = book_of(lake, threads), Steps(lake)
+    threads = FoldThreads([None])
+    book, writer = book_of(lake, threads.of(Catalog())), Steps(lake)
     with monkeypatch.context() as broken:
         broken.setattr(threading.Thread, "start", fails)
         steps = upserted(lake, book, writer, FOLD_FILES)

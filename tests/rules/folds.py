@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table.snapshots import Operation
 
-from bookkeeper.contract.delete_scope import FILE_PATH, DeleteFile
+from bookkeeper.contract.delete_scope import DeleteFile
 from bookkeeper.contract.rewrite import file_key
 from bookkeeper.folds import compute
-from bookkeeper.folds.read import position_rows
+from bookkeeper.folds.read import FILE_PATH, position_rows
 from bookkeeper.format.entries import POSITION_DELETES
 from bookkeeper.ledger.commit import NewSnapshot
 from tests.chaos.scenes.folding import FoldingAmongOthers
@@ -223,22 +223,16 @@ def jobs_pause_no_fold(rightly: Any, store: Any, key: str) -> bool:
     "A fold that was planned when a job began is dropped.",
     Fails("tests/folds/test_pause.py::test_a_fold_that_was_planned_when_a_job_began_is_dropped"),
 )
-@breaks("bookkeeper.folds.duty.Attempt._is_paused")
-def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: int, now: Any) -> bool:
+@breaks("bookkeeper.folds.duty.Attempt._pause_since_the_plan")
+def planned_folds_are_committed_in_a_pause(rightly: Any, attempt: Any, files: int, before: Any) -> Any:
     """A pause is asked for before a fold is planned, and not again before it is committed."""
-    asked = vars(attempt).pop("asked", False)
-    if asked:
-        return False
-    paused = bool(rightly(attempt, files, now))
-    attempt.asked = not paused
-    return paused
+    return before
 
 
 @rule(
-    "The process that plans folds is not trusted: a plan has new files of this fold only, each for one data file.",
-    Fails("tests/folds/test_wire.py::test_what_is_no_answer_is_refused[a new file of another fold]"),
-    Fails("tests/folds/test_wire.py::test_no_new_file_is_named_twice"),
+    "A plan from the process that plans folds is checked before a fold of it is committed.",
+    Fails("tests/folds/test_messages.py::test_a_plan_of_something_else_is_refused"),
 )
-@breaks("bookkeeper.folds.wire._check_new")
-def plans_name_any_file(rightly: Any, key: str, entry: Any, fold_id: str, names: Any) -> None:
-    """What a plan names as a new file is one."""
+@breaks("bookkeeper.folds.messages._check")
+def plans_are_not_checked(rightly: Any, plan: Any, job: Any, data_path: str) -> None:
+    """Whatever the process says is committed."""

@@ -74,7 +74,7 @@ class Inspection:
     #: of txlogs in rejected/
     names: frozenset[str] = frozenset()
     #: of a keyed table: looked at by inspections alone
-    deletes: EqualityDeletes | None = None
+    deletes: EqualityDeletes = field(default_factory=EqualityDeletes)
 
     @property
     def behind(self) -> float | None:
@@ -196,7 +196,6 @@ class TableInspector:
         """What a fold looks at anyway is looked at here where nothing folds, or not now."""
         view = self.book.view
         if view is not None and keyed.PROPERTY in view.metadata.properties:
-            found = found if found.deletes else replace(found, deletes=EqualityDeletes(self.book.ledger))
-            assert found.deletes is not None
-            found.deletes.refresh(view, self.book.duties.folds.look)
+            deletes = found.deletes.refreshed(self.book.ledger, view, self.book.duties.folds.look)
+            found = replace(found, deletes=deletes)
         return found

@@ -176,9 +176,8 @@ class TableMetrics:
             with suppress(ValueError, OverflowError):  # a clock may have stamped it with any year
                 self.head_at = from_epoch_ms(view.head.timestamp_ms) if view.head else None
         if view is not None:
-            deletes = self.inspection.deletes
             is_keyed = self.stats is not None and self.stats.keyed
-            self.folds.see(book, view, is_keyed, None if deletes is None else deletes.look)
+            self.folds.see(book, view, is_keyed, self.inspection.deletes.look)
 
 
 def _outcome(loop: TableLoop, tick: TickResult | None) -> str:
