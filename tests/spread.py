@@ -11,7 +11,7 @@ import pytest
 #: once.
 TOGETHER = {
     "programs with a JVM": (
-        "tests/benchmarks/test_upserts.py",
+        "tests/benchmarks/test_with_a_jvm.py",
         "tests/demo/test_demo.py",
         "tests/demo/test_readme.py",
         "tests/spark/test_java_writer.py",
