@@ -58,12 +58,12 @@ log = logging.getLogger(__name__)
 
 
 def utc_now() -> datetime:
-    """The time of this machine."""
+    """The current time of this machine, UTC."""
     return datetime.now(UTC)  # noqa: TID251 the default of an argument
 
 
 def pause(seconds: float) -> None:
-    """Sleep."""
+    """Sleeps."""
     time.sleep(seconds)  # noqa: TID251 the default of an argument
 
 
@@ -257,7 +257,7 @@ class Consumer:
         self._follow_place(timedelta(0))
 
     def _told(self, found: Skipped) -> dict[str, Any]:
-        """What the log says."""
+        """Logs that the consumer has moved to another place."""
         return {"consumer": self.name, "files": found.files, "rows": found.rows, "exact": found.exact}
 
     def close(self) -> None:

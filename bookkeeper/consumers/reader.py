@@ -110,6 +110,6 @@ class Reader:
 
 
 def _size(item: Unread) -> int:
-    """What a file takes that is fetched."""
+    """The memory that a fetched file takes, bytes."""
     size = 0 if item.file is None else item.file.file_size_in_bytes
     return size if size <= FETCHED_BYTES else 0
