@@ -32,7 +32,7 @@ from bookkeeper.consumers.registration import FolderPlace, Registration
 from bookkeeper.consumers.selection import ALL, Selection
 from bookkeeper.consumers.snapshot_files import TableFile, check_not_hidden
 from bookkeeper.consumers.source import BEGINNING, Clock, Source, begun, start_of
-from bookkeeper.consumers.work import refused, work
+from bookkeeper.consumers.unread import refused, work
 from bookkeeper.errors import NotPossible, PlaceExpired, Retry, RolledBack
 from bookkeeper.history.main_history import MainHistory
 

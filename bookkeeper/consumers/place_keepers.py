@@ -1,5 +1,5 @@
 """
-Where a consumer keeps its place: in the txlog folder, or with the output, in one transaction with it.
+Where a consumer keeps its place: with the output, in one transaction with it. (In the txlog folder: `registration`.)
 
 A place moves only from the one that this run read or wrote last, and only while no other run has taken over: of two
 runs at one place one gets an error, and its transaction must end with a rollback. Output that is not in that

@@ -21,7 +21,7 @@ from bookkeeper.consumers.read_ahead import each_ahead
 from bookkeeper.consumers.reading import reading
 from bookkeeper.consumers.rows import Projection
 from bookkeeper.consumers.snapshot_files import SnapshotFiles, TableFile
-from bookkeeper.consumers.work import Unread, Work, unread
+from bookkeeper.consumers.unread import Unread, Work, unread
 from bookkeeper.errors import NotPossible
 from bookkeeper.stores.locations import local_path
 

@@ -22,8 +22,8 @@ from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract.table_log import TableLog
 from bookkeeper.errors import BookkeeperError, Retry
 from bookkeeper.leases.lease import Lease, lease_on
+from reaper.compactor.choose_files import Candidate
 from reaper.compactor.group import CannotRewrite
-from reaper.compactor.policy import Candidate
 from reaper.compactor.rewrite_plan import MOST_PENDING, Look, Plan, Planner
 from reaper.context import ReaperContext
 from reaper.files.manifest_reader import ManifestReader

@@ -25,10 +25,10 @@ from bookkeeper.contract.txlog_folder import Folder
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, Missing, Retry, StorageUnavailable, Unfit
 from bookkeeper.stores.store import Store
 from bookkeeper.stores.together import in_parts
+from reaper.compactor.choose_files import Candidate, Limits, LiveFile, choose
 from reaper.compactor.lifetime import Lifetime, Times, lifetime
 from reaper.compactor.live_files import Deleted, LiveFiles, all_of
 from reaper.compactor.new_files import target_bytes
-from reaper.compactor.policy import Candidate, Limits, LiveFile, choose
 from reaper.compactor.set_aside import SetAside
 from reaper.context import ReaperContext
 
