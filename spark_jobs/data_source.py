@@ -8,7 +8,6 @@ another process of the driver. Streams go by `sink.into`: of a query Spark tells
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from bookkeeper.config.units import duration
 from bookkeeper.errors import BookkeeperError, ConfigInvalid, NotPossible
+from bookkeeper.stores.locations import absolute
 from bookkeeper.stores.open import stores_with
 from spark_jobs.batch_write import BatchJob, Target, begin, is_done
+from writers.runtime import Runtime
 from writers.timing import Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
@@ -83,8 +84,8 @@ class BookkeeperSource(DataSource):
             raise ConfigInvalid(f"option patience={given['patience']}: {exc} is expected") from exc
         stores = type(self).stores or stores_with({key: given[key] for key in given if key.startswith(_KEYS)})
         name, position = given.get("name"), given.get("position")
-        folder = given["path"] if ":" in given["path"] else os.path.abspath(given["path"])
-        return Target(folder, stores, name, position, patience, type(self).clock, type(self).wait)
+        runtime = Runtime(stores, type(self).clock, type(self).wait, patience)
+        return Target(absolute(given["path"]), runtime, name, position)
 
 
 @contextmanager

@@ -8,30 +8,30 @@ catalog.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.contract.names import check_writer
 from bookkeeper.errors import ConfigInvalid, NotPossible
+from bookkeeper.stores.locations import absolute
 from spark_jobs.hadoop import HadoopCheckpointStore
+from spark_jobs.rows import result_of
 from spark_jobs.sink_batches import BatchPublisher
 from spark_jobs.sink_upserts import Arranged, Upserts, arranged, helpers_of
-from writers.timing import Clock, Wait, pause, utc_now
+from writers.timing import PATIENCE, Clock, Wait, pause, utc_now
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
     from bookkeeper.stores.store import Store
+    from writers.runtime import Runtime
     from writers.tasks.task import Task
 
     Stores = Callable[[str], Store]
 
-PATIENCE = timedelta(minutes=5)
 _MODE = "Take outputMode('append'), for an aggregation with a watermark, or a keyed table and mode='upsert'."
 _CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
 
@@ -63,10 +63,11 @@ def into(
     is written only if the table has it. Raises ConfigInvalid.
     """
     from bookkeeper.stores.open import open_store
+    from writers.runtime import Runtime
 
     changes = _changes(mode, order_by, deletes)
-    opened = stores or open_store
-    return Sink(check_writer(name), checkpoint, _absolute(folder), changes, patience, opened, clock, wait)
+    runtime = Runtime(stores or open_store, clock, wait, patience)
+    return Sink(check_writer(name), checkpoint, absolute(folder), changes, runtime)
 
 
 def _changes(mode: str, order_by: str | Sequence[str] | None, deletes: str | None) -> Upserts | None:
@@ -80,27 +81,12 @@ def _changes(mode: str, order_by: str | Sequence[str] | None, deletes: str | Non
     return None
 
 
-def _absolute(folder: str) -> str:
-    return folder if ":" in folder else os.path.abspath(folder)
-
-
 class Sink:
     """What `into` makes: it is called with each micro-batch and its number, in the driver."""
 
-    def __init__(
-        self,
-        name: str,
-        checkpoint: str,
-        folder: str,
-        changes: Upserts | None,
-        patience: timedelta,
-        stores: Stores,
-        clock: Clock,
-        wait: Wait,
-    ) -> None:
-        self._name, self._location, self._folder, self._patience = name, checkpoint, folder, patience
-        self._changes = changes
-        self._stores, self._clock, self._wait = stores, clock, wait
+    def __init__(self, name: str, checkpoint: str, folder: str, changes: Upserts | None, runtime: Runtime) -> None:
+        self._name, self._location, self._folder = name, checkpoint, folder
+        self._changes, self._runtime = changes, runtime
         self._publisher: BatchPublisher | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
@@ -118,21 +104,13 @@ class Sink:
         query, run = (context.getLocalProperty(key) for key in ("sql.streaming.queryId", "spark.jobGroup.id"))
         if query and self._changes is None:
             _check_mode(rows.sparkSession, query)
-        tasks = partial(results_of, rows, stores=self._stores, changes=self._changes)
+        tasks = partial(results_of, rows, stores=self._runtime.stores, changes=self._changes)
         helpers = helpers_of(rows, self._changes)
         self._publisher.publish(batch, columns, tasks, helpers=helpers, query=query, run=run)
 
     def _made(self, rows: DataFrame) -> BatchPublisher:
-        return BatchPublisher(
-            self._folder,
-            self._name,
-            HadoopCheckpointStore(rows.sparkSession, self._location),
-            patience=self._patience,
-            stores=self._stores,
-            changes=self._changes,
-            clock=self._clock,
-            wait=self._wait,
-        )
+        checkpoint = HadoopCheckpointStore(rows.sparkSession, self._location)
+        return BatchPublisher(self._folder, self._name, checkpoint, self._runtime, changes=self._changes)
 
     def __reduce__(self) -> Any:
         raise NotPossible("a sink belongs to one driver, and cannot be sent to another process", hint=_CONNECT)
@@ -178,14 +156,6 @@ def _written(
     """In a task of Spark: one row with its result, none where it has no rows."""
     import pyarrow as pa
 
-    filled = (batch for batch in batches if batch.num_rows)
-    first = next(filled, None)
-    if first is None:
-        return
-    with task.open(stores=stores) as files:
-        if where is not None:
-            where.write(chain([first], filled), files)
-        else:
-            for batch in chain([first], filled):
-                files.write(batch)
-    yield pa.RecordBatch.from_pydict({"result": pa.array([files.result], pa.binary())})
+    result = result_of(batches, partial(task.open, stores=stores), where)
+    if result:
+        yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})

@@ -158,7 +158,8 @@ def _card(folder: Folder) -> Card:
     type=click.Choice([BY_BOOKKEEPER, BY_SPARK]),
     default=BY_BOOKKEEPER,
     show_default=True,
-    help="Who commits: the bookkeeper, what the query publishes in txlogs; or Spark, by Iceberg's own sink.",
+    help="by-bookkeeper: the query publishes txlogs, and the bookkeeper commits them. by-spark: Iceberg's sink "
+    "commits.",
 )
 @click.option("--name", metavar="WRITER", help="The query's name as a writer; default: made from the query's id.")
 @click.option(
