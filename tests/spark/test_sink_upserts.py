@@ -91,7 +91,7 @@ def test_of_each_key_the_newest_change_counts_and_keys_are_compared_as_the_table
         texts = [dice.choice(["{}", "0{}", "00{}"]).format(dice.randrange(20)) for _ in orders]
         pairs = enumerate(zip(texts, orders, strict=True))
         batches.append([(key, f"{turn}-{n}", at, dice.random() < 0.3) for n, (key, at) in pairs])
-    states = run(spark, keyed, tmp_path, *batches, **both())
+    states = run(spark, keyed, tmp_path, *batches, shape=lambda rows: rows.repartition(3), **both())
 
     wanted = dict[int, str | None]()
     for batch, found in zip(batches, states, strict=True):
