@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from bookkeeper.stores.store import Store
 
 _KEYS = ("s3.", "adls.", "gcs.", "client.")
+#: of `spark_jobs.sink.write`
+_OF_WRITE = ("mode", "order_by", "deletes", "distribution")
+_WRITE = "spark_jobs.sink.write(rows, folder, ...) takes it, in the driver."
 _OPTIONS = ("path", "name", "position", "patience")
 
 
@@ -74,6 +77,8 @@ class BookkeeperSource(DataSource):
     def _target(self) -> Target:
         given = {key.lower(): value for key, value in self.options.items()}
         unknown = [key for key in given if key not in _OPTIONS and not key.startswith(_KEYS)]
+        if unknown and unknown[0] in _OF_WRITE:
+            raise ConfigInvalid(f"option {unknown[0]}: a data source cannot move rows between tasks", hint=_WRITE)
         if unknown:
             raise ConfigInvalid(f"option {unknown[0]}: {', '.join(_OPTIONS)} and keys of storage are expected")
         if not given.get("path"):

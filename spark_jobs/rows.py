@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from writers.tasks.task import TaskWriter
     from writers.writer import Writer
 
-_KEYED = "Upsert them: sink.into(..., mode='upsert') for a stream, sink.upsert(rows, ...) for a batch."
+_KEYED = "Upsert them: sink.into(..., mode='upsert') for a stream, sink.write(rows, ..., mode='upsert') for a batch."
 _NOT_KEYED = "Append them, or make a keyed table: `bookkeeper init --key`."
 
 

@@ -160,32 +160,33 @@ def arranged(rows: DataFrame, card: Card, changes: Upserts) -> tuple[DataFrame, 
     if deleted is not None and frame.schema[deleted].dataType != BooleanType():
         raise ConfigInvalid(f"deletes={changes.deletes!r} is {frame.schema[deleted].dataType.simpleString()[:_SHOWN]}")
     keys = [_comparable(frame, name) for name in keyed.names]
-    moved = frame.repartition(_tasks(rows), *keys)
+    moved = frame.repartition(tasks_at_once(rows), *keys)
     moved = moved.sortWithinPartitions(*keys, *(_comparable(frame, name) for name in orders))
     return moved, Arranged(len(columns), tuple(keyed.names), orders, deleted, changes.order_by)
 
 
-def _tasks(rows: DataFrame) -> int:
-    """How many: each writes a delete file, so no more than run at once."""
+def tasks_at_once(rows: DataFrame) -> int:
+    """How many tasks move rows: each writes files of its own, so no more than run at once."""
     spark = rows.sparkSession
     return max(min(spark.sparkContext.defaultParallelism, int(str(spark.conf.get("spark.sql.shuffle.partitions")))), 1)
 
 
-def _column(rows: DataFrame, name: str) -> Column:
+def column_of(rows: DataFrame, name: str) -> Column:
+    """The column of this name, whatever characters that has."""
     return rows["`" + name.replace("`", "``") + "`"]
 
 
 def _expression(rows: DataFrame, text: str) -> Column:
     from pyspark.sql import functions
 
-    return _column(rows, text) if text in rows.columns else functions.expr(text)
+    return column_of(rows, text) if text in rows.columns else functions.expr(text)
 
 
 def _comparable(rows: DataFrame, name: str) -> Column:
     """Of a text with a collation its bytes, which are what the table compares."""
     from pyspark.sql.types import StringType
 
-    column = _column(rows, name)
+    column = column_of(rows, name)
     return column.cast("string") if isinstance(rows.schema[name].dataType, StringType) else column
 
 
@@ -197,7 +198,7 @@ def _written(rows: DataFrame, name: str, key: pa.DataType | None) -> Column:
     import pyarrow as pa
     from pyspark.sql import functions
 
-    column = _column(rows, name)
+    column = column_of(rows, name)
     if isinstance(key, pa.UuidType):
         text = column.cast("string")  # without a collation
         digits = functions.lower(functions.regexp_replace(text, "(?i)urn:uuid:|[-{}]", ""))

@@ -20,6 +20,7 @@ from tests.support import keyed_rows
 from tests.support.desk import Desk
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake
+from tests.support.micro_batches import ticked
 from tests.support.upserts import keyed_card, state
 from writers.files import upsert_steps as steps
 
@@ -50,9 +51,14 @@ def run(
 ) -> list[dict[int, str | None]]:
     """Upserts these micro-batches; the state of the table after each of them."""
     put(root / "in", *batches)
-    given: dict[str, Any] = {"name": "query", "mode": "upsert", "clock": lake.clock, "checkpoint": str(root / "cp")}
+    given: dict[str, Any] = {
+        "name": "query",
+        "mode": "upsert",
+        "checkpoint": str(root / "cp"),
+        "runtime": ticked(lake),
+    }
     output = options.pop("output", "append")
-    sink = into(lake.made.folder, **given | {"wait": lambda seconds: lake.tick() and None} | options)
+    sink = into(lake.made.folder, **given | options)
     states = list[dict[int, str | None]]()
 
     def write(rows: Any, batch: int) -> None:

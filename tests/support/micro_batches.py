@@ -14,11 +14,17 @@ from spark_jobs.sink_batches import BatchPublisher
 from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.faults import Faults, FaultyStore
+from tests.support.lake import Lake
 from tests.support.upserts import keyed_card, state, table
 from writers import Task, TaskWriter
 from writers.runtime import Runtime
 
 BATCHES = (("0a", "0b"), ("1a",), (), ("3a", "3b"))
+
+
+def ticked(lake: Lake) -> Runtime:
+    """A bookkeeper of the lake ticks while a sink waits."""
+    return Runtime(clock=lake.clock, wait=lambda seconds: lake.tick() and None)
 
 
 class MicroBatches:
