@@ -62,12 +62,13 @@ def aborts_delete_what_may_be_published(rightly: Any, job: Any, results: Any) ->
 )
 @breaks("writers.writer.Writer.__init__")
 def runs_are_taken_over_from_the_newest_position(
-    rightly: Any, writer: Any, folder: Any, name: str, handed: Any = None, **given: Any
+    rightly: Any, writer: Any, folder: Any, name: str, runtime: Any, *, handed: Any = None, **given: Any
 ) -> None:
     """It goes on from where the writer is by then."""
     if handed is not None:
-        handed = replace(handed, position=resume(folder, folder.card(), name, millis(given["clock"]())).position)
-    rightly(writer, folder, name, handed=handed, **given)
+        at = runtime.folder(folder)
+        handed = replace(handed, position=resume(at, at.card(), name, millis(runtime.clock())).position)
+    rightly(writer, folder, name, runtime, handed=handed, **given)
 
 
 @rule(
@@ -76,11 +77,11 @@ def runs_are_taken_over_from_the_newest_position(
 )
 @breaks("writers.writer.Writer.__init__")
 def files_are_as_old_as_the_take_over(
-    rightly: Any, writer: Any, folder: Any, name: str, handed: Any = None, **given: Any
+    rightly: Any, writer: Any, folder: Any, name: str, runtime: Any, *, handed: Any = None, **given: Any
 ) -> None:
     """They count from the take-over."""
-    handed = None if handed is None else replace(handed, since=given["clock"]())
-    rightly(writer, folder, name, handed=handed, **given)
+    handed = None if handed is None else replace(handed, since=runtime.clock())
+    rightly(writer, folder, name, runtime, handed=handed, **given)
 
 
 @rule(

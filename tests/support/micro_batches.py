@@ -5,7 +5,6 @@ A query as Spark runs it: a checkpoint with its plans and commits, and a sink th
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,11 +14,17 @@ from spark_jobs.sink_batches import BatchPublisher
 from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.faults import Faults, FaultyStore
+from tests.support.lake import Lake
 from tests.support.upserts import keyed_card, state, table
 from writers import Task, TaskWriter
+from writers.runtime import Runtime
 
 BATCHES = (("0a", "0b"), ("1a",), (), ("3a", "3b"))
-PATIENCE = timedelta(minutes=5)
+
+
+def ticked(lake: Lake) -> Runtime:
+    """A bookkeeper of the lake ticks while a sink waits."""
+    return Runtime(clock=lake.clock, wait=lambda seconds: lake.tick() and None)
 
 
 class MicroBatches:
@@ -63,13 +68,9 @@ class MicroBatches:
             f"{self.desk.root}/_bookkeeper",
             self.name,
             self.stores(self.checkpoint),
-            patience=PATIENCE,
-            stores=self.stores,
+            Runtime(self.stores, self.desk.clock, wait or self.wait, at_once=lambda acts: [act() for act in acts]),
             changes=self.changes,
-            clock=self.desk.clock,
-            wait=wait or self.wait,
             random=lambda count: seed[:count],
-            at_once=lambda acts: [act() for act in acts],
         )
 
     def run(self, faults: Faults | None = None, sink: BatchPublisher | None = None, upto: int | None = None) -> None:
