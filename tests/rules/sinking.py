@@ -173,3 +173,14 @@ def rows_are_taken_either_way(rightly: Any, writer: Any, columns: Any, changes: 
 @breaks("spark_jobs.sink._check_mode")
 def any_output_mode_is_taken(rightly: Any, spark: Any, query: str) -> None:
     """The mode is not looked at."""
+
+
+@rule(
+    "Each attempt of a task writes files of its own: one that was given up may still write.",
+    Fails(f"{CRASHES}test_of_two_attempts_of_a_task_the_files_of_one_count"),
+    Fails(f"{CRASHES}test_a_task_of_a_failed_job_that_goes_on_writes_nothing_that_counts"),
+)
+@breaks("writers.tasks.results.Attempt.__str__")
+def attempts_write_the_same_files(rightly: Any, attempt: Any) -> str:
+    """Attempts of a task have the same names of files."""
+    return f"t{attempt.reservation}-{'0' * 16}-"
