@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 #: of Iceberg's `write.distribution-mode`
 NONE, HASH = "none", "hash"
 _MODE = "Take outputMode('append'), for an aggregation with a watermark, or a keyed table and mode='upsert'."
-_CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
+_CONNECT = (
+    "Run it in a driver of its own (spark-submit). Of Spark Connect, batches that are appended can be written by "
+    'rows.write.format("bookkeeper").'
+)
 
 
 def into(
@@ -63,10 +66,14 @@ def into(
 
     `distribution="hash"`: rows that are appended are moved by the table's partition before they are written, so that
     there is a file of each partition; with "none" each task writes one of each partition that it has rows of. The names
-    are those of Iceberg's `write.distribution-mode`. Raises ConfigInvalid.
+    are those of Iceberg's `write.distribution-mode`. Raises ConfigInvalid, and NotPossible on Spark Connect.
     """
+    from pyspark.sql.utils import is_remote
+
     from writers.runtime import Runtime
 
+    if is_remote():  # it would say of the sink that it cannot be pickled, and not why
+        raise NotPossible("queries of Spark Connect do not run in this process", hint=_CONNECT)
     way = _checked(mode, order_by, deletes, distribution)
     return Sink(check_writer(name), checkpoint, absolute(folder), way, runtime or Runtime())
 
