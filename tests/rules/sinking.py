@@ -184,3 +184,14 @@ def any_output_mode_is_taken(rightly: Any, spark: Any, query: str) -> None:
 def attempts_write_the_same_files(rightly: Any, attempt: Any) -> str:
     """Attempts of a task have the same names of files."""
     return f"t{attempt.reservation}-{'0' * 16}-"
+
+
+@rule(
+    "A name is taken over at the position that was looked at, from another source, once nothing of it is pending.",
+    Fails(f"{CRASHES}test_a_name_is_not_taken_over_while_txlogs_are_pending_or_behind_another_position"),
+    Fails(f"{CRASHES}test_an_old_checkpoint_of_the_same_query_takes_nothing_over"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._takes_over")
+def any_name_is_taken_over(rightly: Any, publisher: Any, writer: Any, given: Any) -> bool:
+    """With `take_over` a query goes on behind whatever there is."""
+    return publisher._take_over is not None

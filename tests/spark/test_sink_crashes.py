@@ -1,5 +1,6 @@
 """A crash at each step of a micro-batch: Spark gives it again, and its rows are in the table once."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.errors import BookkeeperError, Fenced, NotPossible, StorageUnavailable, UnknownOutcome
+from bookkeeper.errors import Backpressure, BookkeeperError, Fenced, NotPossible, StorageUnavailable, UnknownOutcome
 from bookkeeper.stores.open import open_store
 from tests.support.enumerated import Point, crash_points, crashed, error_points, late_points, recorded
 from tests.support.faults import AFTER, Faults, crash
@@ -228,3 +229,66 @@ def test_a_bookkeeper_that_is_away_for_a_minute_again_and_again_ends_no_query(ma
     query.run(sink=query.publisher(wait=away))
     assert query.desk.clock() - began >= TXLOGS * MINUTE
     assert (query.keys(), query.runs, {*query.jobs.values()}) == (query.all(), 1, {1})
+
+
+def taking_over(old: MicroBatches, position: str | None = None) -> MicroBatches:
+    """A new query of the same name on the table, with a checkpoint of its own."""
+    query = type(old)([("x",), (), ("y", "z")], old.desk, old.name)
+    query.ledger, query.runs = old.ledger, old.runs + 50
+    query.take_over = position or last(old)
+    return query
+
+
+def last(query: MicroBatches) -> str:
+    return (query.ledger.marks.writer(query.name).position or b"").decode()
+
+
+def test_a_query_takes_the_name_of_another_over_once_whatever_is_killed(made: Made) -> None:
+    for point in [Point(0, "", "none"), *crash_points(recorded(taking_over(done(made)).run))]:
+        old = done(made)
+        query = taking_over(old)
+        if point.when != "none":
+            assert crashed(query.run, point), point
+        query.run()
+        assert query.keys() == sorted([*old.all(), "x", "y", "z"]), point
+        with pytest.raises(NotPossible, match="continues the query"):
+            old.give(old.publisher(), 3)
+        query.batches.append(("w",))
+        query.run()
+        assert query.keys() == sorted([*old.all(), "w", "x", "y", "z"]), "what it took over is behind it"
+
+
+def done(made: Made) -> MicroBatches:
+    query = made()
+    query.run()
+    return query
+
+
+def test_a_name_is_not_taken_over_while_txlogs_are_pending_or_behind_another_position(made: Made) -> None:
+    old = made(batches=[("0a",), ("1b",)])
+    old.run(upto=1)
+    before = last(old)
+    with pytest.raises(Backpressure):
+        old.run(sink=old.publisher(wait=lambda seconds: True))
+    (pending,) = (str(item.name) for item in old.desk.folder.pending())
+    query = taking_over(old, before)
+    with pytest.raises(NotPossible, match="continues the query") as caught:
+        query.run()
+    (position,) = re.findall("take_over='([^']*)'", caught.value.hint)
+    query = taking_over(old, position)
+    with pytest.raises(NotPossible, match=f"1 txlogs .{pending}"):
+        query.run()
+    old.ledger.tick()
+    assert position == last(old)
+    query.run()
+    assert query.keys() == ["0a", "1b", "x", "y", "z"]
+
+
+def test_an_old_checkpoint_of_the_same_query_takes_nothing_over(made: Made) -> None:
+    query = made()
+    query.run(upto=1)
+    copy = query.copied()
+    query.run()
+    copy.take_over = last(query)
+    with pytest.raises(NotPossible, match="an old or a second one of its query"):
+        copy.run()
