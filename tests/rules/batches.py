@@ -28,25 +28,6 @@ def no_job_is_recognised(rightly: Any, target: Any, folder: Any, writer: Any) ->
 
 
 @rule(
-    "A batch job begins when the one before it is in: behind a rejected txlog its own would be rejected.",
-    Fails(f"{BATCHES}test_a_job_waits_for_the_one_before_it"),
-)
-@breaks("spark_jobs.arrival.Arrival.until_chain_is_in")
-def jobs_wait_for_no_other(rightly: Any, arrival: Any) -> None:
-    """A pending txlog counts as one that is in."""
-
-
-@rule(
-    "A batch job ends when its txlog is in: a reject is raised in it.",
-    Fails(f"{BATCHES}test_a_rejected_txlog_is_said_and_the_job_run_again_writes_its_rows"),
-    Fails(f"{BATCHES}test_of_two_runs_of_one_job_at_the_same_time_one_writes"),
-)
-@breaks("spark_jobs.arrival.Arrival.until_in")
-def jobs_end_with_their_publish(rightly: Any, arrival: Any, name: Any) -> None:
-    """No txlog is waited for."""
-
-
-@rule(
     "Behind a commit that failed no file is deleted: the txlog may be published.",
     Fails(f"{BATCHES}test_a_commit_that_is_not_in_yet_fails_and_the_abort_behind_it_deletes_nothing"),
 )

@@ -13,6 +13,7 @@ from tests.rules.systems import Fails
 
 rule = Chapter()
 BATCHES = "tests/spark/test_sink_batches.py::"
+JOBS = "tests/spark/test_batch_write.py::"
 CRASHES = "tests/spark/test_sink_crashes.py::"
 UPSERTS = "tests/spark/test_sink_upserts.py::"
 
@@ -50,9 +51,11 @@ def any_plan_will_do(rightly: Any, checkpoint: Any, last: bytes, writer: str) ->
 
 
 @rule(
-    "A batch is done when its txlog is in: Spark gives none again that is rejected later.",
+    "A micro-batch and a batch job are done when their txlog is in: a reject is raised in them, and none comes later.",
     Fails(f"{BATCHES}test_a_batch_is_done_when_its_txlog_is_in"),
     Fails(f"{BATCHES}test_a_batch_whose_txlog_is_pending_is_waited_for_when_it_is_given_again"),
+    Fails(f"{JOBS}test_a_rejected_txlog_is_said_and_the_job_run_again_writes_its_rows"),
+    Fails(f"{JOBS}test_of_two_runs_of_one_job_at_the_same_time_one_writes"),
 )
 @breaks("spark_jobs.arrival.Arrival.until_in")
 def batches_end_with_their_publish(rightly: Any, arrival: Any, name: Any) -> None:
@@ -60,12 +63,13 @@ def batches_end_with_their_publish(rightly: Any, arrival: Any, name: Any) -> Non
 
 
 @rule(
-    "A run writes its first batch when the txlogs of earlier runs are in: behind a rejected one it would be rejected.",
+    "A run and a batch job begin when txlogs of earlier ones are in: behind a rejected one theirs would be rejected.",
     Fails(f"{BATCHES}test_a_pending_txlog_of_an_earlier_run_is_in_before_the_next_batch_is_written"),
+    Fails(f"{JOBS}test_a_job_waits_for_the_one_before_it"),
 )
 @breaks("spark_jobs.arrival.Arrival.until_chain_is_in")
 def pending_chains_are_not_waited_for(rightly: Any, arrival: Any) -> None:
-    """A run goes on behind pending txlogs of earlier ones."""
+    """A pending txlog of an earlier run counts as one that is in."""
 
 
 @rule(

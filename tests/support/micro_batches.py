@@ -14,6 +14,7 @@ from spark_jobs.sink_batches import BatchPublisher
 from spark_jobs.sink_upserts import Upserts
 from tests.support.desk import Desk, Ledger, rows
 from tests.support.faults import Faults, FaultyStore
+from tests.support.in_turn import in_turn
 from tests.support.lake import Lake
 from tests.support.upserts import keyed_card, state, table
 from writers import Task, TaskWriter
@@ -69,7 +70,7 @@ class MicroBatches:
             f"{self.desk.root}/_bookkeeper",
             self.name,
             self.stores(self.checkpoint),
-            Runtime(self.stores, self.desk.clock, wait or self.wait, at_once=lambda acts: [act() for act in acts]),
+            Runtime(self.stores, self.desk.clock, wait or self.wait, at_once=in_turn()),
             changes=self.changes,
             take_over=self.take_over,
             random=lambda count: seed[:count],
@@ -105,7 +106,8 @@ class MicroBatches:
         return [self._part(task, key) for key in self.batches[batch]]
 
     def _part(self, task: Task, key: str) -> bytes:
-        with task.open(stores=self.stores, clock=self.desk.clock, wait=lambda seconds: True) as files:
+        given = {"stores": self.stores, "clock": self.desk.clock, "wait": lambda seconds: True, "at_once": in_turn()}
+        with task.open(**given) as files:
             self._write(files, key)
         return files.result
 
@@ -113,8 +115,8 @@ class MicroBatches:
         files.write(rows(key))
 
     def has(self, key: str) -> bool:
-        folder = key.rpartition("/")[0]
-        return key in {item.key for item in open_store(self.checkpoint).list(f"{folder}/" if folder else "")}
+        """Whether Spark has written it."""
+        return isinstance(open_store(self.checkpoint).sizes([key])[key], int)
 
     def copied(self) -> Self:
         """The same query of a copy of the checkpoint, on the same table."""
