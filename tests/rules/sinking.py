@@ -199,3 +199,13 @@ def attempts_write_the_same_files(rightly: Any, attempt: Any) -> str:
 def any_name_is_taken_over(rightly: Any, publisher: Any, writer: Any, given: Any) -> bool:
     """With `take_over` a query goes on behind whatever there is."""
     return publisher._take_over is not None
+
+
+@rule(
+    "With distribution=hash all rows of a partition come into one task, which writes one file of it.",
+    Fails("tests/spark/test_sink_write.py::test_rows_that_are_spread_by_partition_make_a_file_of_each"),
+)
+@breaks("spark_jobs.sink.spread")
+def partitions_are_not_spread(rightly: Any, rows: Any, card: Any) -> Any:
+    """Rows stay in their tasks."""
+    return rows
