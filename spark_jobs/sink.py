@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 #: of Iceberg's `write.distribution-mode`
 NONE, HASH = "none", "hash"
 _MODE = "Take outputMode('append'), for an aggregation with a watermark, or a keyed table and mode='upsert'."
-_CONNECT = "Run the query in a driver of its own (spark-submit), without Spark Connect."
+_CONNECT = (
+    "Run it in a driver of its own (spark-submit). Of Spark Connect, batches that are appended can be written by "
+    'rows.write.format("bookkeeper").'
+)
 
 
 def into(
@@ -46,6 +49,7 @@ def into(
     order_by: str | Sequence[str] | None = None,
     deletes: str | None = None,
     distribution: str = NONE,
+    take_over: str | None = None,
     runtime: Runtime | None = None,
 ) -> Sink:
     """
@@ -63,12 +67,21 @@ def into(
 
     `distribution="hash"`: rows that are appended are moved by the table's partition before they are written, so that
     there is a file of each partition; with "none" each task writes one of each partition that it has rows of. The names
-    are those of Iceberg's `write.distribution-mode`. Raises ConfigInvalid.
+    are those of Iceberg's `write.distribution-mode`.
+
+    `take_over` is the last position of another source under this name, a former query's for instance: the query goes on
+    behind it where nothing of that is pending. Once: behind another position it changes nothing.
+
+    Raises ConfigInvalid, and NotPossible on Spark Connect.
     """
+    from pyspark.sql.utils import is_remote
+
     from writers.runtime import Runtime
 
+    if is_remote():  # it would say of the sink that it cannot be pickled, and not why
+        raise NotPossible("queries of Spark Connect do not run in this process", hint=_CONNECT)
     way = _checked(mode, order_by, deletes, distribution)
-    return Sink(check_writer(name), checkpoint, absolute(folder), way, runtime or Runtime())
+    return Sink(check_writer(name), checkpoint, absolute(folder), way, runtime or Runtime(), take_over)
 
 
 def write(
@@ -140,8 +153,10 @@ def _check_frame(rows: DataFrame) -> None:
 class Sink:
     """What `into` makes: it is called with each micro-batch and its number, in the driver."""
 
-    def __init__(self, name: str, checkpoint: str, folder: str, way: Way, runtime: Runtime) -> None:
-        self._name, self._location, self._folder = name, checkpoint, folder
+    def __init__(
+        self, name: str, checkpoint: str, folder: str, way: Way, runtime: Runtime, take_over: str | None = None
+    ) -> None:
+        self._name, self._location, self._folder, self._take_over = name, checkpoint, folder, take_over
         self._way, self._runtime = way, runtime
         self._publisher: BatchPublisher | None = None
 
@@ -166,7 +181,8 @@ class Sink:
 
     def _made(self, rows: DataFrame) -> BatchPublisher:
         checkpoint = HadoopCheckpointStore(rows.sparkSession, self._location)
-        return BatchPublisher(self._folder, self._name, checkpoint, self._runtime, changes=self._way.changes)
+        changes, take_over = self._way.changes, self._take_over
+        return BatchPublisher(self._folder, self._name, checkpoint, self._runtime, changes=changes, take_over=take_over)
 
     def __reduce__(self) -> Any:
         raise NotPossible("a sink belongs to one driver, and cannot be sent to another process", hint=_CONNECT)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from writers.timing import retry
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+    from bookkeeper.contract.names import TxlogName
     from bookkeeper.contract.txlog_folder import Folder
     from bookkeeper.history.checkpoint_store import CheckpointReading
     from spark_jobs.sink_upserts import Upserts
@@ -45,10 +46,15 @@ log = logging.getLogger(__name__)
 RunTasks = Callable[["Task"], Iterable[bytes]]
 _AGAIN = "Start the query again with its checkpoint: it gives the batch again. `bookkeeper rejected` says more."
 _AWAY = "Is the bookkeeper running? Start the query again: it goes on waiting, and writes no row twice."
+_PENDING = "Start the query once they are in the table, or rejected: `bookkeeper status` tells."
 _ONCE = (
     "Call the sink once for each batch, with all of its rows (union them): of a second call nothing would be written. "
     "Two outputs into one table need a sink each, with names of their own."
 )
+
+
+def _told(names: Sequence[TxlogName]) -> str:
+    return f"{len(names)} txlogs ({', '.join(map(str, names[:5]))}{', ...' * (len(names) > 5)})" if names else "none"
 
 
 class BatchPublisher:
@@ -67,12 +73,15 @@ class BatchPublisher:
         runtime: Runtime,
         *,
         changes: Upserts | None = None,
+        take_over: str | None = None,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """
         The patience of `runtime` bounds each wait for the bookkeeper: for room in pending/, and for a txlog to be in.
-        Without `changes` rows are appended.
+        Without `changes` rows are appended. `take_over` is the position of another source at which the chain of this
+        name ends: the query goes on behind it.
         """
+        self._take_over = None if take_over is None else take_over.encode()
         self._changes, self._runtime, self._random = changes, runtime, random
         self._url, self._name, self._checkpoint = folder, name, QueryCheckpoint(checkpoint)
         # A query that was stopped may still be in its last batch while the next run has begun.
@@ -118,7 +127,9 @@ class BatchPublisher:
         if run is not None and self._last == (run, given.batch):
             raise NotPossible(f"batch {given.batch} was given twice in one run of {given.query}", hint=_ONCE)
         writer, position = self._opened(run), given.encoded()
-        if self._checkpoint.has_published(writer.position, given, self._name):
+        if self._takes_over(writer, given):
+            self._compared = writer.position
+        elif self._checkpoint.has_published(writer.position, given, self._name):
             log.info("batch is published", extra={"action": "skip", "writer": self._name, "position": str(given)})
             self._arrival(writer).until_chain_is_in()
             self._last = run, given.batch
@@ -133,6 +144,23 @@ class BatchPublisher:
             self._arrival(writer).until_in(name)
         self._compared, self._last = writer.position, (run, given.batch)
         return rows
+
+    def _takes_over(self, writer: Writer, given: BatchPosition) -> bool:
+        """
+        Whether the chain ends where `take_over` says, which is another source's; once, for it ends elsewhere then.
+
+        Raises NotPossible while any of its txlogs is pending.
+        """
+        if writer.position is None or writer.position != self._take_over or given.is_of(writer.position):
+            return False
+        assert self._folder is not None
+        found = (retry(act, self._runtime.wait) for act in (self._folder.pending, self._folder.rejected))
+        pending, rejected = ([item.name for item in items if item.name.writer == self._name] for items in found)
+        if pending:
+            raise NotPossible(f"{_told(pending)} of the writer {self._name} are pending", hint=_PENDING)
+        facts = {"action": "take over", "writer": self._name, "position": str(given), "rejected": len(rejected)}
+        log.warning("the query goes on behind %s; rejected: %s", self._take_over, _told(rejected), extra=facts)
+        return True
 
     def _opened(self, run: str | None) -> Writer:
         """The writer of this run."""

@@ -25,6 +25,10 @@ _NOT_THIS = (
     "checkpoint= must be the query's checkpointLocation. Continuous and asynchronous progress are not supported."
 )
 _OTHER_NAME = "Give each query a name= of its own."
+_TAKE_OVER = (
+    "Or end what writes under this name, see to what is rejected of it (`bookkeeper rejected`), and start the query "
+    "once with take_over={!r}: it goes on behind that."
+)
 _NEWEST = (
     "Start the query with the checkpoint that it used last, or, where that is lost, with a new one and a new name=: "
     "a new checkpoint reads its source from where the source's options say, so set them to where the table ends."
@@ -45,12 +49,17 @@ class BatchPosition(NamedTuple):
         """The bytes of the position: less than 128."""
         return str(self).encode()
 
+    def is_of(self, position: bytes) -> bool:
+        """Whether a writer's position is of the same query."""
+        return position.startswith(f"spark/{self.query}/".encode())
+
     @classmethod
     def parse(cls, position: bytes, writer: str) -> BatchPosition:
         """Raises NotPossible where the position is not of a query."""
         found = _POSITION.fullmatch(position.decode("latin-1"))
         if found is None:
-            raise NotPossible(f"the writer {writer} has another source than a Spark query", hint=_OTHER_NAME)
+            why = f"the writer {writer} has another source than a Spark query"
+            raise NotPossible(why, hint=f"{_OTHER_NAME} {_TAKE_OVER.format(position.decode('utf-8', 'replace'))}")
         return cls(found[1], int(found[2]), found[3])
 
 
@@ -98,7 +107,7 @@ class QueryCheckpoint:
             return True
         if published.query != given.query:
             why = f"the writer {writer} continues the query {published.query}; {self._store.url} is of {given.query}"
-            raise NotPossible(why, hint=f"{_OTHER_NAME} {_NEWEST}")
+            raise NotPossible(why, hint=f"{_OTHER_NAME} {_NEWEST} {_TAKE_OVER.format(str(published))}")
         if given.batch <= published.batch:
             self._refuse(f"Spark gave batch {given.batch}", published, writer)
         return False

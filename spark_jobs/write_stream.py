@@ -65,6 +65,8 @@ class Output:
     order_by: tuple[str, ...] = ()
     deletes: str | None = None
     distribution: str = NONE
+    #: the last position of another source under the same name
+    take_over: str | None = None
 
     def __post_init__(self) -> None:
         if self.commit == BY_SPARK and self.mode != "append":
@@ -72,6 +74,8 @@ class Output:
         if self.commit == BY_SPARK and self.distribution != NONE:
             hint = "Of Iceberg's sink the table says it: write.distribution-mode."
             raise ConfigInvalid(f"--distribution {self.distribution}: not with --commit {BY_SPARK}", hint=hint)
+        if self.take_over is not None and (self.name is None or self.commit == BY_SPARK):
+            raise ConfigInvalid("--take-over: the position is of a writer", hint="Give its --name.")
         if self.name is not None:
             check_writer(self.name)
 
@@ -116,6 +120,7 @@ def write(
         order_by=output.order_by or None,
         deletes=output.deletes,
         distribution=output.distribution,
+        take_over=output.take_over,
         runtime=Runtime(stores),
     )
     sink = SinkByQuery(spark, identifier, checkpoint, lambda name: opened(name=name), output.name)
@@ -194,6 +199,11 @@ def _card(folder: Folder) -> Card:
     show_default=True,
     help="hash: move rows by the table's partition before they are written, so that each has a file. none: each task "
     "writes a file of each partition that it has rows of.",
+)
+@click.option(
+    "--take-over",
+    metavar="POSITION",
+    help="The last position of another query of this --name: go on behind it, once nothing of it is pending.",
 )
 @click.option("--progress", metavar="FILE", help="Append one JSON line per micro-batch to FILE.")
 def main(

@@ -177,3 +177,35 @@ def rows_are_taken_either_way(rightly: Any, writer: Any, columns: Any, changes: 
 @breaks("spark_jobs.sink._check_mode")
 def any_output_mode_is_taken(rightly: Any, spark: Any, query: str) -> None:
     """The mode is not looked at."""
+
+
+@rule(
+    "Each attempt of a task writes files of its own: one that was given up may still write.",
+    Fails(f"{CRASHES}test_of_two_attempts_of_a_task_the_files_of_one_count"),
+    Fails(f"{CRASHES}test_a_task_of_a_failed_job_that_goes_on_writes_nothing_that_counts"),
+)
+@breaks("writers.tasks.results.Attempt.__str__")
+def attempts_write_the_same_files(rightly: Any, attempt: Any) -> str:
+    """Attempts of a task have the same names of files."""
+    return f"t{attempt.reservation}-{'0' * 16}-"
+
+
+@rule(
+    "A name is taken over at the position that was looked at, from another source, once nothing of it is pending.",
+    Fails(f"{CRASHES}test_a_name_is_not_taken_over_while_txlogs_are_pending_or_behind_another_position"),
+    Fails(f"{CRASHES}test_an_old_checkpoint_of_the_same_query_takes_nothing_over"),
+)
+@breaks("spark_jobs.sink_batches.BatchPublisher._takes_over")
+def any_name_is_taken_over(rightly: Any, publisher: Any, writer: Any, given: Any) -> bool:
+    """With `take_over` a query goes on behind whatever there is."""
+    return publisher._take_over is not None
+
+
+@rule(
+    "With distribution=hash all rows of a partition come into one task, which writes one file of it.",
+    Fails("tests/spark/test_sink_write.py::test_rows_that_are_spread_by_partition_make_a_file_of_each"),
+)
+@breaks("spark_jobs.sink.spread")
+def partitions_are_not_spread(rightly: Any, rows: Any, card: Any) -> Any:
+    """Rows stay in their tasks."""
+    return rows

@@ -77,6 +77,9 @@ class Job:
                 job.abort(results)
             raise
 
+    def stand_still(self) -> None:
+        self.desk.stand_still(self.ledger.txlogs)
+
     def keys(self) -> list[str]:
         return self.ledger.keys()
 
@@ -115,6 +118,36 @@ def test_an_error_or_a_late_put_at_each_operation_and_the_abort_behind_it_lose_a
             with suppress(Fenced, UnknownOutcome):
                 job.run()
         job.check(point)
+
+
+def test_a_process_that_stands_still_past_orphan_age_at_any_operation_loses_and_doubles_nothing() -> None:
+    """In the process that begins the job, in a task, and in the one that takes the run over."""
+    ended = Counter[str]()
+    for number, operation in enumerate(recorded(lambda faults: Job().run(faults) and None)):
+        job, faults = Job(), Faults()
+        faults.hooks.append(
+            (lambda _, faults=faults, number=number: len(faults.seen) == number + 1, job.stand_still)  # type: ignore[misc]
+        )
+        try:
+            job.run(faults)
+        except BookkeeperError as error:
+            ended[type(error).__name__] += 1
+        for _ in range(2):
+            with suppress(Fenced):
+                job.run()
+        job.check(Point(number, operation, "stand still"))
+    assert ended["NotPossible"] and ended["UnknownOutcome"], ended
+
+
+def test_a_run_that_is_handed_over_past_orphan_age_is_refused_and_the_job_run_again() -> None:
+    job = Job()
+    begun = begin(job.target(), rows().schema)
+    results = job.results(begun)
+    job.stand_still()
+    with pytest.raises(NotPossible, match="is gone") as caught:
+        begun.commit(results)
+    assert "orphan-age" in caught.value.hint
+    assert (job.run(), job.keys()) == (2, ["a", "b"])
 
 
 def test_a_job_that_was_done_runs_no_task_and_the_next_position_is_another_job() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bookkeeper.errors import ConfigInvalid
 from spark_jobs.data_source import BookkeeperSource, JobWriter
 from tests.spark.test_jobs import ticking
 from tests.support.lake import Lake
@@ -76,6 +77,13 @@ def test_columns_are_matched_by_name_and_what_does_not_fit_is_refused_before_a_t
         with pytest.raises(Exception, match=said):
             save(spark, queue, "b", **given)  # type: ignore[arg-type]
     assert (data_files(queue), queue.pending()) == (before, [])
+
+
+@pytest.mark.parametrize("option", ["mode", "order_by", "deletes", "distribution"])
+def test_what_moves_rows_between_tasks_is_refused_with_the_way_over(option: str) -> None:
+    with pytest.raises(ConfigInvalid, match=f"option {option}: a data source cannot move rows") as caught:
+        BookkeeperSource({"path": "/lake", option: "x"}).is_done()
+    assert "spark_jobs.sink.write" in caught.value.hint
 
 
 @pytest.mark.usefixtures("source")

@@ -220,8 +220,14 @@ def test_another_mode_or_name_is_refused() -> None:
         into("/lake", name="No Name", checkpoint="/cp")
 
 
+def test_a_query_of_spark_connect_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # as SparkSession.builder.remote does
+    with pytest.raises(NotPossible, match="Spark Connect") as caught:
+        into("/lake", name="query", checkpoint="/cp")
+    assert "spark-submit" in caught.value.hint
+
+
 def test_a_sink_is_not_sent_to_another_process() -> None:
-    """Spark Connect would, for its server's worker."""
     with pytest.raises(NotPossible, match="belongs to one driver") as caught:
         pickle.dumps(into("/lake", name="query", checkpoint="/cp"))
     assert "Connect" in caught.value.hint

@@ -211,8 +211,12 @@ def test_the_name_of_a_writer_with_another_source_is_refused(query: MicroBatches
     with query.desk.writer("query") as other:
         other.write(rows("o"), position=b"12")
     query.ledger.tick()
-    with pytest.raises(NotPossible, match="another source"):
+    with pytest.raises(NotPossible, match="another source") as caught:
         query.run()
+    assert "take_over='12'" in caught.value.hint
+    query.take_over = "12"
+    query.run()
+    assert query.keys() == sorted(["o", *query.all()])
 
 
 def test_two_runs_of_one_query_at_once_write_each_row_once(query: MicroBatches) -> None:

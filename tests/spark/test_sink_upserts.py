@@ -6,23 +6,26 @@ import os
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from bookkeeper.errors import ConfigInvalid, NotPossible, SchemaRefused
+from bookkeeper.errors import CatalogUnavailable, ConfigInvalid, NotPossible, Retry, SchemaRefused
 from spark_jobs.sink import into
 from spark_jobs.sink_upserts import Arranged, written
 from tests.histories.readers import duckdb_session
 from tests.support import keyed_rows
 from tests.support.desk import Desk
+from tests.support.faults import Faults
 from tests.support.keyed import keyed_lake
 from tests.support.lake import Lake
 from tests.support.micro_batches import ticked
 from tests.support.upserts import keyed_card, state
 from writers.files import upsert_steps as steps
+from writers.runtime import Runtime
 
 SCHEMA = "id string, value string, at long, gone boolean"
 Change = tuple[Any, str | None, int | None, bool]
@@ -111,10 +114,21 @@ def test_of_each_key_the_newest_change_counts_and_keys_are_compared_as_the_table
     assert keyed.rejected() == {}
 
 
-def test_a_key_deleted_and_inserted_again_in_a_batch_is_what_came_last(spark: Any, table: Lake, tmp_path: Path) -> None:
+def test_a_key_deleted_and_inserted_again_in_a_batch_is_what_came_last_though_the_catalog_is_away_for_some_time(
+    spark: Any, table: Lake, tmp_path: Path
+) -> None:
+    faults = Faults().on("commit_table", "before", lambda _: CatalogUnavailable("away"), times=30)
+    book = table.book(faults)
+
+    def ticks(seconds: float) -> None:
+        with suppress(Retry):
+            table.tick(book, seconds=2)
+
     first = [("1", "a", 1, False), ("2", "a", 1, False)]
     second = [("1", "back", 3, False), ("1", None, 2, True), ("2", "b", 2, False), ("2", None, 3, True)]
-    assert run(spark, table, tmp_path, first, second, **both()) == [{1: "a", 2: "a"}, {1: "back"}]
+    by = Runtime(clock=table.clock, wait=ticks)
+    assert run(spark, table, tmp_path, first, second, **both(runtime=by)) == [{1: "a", 2: "a"}, {1: "back"}]
+    assert faults.seen.count("commit_table") >= 30
 
 
 def test_an_order_of_null_is_the_oldest(spark: Any, table: Lake, tmp_path: Path) -> None:

@@ -263,3 +263,18 @@ def test_the_job_upserts_and_deletes_by_key(spark, lake, tmp_path):
 def test_spark_itself_upserts_nothing():
     words = ["--checkpoint", "cp", "--commit", "by-spark", "--mode", "upsert"]
     assert "Spark itself only appends" in CliRunner().invoke(write_stream.main, words).output
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"take_over": "spark/x"}, "Give its --name"),
+        ({"take_over": "spark/x", "name": "q", "commit": write_stream.BY_SPARK}, "--take-over"),
+        ({"distribution": "hash", "commit": write_stream.BY_SPARK}, "write.distribution-mode"),
+        ({"mode": "upsert", "commit": write_stream.BY_SPARK}, "Leave --commit out"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(given, why):
+    with pytest.raises(ConfigInvalid) as caught:
+        write_stream.Output(**given)
+    assert why in f"{caught.value} {caught.value.hint}"

@@ -24,7 +24,7 @@ from bookkeeper.contract.card import Card
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.contract.txlog import Txlog
 from bookkeeper.contract.txlog_folder import Folder
-from bookkeeper.errors import Fenced, UnknownOutcome
+from bookkeeper.errors import Fenced, FileMissing, PositionTaken, Reject, UnknownOutcome
 from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
@@ -102,6 +102,18 @@ class Desk:
         names = [item.name for item in self.folder.pending()]
         read = self.folder.read(names)
         return [txlog.decode(name, read[name], 2**28) for name in names]
+
+    def has_files(self, item: Txlog) -> bool:
+        """Whether all that a txlog names is there."""
+        data = open_store(f"{self.root}/data")
+        return {*item.every_path} <= {f"{self.root}/data/{found.key}" for found in data.list("")}
+
+    def stand_still(self, committed: Iterable[Txlog] = ()) -> None:
+        """Past orphan-age; meanwhile the reaper sweeps all that neither these nor pending txlogs name."""
+        self.clock.move(milliseconds=self.folder.card().orphan_age_ms + 1)
+        named = {path for item in (*committed, *self.txlogs()) for path in item.every_path}
+        data = open_store(f"{self.root}/data")
+        data.delete_many([found.key for found in data.list("") if f"{self.root}/data/{found.key}" not in named])
 
     def rows(self, files: Iterable[DataFile] | None = None) -> list[dict[str, Any]]:
         """The rows of the files (of all pending txlogs), read from the store."""
@@ -187,6 +199,8 @@ class Ledger:
                 self.desk.folder.delete([item.name])
             elif item.position is not None and item.previous_position != self._committed(item.name.writer):
                 self._reject(item)
+            elif not self.desk.has_files(item):
+                self._reject(item, FileMissing("a data file is gone"))
             else:
                 self._commit(item)
 
@@ -214,10 +228,8 @@ class Ledger:
 
         self.desk.folder.publish_marks(MarksCopy(item.table_uuid, len(self.files), self.marks))
 
-    def _reject(self, item: Txlog) -> None:
-        from bookkeeper.errors import PositionTaken
-
-        self.desk.folder.reject(item.name, PositionTaken(), self.desk.clock())
+    def _reject(self, item: Txlog, why: Reject | None = None) -> None:
+        self.desk.folder.reject(item.name, why or PositionTaken(), self.desk.clock())
 
     def keys(self) -> list[str]:
         return sorted(row["key"] for row in self.desk.rows(self.files))

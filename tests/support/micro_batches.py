@@ -50,6 +50,7 @@ class MicroBatches:
         self.jobs = Counter[int]()
         self.runs = 0
         self.stores: Any = open_store
+        self.take_over: str | None = None
 
     def _set_card(self) -> None:
         self.desk.set_card()
@@ -71,6 +72,7 @@ class MicroBatches:
             self.stores(self.checkpoint),
             Runtime(self.stores, self.desk.clock, wait or self.wait, at_once=in_turn()),
             changes=self.changes,
+            take_over=self.take_over,
             random=lambda count: seed[:count],
         )
 
