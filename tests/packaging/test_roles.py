@@ -3,6 +3,7 @@ What has one place: another module that does it would be a second reader of mani
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 
@@ -114,3 +115,26 @@ def test_what_is_known_of_blocks_by_their_digests_is_in_the_one_cache() -> None:
         if isinstance(node, ast.ClassDef) and any(getattr(item, "name", "") == "put_block" for item in node.body)
     ]
     assert caches == ["bookkeeper/manifests/cache.py"]
+
+
+#: what a store or a catalog is known by in tests
+OF_STORES = {"__getattr__", "read_many", "read_tagged", "delete_many", "load_table", "commit_table"}
+
+
+def test_tests_have_one_store_and_one_catalog_that_wrap_others() -> None:
+    """What fails, delays, counts or stops is given to them; beside them are those of the simulation, in memory."""
+    found = {
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and re.search(r"Store$|Catalog$", node.name)
+        if not {getattr(base, "id", "") for base in node.bases} & {"WrappedStore", "WrappedCatalog"}
+        if {item.name for item in node.body if isinstance(item, ast.FunctionDef)} & OF_STORES
+    }
+    assert found == {
+        "tests/support/wrapped.py: WrappedStore",
+        "tests/support/wrapped.py: WrappedCatalog",
+        "tests/support/faults.py: FaultyStore",  # of requests for many, each is an operation with a number
+        "tests/simulation/memory.py: MemoryStore",
+        "tests/simulation/catalog.py: MemoryCatalog",
+    }

@@ -3,6 +3,7 @@ Three bookkeepers without a lease, writers, an eager reaper, Spark's maintenance
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from reaper import reap
 from tests.races.all_at_once import Crowd, Streaming, bookkeeper, statements, writer
 from tests.races.test_spark_between import SCHEMA, SPEC, WORK
 from tests.support.races import SparkLake
+from tests.support.wrapped import COMMIT, WrappedCatalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -84,20 +86,13 @@ def test_expiry_gets_through_on_a_table_that_commits_all_the_time(queue: SparkLa
 ATTEMPTS = 20
 
 
-class Counted:
+class Counted(WrappedCatalog):
     """A catalog that counts the commits sent to it."""
 
     def __init__(self, catalog: Any) -> None:
-        self._catalog, self.commits = catalog, 0
+        super().__init__(catalog, self._count)
+        self.commits = 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def load_table(self, identifier: Any) -> Any:
-        table = self._catalog.load_table(identifier)
-        table.catalog = self
-        return table
-
-    def commit_table(self, *arguments: Any) -> Any:
-        self.commits += 1
-        return self._catalog.commit_table(*arguments)
+    def _count(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        self.commits += name == COMMIT
+        return act(*given, **named)

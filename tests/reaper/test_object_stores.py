@@ -20,7 +20,7 @@ from bookkeeper.stores.open import stores_with
 from bookkeeper.stores.store import Store
 from reaper.run import reap
 from tests.servers.shared import place, wanted
-from tests.support.reaper_faults import SOME, Crash, Faults, FaultyStore
+from tests.support.reaper_faults import SOME, Crash, Faults
 
 FILES, COMMITS, KEPT = 3, 12, 2
 
@@ -66,7 +66,7 @@ def test_a_run_that_dies_in_a_batch_is_finished_by_the_next(kind: str, tmp_path:
     faults = Faults()
 
     def stores(url: str) -> Any:
-        return FaultyStore(stores_with(opened.properties)(url), faults)
+        return faults.store(stores_with(opened.properties)(url))
 
     faults.before("delete_many", lambda: setattr(faults, "_crash", (len(faults.calls) - 1, f"{SOME}1")))
     with pytest.raises(Crash):

@@ -168,7 +168,7 @@ def test_a_txlog_of_a_newer_version_stops_the_run(old: Lake) -> None:
 def test_storage_that_fails_on_one_txlog_stops_the_run(old: Lake, place: str) -> None:
     class Failing(ClockStore):
         def read_many(self, keys: Sequence[str], most: object = None) -> dict[str, object]:
-            read = self._inner.read_many(keys, most)
+            read = self.store.read_many(keys, most)
             return {key: StorageUnavailable("503") if key.endswith(str(NAME)) else read[key] for key in keys}
 
     (old.folder / place / str(NAME)).write_bytes(txlog(old, dead(old)))

@@ -109,6 +109,9 @@ class Server:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
+            # Each thread stops when it is its turn: on a busy machine one may still answer after the signal was sent.
+            while not all(_stopped(pid) for pid in pids):
+                time.sleep(0.01)
             yield
         finally:
             for pid in pids:
@@ -125,6 +128,14 @@ class Server:
             self.process.kill()
             self.process.wait()
         self.process = None
+
+
+def _stopped(pid: int) -> bool:
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended meanwhile
+        return False
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
 
 
 def _children(pid: int) -> list[int]:

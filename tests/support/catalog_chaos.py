@@ -19,7 +19,7 @@ from bookkeeper.tick.tick import Bookkeeper
 from tests.chaos.tally import Tally
 from tests.servers.line import Fault, Line
 from tests.support.catalog_lake import CatalogLake, Chain, Place
-from tests.support.lossy import LossyStore
+from tests.support.lossy import lossy_store
 
 COMMIT, REQUEST, PUT = "commits", "requests", "puts"
 _COMMIT_FAULTS = tuple(fault for fault in Fault if fault not in (Fault.NONE, Fault.UNANSWERED))
@@ -65,7 +65,7 @@ class Trial:
         line = Line(fault, every, IN_A_ROW)
 
         def store(url: str) -> Store:
-            return LossyStore(open_store(url), line) if faulty(url) else open_store(url)
+            return lossy_store(open_store(url), line) if faulty(url) else open_store(url)
 
         self._round(line, lambda: self.open_book(self.lake, store=store), Folder(store(self.lake.made.folder)))
 

@@ -30,7 +30,7 @@ from tests.servers import Server, postgres, rest_catalog, scratch
 from tests.servers.line import Line
 from tests.servers.proxy import Proxy, proxy
 from tests.support.lake import Clock, Lake, Writes
-from tests.support.lossy import LossyCatalog
+from tests.support.lossy import lossy_catalog
 
 STORAGE = "bookkeeper.catalogs.storage.StorageCatalog"
 KINDS = ("sqlite", "postgres", "rest", "storage")
@@ -61,7 +61,7 @@ class Place:
     def over(self, line: Line, all_requests: bool = False, anew: bool = False) -> Any:
         """The catalog at the end of `line`; `anew` with connections of its own, for a thread of its own."""
         if self.proxy is None:
-            return LossyCatalog(self.open() if anew else self.near, line, all_requests)
+            return lossy_catalog(self.open() if anew else self.near, line, all_requests)
         # Opened before the line is used: opening asks the server too.
         catalog = self.open(self._far) if anew else self._behind_proxy
         self.proxy.use(line, all_requests)

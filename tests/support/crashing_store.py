@@ -4,17 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from bookkeeper.stores.store import Store
+from tests.support.faults import Crash
+from tests.support.wrapped import WrappedStore
 
 POINTS = 100  # more than any act has
 READS = ("read", "read_many", "read_tagged", "read_versions", "size", "sizes", "modified")
 CALLS = (*READS, "create", "replace", "move", "upload", "delete_many")
 
 
-class Crash(BaseException):
-    """The process is gone: nothing may catch this."""
-
-
-class CrashingStore:
+class CrashingStore(WrappedStore):
     """
     A store whose user dies at the `fatal`-th point; points are before and after each call, numbered from 0.
 
@@ -22,33 +20,27 @@ class CrashingStore:
     """
 
     def __init__(self, store: Store, fatal: int | None = None, lost: dict[str, Exception] | None = None) -> None:
-        self._store = store
+        super().__init__(store, self._call)
         self._fatal = fatal
         self._lost = lost or {}
-        self.url = store.url
-        self.list = store.list
         self.calls: list[str] = []
         self.points = 0
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def _call(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if name not in CALLS:
-            raise AttributeError(name)
-
-        def call(*given: Any, **named: Any) -> Any:
-            self.calls.append(name)
-            self._point()
-            result = getattr(self._store, name)(*given, **named)
-            self._point()
-            if name in self._lost:
-                raise self._lost.pop(name)
-            return result
-
-        return call
+            return act(*given, **named)
+        self.calls.append(name)
+        self._point()
+        result = act(*given, **named)
+        self._point()
+        if name in self._lost:
+            raise self._lost.pop(name)
+        return result
 
     def _point(self) -> None:
         self.points += 1
         if self._fatal == self.points - 1:
-            raise Crash
+            raise Crash("")
 
 
 def survived(store: Store, act: Callable[[CrashingStore], object], fatal: int) -> bool:

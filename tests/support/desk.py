@@ -5,7 +5,7 @@ What the writers' tests share: a card made by hand, a clock that only moves when
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -29,6 +29,7 @@ from bookkeeper.format.entries import DataFile
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
 from tests.support import cards
+from tests.support.wrapped import WrappedStore
 from writers.writer import Writer
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -155,7 +156,7 @@ class Broken(BaseException):
     """The process dies here; nothing may catch it."""
 
 
-class Tampered:
+class Tampered(WrappedStore):
     """
     A store that asks `before(operation, key)` and tells `after(operation, key)` around every call.
     """
@@ -166,20 +167,14 @@ class Tampered:
         before: Callable[[str, str], None] = lambda operation, key: None,
         after: Callable[[str, str], None] = lambda operation, key: None,
     ) -> None:
-        self.url, self._store, self._before, self._after = store.url, store, before, after
-
-    def __getattr__(self, operation: str) -> Any:
-        act = getattr(self._store, operation)
-
-        def call(key: Any, *rest: Any, **more: Any) -> Any:
-            self._before(operation, str(key))
+        def around(name: str, act: Callable[..., Any], key: Any, *rest: Any, **more: Any) -> Any:
+            before(name, str(key))
             try:
-                result = act(key, *rest, **more)
-                return list(result) if isinstance(result, Iterator) else result
+                return act(key, *rest, **more)
             finally:
-                self._after(operation, str(key))
+                after(name, str(key))
 
-        return call
+        super().__init__(store, around)
 
 
 class Ledger:

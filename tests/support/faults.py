@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.stores.store import bound_of
+from tests.support.wrapped import WrappedCatalog
 
 T = TypeVar("T")
 BEFORE, MIDDLE, AFTER = "before", "middle", "after"
@@ -246,41 +246,14 @@ class FaultyStore:
             raise half.error from None
 
 
-class FaultyCatalog:
+class FaultyCatalog(WrappedCatalog):
     """A catalog whose loads and changes go through `faults`; the tables it gives commit through it too."""
 
-    WATCHED = ("load_table", "commit_table", "create_table", "create_namespace")
-    #: what writes the metadata file of a commit whose compare-and-swap is `commit_table`
-    METADATA = "create metadata.json"
-
     def __init__(self, catalog: Any, faults: Faults) -> None:
-        self._catalog, self._faults = catalog, faults
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._catalog, name)
-        if name == "load_for_commit":  # another way to load
-            return self._watched("load_table", found)
-        return self._watched(name, found) if name in self.WATCHED else self._prepares(name, found)
-
-    def _prepares(self, name: str, found: Any) -> Any:
-        if name != "prepare_commit":
-            return found
-
-        def prepare(*args: Any) -> PreparedCommit:
-            made: PreparedCommit = found(*args)
-            writes = [self._watched(self.METADATA, write) for write in made.writes]
-            return PreparedCommit(writes, self._watched("commit_table", made.swap))
-
-        return prepare
-
-    def _watched(self, name: str, act: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **named: Any) -> Any:
+        def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
             try:
-                result = self._faults.around(name, lambda: act(*args, **named))
+                return faults.around(name, lambda: act(*given, **named))
             except HalfDone as half:
                 raise half.error from None
-            if hasattr(result, "catalog"):
-                result.catalog = self
-            return result
 
-        return call
+        super().__init__(catalog, around)

@@ -4,65 +4,32 @@ A catalog and a store whose requests go over a line that loses, delays and doubl
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import CommitTableResponse, Table
-from pyiceberg.table.update import TableRequirement, TableUpdate
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.errors import StorageUnavailable
-from bookkeeper.stores.store import Buffer, Store
+from bookkeeper.stores.store import Store
 from tests.servers.line import Answered, Line, Lost
+from tests.support.wrapped import COMMIT, LOAD, WrappedCatalog, WrappedStore
 
-T = TypeVar("T")
 
-
-class LossyCatalog:
+def lossy_catalog(catalog: Catalog, line: Line, all_requests: bool = False) -> Any:
     """
     An SQL catalog whose commits go over `line`, or with `all_requests` its loads too; the rest is the catalog's own.
+
+    Of a commit that is prepared only the compare-and-swap goes over the line.
     """
 
-    def __init__(self, catalog: Catalog, line: Line, all_requests: bool = False) -> None:
-        self.catalog, self.line, self.all_requests = catalog, line, all_requests
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.catalog, name)
-
-    def load_table(self, identifier: str) -> Table:
-        """The table, bound to this catalog so that its commits come through here."""
-        return self._loaded(lambda: self.catalog.load_table(identifier))
-
-    def load_for_commit(self, identifier: str) -> Table:
-        """The same, as a catalog that has this loads it."""
-        return self._loaded(lambda: getattr(self.catalog, "load_for_commit", self.catalog.load_table)(identifier))
-
-    def _loaded(self, load: Callable[[], Table]) -> Table:
-        line = self.line if self.all_requests else Line()
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name != COMMIT and not (all_requests and name == LOAD):
+            return act(*given, **named)
         with _as_a_driver_says():
-            table = line.play(load)
-        table.catalog = self  # type: ignore[assignment]
-        return table
+            return line.play(lambda: act(*given, **named))
 
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        with _as_a_driver_says():
-            return self.line.play(lambda: self.catalog.commit_table(table, requirements, updates))
-
-    def prepare_commit(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> PreparedCommit:
-        """Only the compare-and-swap goes over the line."""
-        made = self.catalog.prepare_commit(table, requirements, updates)  # type: ignore[attr-defined]
-
-        def swap() -> CommitTableResponse:
-            with _as_a_driver_says():
-                return self.line.play(made.swap)
-
-        return PreparedCommit(made.writes, swap)
+    return WrappedCatalog(catalog, around)
 
 
 @contextmanager
@@ -77,30 +44,19 @@ def _as_a_driver_says() -> Iterator[None]:
         raise (PoolTimeout("QueuePool limit") if exc.status == 503 else ConnectionResetError(str(exc))) from exc
 
 
-class LossyStore:
+def lossy_store(store: Store, line: Line) -> Any:
     """
     A store whose puts go over `line`; the rest is the store's own.
 
     A put that is sent twice says what the second one met: that is what a client that retries by itself hands on.
     """
 
-    def __init__(self, store: Store, line: Line) -> None:
-        self.store, self.line, self.url = store, line, store.url
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
-
-    def create(self, key: str, data: bytes) -> None:
-        self._put(key, lambda: self.store.create(key, data))
-
-    def replace(self, key: str, data: bytes, if_match: str | None = None) -> str:
-        return self._put(key, lambda: self.store.replace(key, data, if_match))
-
-    def upload(self, key: str, data: Buffer) -> None:
-        self._put(key, lambda: self.store.upload(key, data))
-
-    def _put(self, key: str, put: Callable[[], T]) -> T:
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if name not in ("create", "replace", "upload"):
+            return act(*given, **named)
         try:
-            return self.line.play(put)
+            return line.play(lambda: act(*given, **named))
         except (Lost, Answered) as exc:
-            raise StorageUnavailable(f"{self.url}/{key}: {exc or 'no answer'}") from exc
+            raise StorageUnavailable(f"{store.url}/{given[0]}: {exc or 'no answer'}") from exc
+
+    return WrappedStore(store, around)

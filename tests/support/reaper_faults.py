@@ -2,26 +2,22 @@
 Stops or disturbs a run at a storage or catalog operation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from random import Random
 from typing import Any
 
-from pyiceberg.table import Table
-
 from bookkeeper.stores.open import open_store
 from bookkeeper.stores.store import Store
+from tests.support.faults import Crash
 from tests.support.reaper_lake import ClockStore
+from tests.support.wrapped import WrappedCatalog, WrappedStore
 
 STORE = ("read", "read_many", "create", "replace", "move", "size", "sizes", "list", "delete_many")
 
 
 #: begins a way to crash in the middle of a batch; what follows chooses the files that are gone then
 SOME = "some "
-
-
-class Crash(BaseException):
-    """The process is gone: nothing may catch this."""
 
 
 class Faults:
@@ -56,60 +52,32 @@ class Faults:
         if self._before.get(name):
             self._before[name].pop(0)()
         if self._crash == (number, "before"):
-            raise Crash
+            raise Crash(name)
         if self._crash and self._crash[0] == number and self._crash[1].startswith(SOME):
             # Requests for parts of a batch are on their way together: any of its files may be gone.
             chance = Random(self._crash[1])
             act([key for key in given[0] if chance.random() < 0.5])
-            raise Crash
+            raise Crash(name)
         try:
             result = act(*given, **named)
         finally:
             if self._crash == (number, "after") or self._fatal == name:
-                raise Crash
+                raise Crash(name)
         if name in self._errors:
             raise self._errors.pop(name)
         return result
 
     def stores(self, now: datetime) -> Callable[[str], Store]:
         """Stores whose operations are disturbed, on a storage whose clock shows `now`."""
-        return lambda url: FaultyStore(ClockStore(open_store(url), now), self)  # type: ignore[arg-type,return-value]
+        return lambda url: self.store(ClockStore(open_store(url), now))
+
+    def store(self, inner: Any) -> Any:
+        """A store whose operations are disturbed."""
+        return WrappedStore(inner, self._of_store)
+
+    def _of_store(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        return self.around(name, act, *given, **named) if name in STORE else act(*given, **named)
 
     def catalog(self, inner: Any) -> Any:
         """A catalog whose loads and commits are disturbed."""
-        return FaultyCatalog(inner, self)
-
-
-class FaultyStore:
-    """A store that asks its faults first."""
-
-    def __init__(self, inner: Store, faults: Faults) -> None:
-        self._inner, self._faults = inner, faults
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in STORE:
-            return found
-        act = (lambda prefix: list(found(prefix))) if name == "list" else found
-        return lambda *given, **named: self._faults.around(name, act, *given, **named)
-
-    def list(self, prefix: str) -> Iterator[Any]:
-        return iter(self.__getattr__("list")(prefix))
-
-
-class FaultyCatalog:
-    """A catalog that asks its faults first."""
-
-    def __init__(self, inner: Any, faults: Faults) -> None:
-        self._inner, self._faults = inner, faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def load_table(self, identifier: str) -> Table:
-        table = self._faults.around("load_table", self._inner.load_table, identifier)
-        table.catalog = self
-        return table
-
-    def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
-        return self._faults.around("commit_table", self._inner.commit_table, table, requirements, updates)
+        return WrappedCatalog(inner, self.around)

@@ -5,7 +5,7 @@ share no code with the reaper.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,11 @@ from bookkeeper.config.settings import Table as TableSettings
 from bookkeeper.contract import committed_txlogs as marks_format
 from bookkeeper.contract.committed_txlogs import Marks
 from bookkeeper.stores.open import open_store
-from bookkeeper.stores.store import Listed, Store
+from bookkeeper.stores.store import Store
 from reaper import Reaped, outlook, reap
 from tests.support.pyiceberg_files import parquet_file, sqlite_catalog
 from tests.support.reaper_drafts import Draft
+from tests.support.wrapped import WrappedStore
 
 #: far from today, so that no test depends on the real clock
 START = datetime(2050, 1, 1, tzinfo=UTC)
@@ -242,18 +243,17 @@ class Lake:
         return lambda url: ClockStore(open_store(url), now, **given)  # type: ignore[return-value]
 
 
-class ClockStore:
+class ClockStore(WrappedStore):
     """A store on a storage whose clock shows `now`."""
 
     def __init__(self, inner: Store, now: datetime) -> None:
-        self._inner, self._now = inner, now
+        def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+            found = act(*given, **named)
+            if name == "list":
+                return [item._replace(modified=now) if item.key == "reaper/clock" else item for item in found]
+            return found
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        for item in self._inner.list(prefix):
-            yield item._replace(modified=self._now) if item.key == "reaper/clock" else item
+        super().__init__(inner, around)
 
 
 def _entries(manifest: str) -> list[tuple[int, str]]:

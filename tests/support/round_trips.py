@@ -6,12 +6,12 @@ began. So the figures are the same on every machine.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bookkeeper.catalogs.prepared import PreparedCommit
 from bookkeeper.stores.object_store import AT_ONCE, WRITES_AT_ONCE
+from tests.support.wrapped import COMMIT, LOAD, WrappedCatalog, WrappedStore
 
 
 @dataclass
@@ -50,66 +50,35 @@ class Trips:
         return [when for when, what in self.requests if part in what]
 
 
-class FarStore:
+class FarStore(WrappedStore):
     """A store whose requests take a round trip each, as those of an object store."""
 
     at_once = WRITES_AT_ONCE
 
     def __init__(self, store: Any, trips: Trips, label: str) -> None:
-        self.store, self.trips, self.label, self.url = store, trips, label, store.url
+        super().__init__(store, self._request)
+        self.trips, self.label = trips, label
 
-    def __getattr__(self, name: str) -> Any:
-        act = getattr(self.store, name)
-
-        def call(*given: Any, **named: Any) -> Any:
-            several = name in ("read_many", "read_ranges", "read_versions", "sizes", "heads")
-            key = ",".join(map(str, given[0])) if several or name == "delete_many" else given[0]
-            if not several or given[0]:
-                self.trips.request(f"{name} {self.label}/{key}", len(given[0]) if several else 1)
-            return act(*given, **named)
-
-        return call
-
-    def list(self, prefix: str) -> Iterator[Any]:
-        self.trips.request(f"list {self.label}/{prefix}")
-        yield from self.store.list(prefix)
+    def _request(self, name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        several = name in ("read_many", "read_ranges", "read_versions", "sizes", "heads")
+        key = ",".join(map(str, given[0])) if several or name == "delete_many" else given[0]
+        if not several or given[0]:
+            self.trips.request(f"{name} {self.label}/{key}", len(given[0]) if several else 1)
+        return act(*given, **named)
 
 
-class FarCatalog:
-    """A catalog whose loads and compare-and-swaps take a round trip each; `swap` is False where stores count them."""
+def far_catalog(catalog: Any, trips: Trips, swap: bool = True) -> Any:
+    """
+    A catalog whose loads and compare-and-swaps take a round trip each; `swap` is False where stores count them.
+    """
 
-    def __init__(self, catalog: Any, trips: Trips, swap: bool = True) -> None:
-        self._catalog, self._trips, self._swap = catalog, trips, swap
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._catalog, name)
-        if name == "commit_table":
-            return self._counted(found)
-        if name == "prepare_commit":
-            return lambda *given: self._prepared(found(*given))
+    def around(name: str, act: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        counted = {COMMIT: "swap", LOAD: "load"}.get(name) if swap else None
+        if counted == "swap":
+            trips.request(counted)
+        found = act(*given, **named)
+        if counted == "load":
+            trips.request(counted)
         return found
 
-    def _prepared(self, made: PreparedCommit) -> PreparedCommit:
-        return PreparedCommit(made.writes, self._counted(made.swap))
-
-    def _counted(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            if self._swap:
-                self._trips.request("swap")
-            return act(*given)
-
-        return call
-
-    def load_table(self, identifier: str) -> Any:
-        """Bound to this catalog, so that commits come through here."""
-        return self._loaded(self._catalog.load_table(identifier))
-
-    def load_for_commit(self, identifier: str) -> Any:
-        """The same, as a catalog that has this loads it."""
-        return self._loaded(getattr(self._catalog, "load_for_commit", self._catalog.load_table)(identifier))
-
-    def _loaded(self, table: Any) -> Any:
-        if self._swap:
-            self._trips.request("load")
-        table.catalog = self
-        return table
+    return WrappedCatalog(catalog, around)

@@ -18,7 +18,7 @@ from tests.discover.pending import Told
 from tests.support.catalog_lake import Place, place
 from tests.support.keyed import Step, Steps, keyed_lake
 from tests.support.lake import Lake, Writes
-from tests.support.round_trips import FarCatalog, FarStore, Trips
+from tests.support.round_trips import FarStore, Trips, far_catalog
 
 SQL, REST, STORAGE = "sql", "rest", "storage"
 
@@ -33,7 +33,7 @@ class FarLake:
             catalog.open_store = self.store
         monkeypatch.setattr("bookkeeper.catalogs.sql.open_store", lambda url, options: self.store(url))
         monkeypatch.setattr("bookkeeper.ledger.commit.together", self.trips.together)
-        far = FarCatalog(catalog, self.trips, swap=kind != STORAGE)
+        far = far_catalog(catalog, self.trips, swap=kind != STORAGE)
         folder = Folder(self.store(lake.made.folder))
         clock = CommitClock(lake.clock, lake.settings.name, folder)
         ledger = Ledger(far, lake.settings.identifier, clock, self.store)  # type: ignore[arg-type]
