@@ -15,7 +15,7 @@ Every error that a user can meet, as a tree by what the loop does next.
     │   ├── FileMissing, FileSizeDiffers, FileFormatDiffers, NoDataFile  a data file it names
     │   ├── DeleteFileDiffers                                           a delete file it names
     │   ├── PositionTaken, OutOfOrder, IncarnationPruned, FromTheFuture  its place in the order
-    │   └── TooManyWriters                                              the room in the marks
+    │   └── TooManyWriters, TooManyChannels                             the room in the marks
     ├── RewriteRejected   this rewrite can never be committed; the compactor plans anew from the table
     │   ├── RewriteCorrupt, RewriteUnfit      the rewrite itself, or a new file of it
     │   ├── ReplacedFilesChanged              a file that it replaces is not live as it says
@@ -231,6 +231,15 @@ class TooManyWriters(Reject):
     hint = (
         "Forget writers that will not come back: bookkeeper forget --idle 30d. Then replay the txlog. Give writers "
         "stable names, or raise max-writers."
+    )
+
+
+class TooManyChannels(Reject):
+    """The marks of the table have no room for the offsets of another channel."""
+
+    hint = (
+        "Forget channels that will not come back: bookkeeper forget WRITER --channel CHANNEL. Then restart the slot. "
+        "Or give some of its channels another table."
     )
 
 

@@ -51,6 +51,7 @@ LEFT_OUT = {
         "NoDataFile",
         "NoTxlogFile",
         "PathRefused",
+        "TooManyChannels",
         "TooManyHoles",
         "TooManyWriters",
         "TxlogCorrupt",
