@@ -441,6 +441,8 @@ class Fenced(BookkeeperError):
     """Another run of this writer took over."""
 
     hint = "Stop this run; the other one continues from the committed position."
+    #: the error for which a txlog of the run was rejected, such as PositionTaken; "" where none was
+    rejected = ""
 
 
 class ConsumerFenced(Fenced):
