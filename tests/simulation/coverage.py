@@ -113,6 +113,7 @@ REASONS = (
     "discard",
     "fold",
     "merge",
+    "offsets",
     "replace",
     "replay",
     "retention",
