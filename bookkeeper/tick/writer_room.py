@@ -30,8 +30,8 @@ class WriterRoom:
         #: of writers in the batch, the bytes of the position that they reach
         self.reached: dict[str, int] = {}
         self.fresh, self.bytes = 0, sum(len(known.position or b"") for known in marks.writers.values())
-        #: of slots in the batch, channels that `marks` do not know
-        self.new_channels: set[tuple[str, str]] = set()
+        #: of slots: channels that `marks` know, and those of the batch that they do not know
+        self.channels, self.new_channels = marks.channels, set[tuple[str, str]]()
 
     def take(self, txlog: Txlog) -> None:
         """Takes room for this txlog; raises TooManyWriters, TooManyChannels, and takes nothing, when there is none."""
@@ -46,7 +46,7 @@ class WriterRoom:
         if not more:  # as of every txlog without offsets
             return self.new_channels
         channels = self.new_channels | more
-        if len(channels) > len(self.new_channels) and self.marks.channels + len(channels) > MOST_CHANNELS:
+        if len(channels) > len(self.new_channels) and self.channels + len(channels) > MOST_CHANNELS:
             raise TooManyChannels(
                 f"{writer} has {len(more)} channels that are new; the table would have more than {MOST_CHANNELS}"
             )
